@@ -1,0 +1,60 @@
+# Needs git, make and Python >= 3.11; everything else goes into .venv, which each target makes for itself.
+# Another interpreter: make test PYTHON=python3.12 (after `make clean`, if .venv exists already).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# setuptools warns about every editable installation; that is nothing for a user of `make demo`.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long lint format types bench build clean
+
+help: ## show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.test ## thousands of tasks, the broker killed with -9 half way, each task counted
+	@$(BIN)/python examples/demo $(ARGS)
+
+test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 15 minutes)
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-long: $(VENV)/.test ## all of them, the slow ones too
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## ruff
+	$(BIN)/ruff check $(ARGS) .
+
+format: $(VENV)/.dev ## let ruff mend and lay out what it can
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.dev ## mypy, strict
+	$(BIN)/mypy $(ARGS)
+
+bench: $(VENV)/.test ## measure against RabbitMQ and Redis, write docs/benchmarks.md
+	$(BIN)/python -m tests.benchmarks --out docs/benchmarks.md $(ARGS)
+
+build: $(VENV)/.dev ## wheel and source distribution in dist/
+	$(BIN)/python -m build
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) build dist *.egg-info .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find kombu_opendata tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("kombu-opendata needs Python 3.11 or \
+	newer; $(PYTHON) is %d.%d. Name another one: make PYTHON=python3.12 …" % v[:2])'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "Could not make $(VENV). On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@$(PIP) install --quiet --upgrade pip
+
+# The order-only interpreter keeps its own time stamp out of it: only a changed pyproject.toml installs again.
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	@echo "installing into $(VENV) …"
+	@$(PIP) install --quiet --editable '.[test]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "installing the development tools into $(VENV) …"
+	@$(PIP) install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.test

@@ -1,0 +1,58 @@
+"""OpenData-Queue as a Celery broker: messages, queues and history in a folder or in an object-store bucket.
+
+Importing this package makes the broker URLs known to Kombu; it loads neither the transport nor the storage engine.
+Celery apps need no import: Kombu loads the serializer entry point of this package, which imports it.
+"""
+
+from __future__ import annotations
+
+from kombu.transport import TRANSPORT_ALIASES
+
+from .errors import (
+    AccessRefused,
+    ConnectionLost,
+    InvalidMessage,
+    InvalidURL,
+    MessageTooLarge,
+    NotFound,
+    OpenDataError,
+    PreconditionFailed,
+    ProtocolError,
+    RequestError,
+    RetryLater,
+    StartError,
+    StoreError,
+    StoreFull,
+    Unroutable,
+    VersionMismatch,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AccessRefused",
+    "ConnectionLost",
+    "InvalidMessage",
+    "InvalidURL",
+    "MessageTooLarge",
+    "NotFound",
+    "OpenDataError",
+    "PreconditionFailed",
+    "ProtocolError",
+    "RequestError",
+    "RetryLater",
+    "StartError",
+    "StoreError",
+    "StoreFull",
+    "Unroutable",
+    "VersionMismatch",
+    "__version__",
+]
+
+TRANSPORT_ALIASES.update(
+    {
+        "opendata": "kombu_opendata.transport:Transport",
+        "opendatas": "kombu_opendata.transport:TLSTransport",
+        "opendata+memory": "kombu_opendata.transport:Transport",
+    }
+)

@@ -1,0 +1,222 @@
+"""One client connection: preamble, Hello, frames in, frames out. A peer that talks garbage is cut off, nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, cast
+
+from ..errors import OpenDataError, ProtocolError, RequestError, VersionMismatch
+from ..protocol import messages as m
+from ..protocol.framing import HELLO_MAX_FRAME_BYTES, PREAMBLE, PREAMBLE_BYTES, FrameReader, check_preamble, client_messages, frame
+from . import leases
+from .handlers import Handlers
+
+if TYPE_CHECKING:
+    from .instance import Instance
+    from .server import Server
+
+log = logging.getLogger(__name__)
+
+#: a Deliver frame is cut when its envelopes exceed this, so that a client gets to work early
+_DELIVER_BYTES = 1 << 20
+WRITE_HIGH_WATER_BYTES = 4 << 20
+
+
+class Connection(asyncio.Protocol):
+    """The protocol of one socket."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._preamble = b""
+        self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES)
+        self._handlers: Handlers | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._backlog: list[Any] = []
+        self._greeting = False
+        self.writable = True
+
+    # ------------------------------------------------------------------ asyncio's side
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self._server.connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._server.disconnected(self)
+        handlers, self._handlers = self._handlers, None
+        if handlers is not None and handlers.session.connection is self:
+            leases.detach(handlers.instance, handlers.session)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        if self._handlers is not None:
+            self._handlers.instance.wake_session(self._handlers.session)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if len(self._preamble) < PREAMBLE_BYTES:
+                data = self._read_preamble(data)
+            for message in self._reader.feed(data):
+                self._handle(message)
+        except (ProtocolError, VersionMismatch) as exc:
+            self._cut_off(exc)
+
+    # ------------------------------------------------------------------ messages
+    def _read_preamble(self, data: bytes) -> bytes:
+        need = PREAMBLE_BYTES - len(self._preamble)
+        self._preamble += data[:need]
+        if len(self._preamble) == PREAMBLE_BYTES:
+            self._write(PREAMBLE)
+            check_preamble(self._preamble, peer="client")
+        elif not PREAMBLE.startswith(self._preamble[:4]):
+            check_preamble(self._preamble.ljust(PREAMBLE_BYTES, b"\0"), peer="client")
+        return data[need:]
+
+    def _handle(self, message: Any) -> None:
+        handlers = self._handlers
+        if handlers is None:
+            if self._greeting:
+                self._backlog.append(message)
+            elif isinstance(message, m.Hello):
+                self._greeting = True
+                self._spawn(self._greet(message))
+            else:
+                raise ProtocolError("the first message must be a Hello")
+            return
+        kind = type(message)
+        if kind in Handlers.ADMIN or (kind in Handlers.DEFINITIONS and handlers.instance.admin_lock.locked()):
+            self._spawn(self._run_admin(handlers, message))
+            return
+        try:
+            handler = Handlers.DIRECT.get(kind)
+            if handler is None:
+                raise ProtocolError("a second Hello")
+            handler(handlers, message)
+        except OpenDataError as exc:
+            self._refuse(handlers, message, exc)
+        except Exception as exc:
+            log.exception("a %s failed", kind.__name__)
+            self._refuse(handlers, message, OpenDataError(f"the broker failed at this call: {exc!r}; see its log"))
+        if kind is m.Goodbye and self._transport is not None:
+            self.send_all([m.Ok(message.rid)])
+            self._transport.close()
+
+    def _refuse(self, handlers: Handlers, message: Any, exc: OpenDataError) -> None:
+        if isinstance(exc, ProtocolError):
+            raise exc
+        rid = getattr(message, "rid", 0)
+        if rid:
+            handlers.instance.reply(handlers.session, m.Failed(rid, exc.code, exc.text, exc.values))
+
+    async def _run_admin(self, handlers: Handlers, message: Any) -> None:
+        try:
+            await handlers.run_admin(message)
+        except OpenDataError as exc:
+            self._refuse(handlers, message, exc)
+
+    async def _greet(self, hello: m.Hello) -> None:
+        try:
+            instance = await self._server.authorize(hello)
+        except OpenDataError as exc:
+            self.send_all([m.Failed(hello.rid, exc.code, exc.text, exc.values)])
+            if self._transport is not None:
+                self._transport.close()
+            return
+        if self._transport is None:
+            return
+        self._reader.max_frame_bytes = self._server.settings.max_frame_bytes
+        self._begin(instance, hello)
+        backlog, self._backlog = self._backlog, []
+        try:
+            for message in backlog:
+                self._handle(message)
+        except ProtocolError as exc:
+            self._cut_off(exc)
+
+    def _begin(self, instance: Instance, hello: m.Hello) -> None:
+        settings = self._server.settings
+        session = self._server.session(instance, hello)
+        old = session.connection
+        if old is not None:
+            leases.detach(instance, session)
+            old.abort()
+        session.connection = self
+        session.settled = session.reported_settled = 0
+        adopted = leases.resume(instance, session, hello)
+        instance.engine.name_session(session.id, hello.name)
+        self._handlers = Handlers(instance, session, settings.max_message_bytes, self._server.status)
+        last = instance.engine.state.producers.get(session.id)
+        instance.reply(
+            session,
+            m.Welcome(
+                hello.rid,
+                self._server.version,
+                settings.max_frame_bytes,
+                settings.max_message_bytes,
+                0,
+                last.last_sequence if last is not None else 0,
+                adopted,
+            ),
+        )
+
+    # ------------------------------------------------------------------ writing
+    def send_all(self, outgoing: list[Any]) -> None:
+        """Send messages in order."""
+        frames: list[bytes] = []
+        for message in outgoing:
+            if type(message) is m.Deliver:
+                frames += (frame(part) for part in _cut(message))
+            else:
+                frames.append(frame(message))
+        self._write(b"".join(frames))
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and data:
+            self._transport.write(data)
+
+    def _cut_off(self, exc: OpenDataError) -> None:
+        log.warning("a connection was closed: %s", exc.text)
+        self._write(frame(m.Failed(0, exc.code, exc.text, exc.values)))
+        if self._transport is not None:
+            self._transport.close()
+
+    def say_goodbye(self, reason: str) -> None:
+        """Tell the client that the broker stops, and close."""
+        if self._transport is not None:
+            self.send_all([m.BrokerGoodbye(reason)])
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a call failed", exc_info=task.exception())
+            self._cut_off(RequestError(f"the broker failed at this call: {task.exception()!r}; see its log"))
+
+
+def _cut(message: m.Deliver) -> list[m.Deliver]:
+    """One Deliver, or several when it is large."""
+    parts: list[list[m.Delivery]] = [[]]
+    size = 0
+    for delivery in message.deliveries:
+        size += len(delivery[6])
+        if size > _DELIVER_BYTES and parts[-1]:
+            parts.append([])
+            size = len(delivery[6])
+        parts[-1].append(delivery)
+    return [m.Deliver(message.settled, part) for part in parts]

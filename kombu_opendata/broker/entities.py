@@ -1,0 +1,133 @@
+"""What the broker knows of its clients and queues: sessions, channels, consumers, queues. Plain objects, no I/O."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+from ..protocol.messages import Delivery
+from ..storage.queue_state import Entry, QueueState
+from ..storage.state import Queue
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+
+class Channel:
+    """A channel of a session: ``held`` deliveries are unsettled; a ``prefetch`` of 0 sets no limit."""
+
+    __slots__ = ("consumers", "held", "number", "prefetch")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.prefetch = 0
+        self.held = 0
+        self.consumers: dict[str, Consumer] = {}
+
+
+class Consumer:
+    """A consumer of one queue."""
+
+    __slots__ = ("channel", "exclusive", "no_ack", "queue", "session", "tag")
+
+    def __init__(
+        self, session: Session, channel: Channel, tag: str, queue: BrokerQueue, no_ack: bool, exclusive: bool
+    ) -> None:
+        self.session = session
+        self.channel = channel
+        self.tag = tag
+        self.queue = queue
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether a delivery may be sent to it now."""
+        connection = self.session.connection
+        if connection is None or not connection.writable:
+            return False
+        channel = self.channel
+        return self.no_ack or channel.prefetch == 0 or channel.held < channel.prefetch
+
+
+class Session:
+    """A client, over reconnects. ``leases`` are the transient queues' ones; the durable ones are in the store's state."""
+
+    def __init__(self, id: bytes, name: str) -> None:
+        self.id = id
+        self.name = name
+        self.connection: Connection | None = None
+        self.lost_at_ms = 0
+        self.channels: dict[int, Channel] = {}
+        self.lease_channels: dict[tuple[str, int], Channel] = {}
+        self.leases: dict[tuple[str, int], Entry] = {}
+        self.settled = 0
+        self.reported_settled = 0
+        self.replies: list[Any] = []
+        self.deliveries: list[Delivery] = []
+
+    def channel(self, number: int) -> Channel:
+        """The channel of this number, made when it is new."""
+        found = self.channels.get(number)
+        if found is None:
+            found = self.channels[number] = Channel(number)
+        return found
+
+
+class QueueProperties(NamedTuple):
+    """How a queue was declared."""
+
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+
+    @property
+    def stored(self) -> bool:
+        """Whether its messages are stored; the others' live in memory."""
+        return self.durable and not self.auto_delete and not self.exclusive
+
+
+class Getter(NamedTuple):
+    """A waiting Get."""
+
+    session: Session
+    channel: Channel
+    rid: int
+    no_ack: bool
+
+
+class BrokerQueue:
+    """A queue as the broker serves it; ``stored`` is its durable state, None for a transient queue."""
+
+    def __init__(self, name: str, properties: QueueProperties, stored: Optional[Queue], now_ms: int) -> None:
+        self.name = name
+        self.properties = properties
+        self.stored = stored
+        self.messages = stored.messages if stored is not None else QueueState(name, durable=False)
+        self.consumers: list[Consumer] = []
+        self.getters: deque[Getter] = deque()
+        self.turn = 0
+        self.owner: bytes | None = None
+        self.deleting = False
+        self.had_consumer = False
+        self.used_at_ms = now_ms
+        self.timer: asyncio.TimerHandle | None = None
+
+    def next_consumer(self) -> Consumer | None:
+        """The next consumer with credit, in turn."""
+        consumers = self.consumers
+        count = len(consumers)
+        turn = self.turn
+        for step in range(count):
+            consumer = consumers[(turn + step) % count]
+            if consumer.has_credit:
+                self.turn = (turn + step + 1) % count
+                return consumer
+        return None
+
+    def int_argument(self, name: str) -> int | None:
+        """A declared integer argument."""
+        value = self.properties.arguments.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None

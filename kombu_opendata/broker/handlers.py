@@ -1,0 +1,352 @@
+"""What the broker does on each message of a client. Errors of the caller are raised and become a Failed answer."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any, Awaitable, Callable
+
+from ..errors import AccessRefused, InvalidMessage, MessageTooLarge, NotFound, PreconditionFailed, RequestError, Unroutable
+from ..protocol import messages as m
+from ..storage.state import QueueOptions
+from . import leases
+from .entities import BrokerQueue, Consumer, Getter, QueueProperties, Session
+from .instance import Instance
+
+MAX_NAME_BYTES = 255
+_RESERVED_PREFIX = "amq."
+
+
+def _check_name(name: str, what: str) -> None:
+    """AMQP's short strings: up to 255 bytes.
+
+    Raises:
+        RequestError: empty or too long.
+    """
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if size == 0:
+        raise RequestError(f"the {what} name is empty: give one")
+    if size > MAX_NAME_BYTES:
+        raise RequestError(f"the {what} name has {size} bytes, the limit is {MAX_NAME_BYTES}", size=size, limit=MAX_NAME_BYTES)
+    try:
+        name.encode()
+    except UnicodeEncodeError as exc:
+        raise RequestError(f"the {what} name is not valid Unicode: {exc.reason}") from exc
+
+
+class Handlers:
+    """The calls of one session."""
+
+    def __init__(self, instance: Instance, session: Session, max_message_bytes: int, status: Callable[[], dict[str, Any]]) -> None:
+        self.instance = instance
+        self.engine = instance.engine
+        self.topology = instance.engine.state.topology
+        self.session = session
+        self.max_message_bytes = max_message_bytes
+        self._status = status
+
+    # ------------------------------------------------------------------ publishing
+    def publish(self, msg: m.Publish) -> None:
+        instance, session = self.instance, self.session
+        before = self.engine.published(session.id, msg.seq)
+        if before is not None:
+            instance.reply(session, m.Published(msg.rid, before.last_message_id, before.last_queues))
+            return
+        if len(msg.envelope) > self.max_message_bytes:
+            size, limit = len(msg.envelope), self.max_message_bytes
+            raise MessageTooLarge(f"the message has {size} bytes, the limit is {limit}", size=size, limit=limit)
+        if not 0 <= msg.priority <= 255:
+            raise InvalidMessage(f"priority {msg.priority} is not within 0–255", priority=msg.priority)
+        for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
+            if not -1 <= value < 1 << 53:
+                raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
+        names = self.topology.route(msg.exchange, msg.routing_key)
+        targets = [q for q in map(instance.queues.get, names) if q is not None and not q.deleting]
+        if not targets:
+            if msg.mandatory:
+                raise Unroutable(
+                    f"no queue takes messages for exchange {msg.exchange!r} with routing key {msg.routing_key!r}",
+                    exchange=msg.exchange,
+                    routing_key=msg.routing_key,
+                )
+            instance.reply(session, m.Published(msg.rid, 0, 0))
+            return
+        instance.reply(session, m.Published(msg.rid, self._store(msg, targets), len(targets)))
+
+    def _store(self, msg: m.Publish, targets: list[BrokerQueue]) -> int:
+        instance = self.instance
+        priority = 255 - msg.priority
+        stored = [queue.stored for queue in targets if queue.stored is not None]
+        if stored:
+            self.engine.check_room(len(msg.envelope))
+            id = self.engine.publish(
+                stored,
+                msg.envelope,
+                msg.headers,
+                priority=priority,
+                created_at=msg.created_at_ms,
+                visible_at=msg.visible_at_ms,
+                ttl_ms=msg.ttl_ms,
+                session=self.session.id,
+                seq=msg.seq,
+                total=len(targets),
+            )
+        else:
+            id = instance.transient_id()
+        for queue in targets:
+            if queue.stored is None:
+                instance.publish_transient(queue, id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
+            instance.wake(queue)
+        instance.published += 1
+        return id
+
+    # ------------------------------------------------------------------ queues
+    def declare_queue(self, msg: m.DeclareQueue) -> None:
+        name = msg.queue
+        if msg.passive:
+            self._queue_info(msg.rid, self._queue(name))
+            return
+        if not name:
+            if msg.durable:
+                raise RequestError("a durable queue needs a name: it could not be found again")
+            name = f"amq.gen-{uuid.uuid4().hex}"
+        _check_name(name, "queue")
+        properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
+        queue = self.instance.queues.get(name)
+        if queue is not None:
+            self._check_equal(queue, properties)
+        else:
+            queue = self._create(name, properties)
+        self._queue_info(msg.rid, queue)
+
+    def _create(self, name: str, properties: QueueProperties) -> BrokerQueue:
+        stored = None
+        if properties.stored:
+            options = QueueOptions(arguments=properties.arguments)
+            limit = properties.arguments.get("x-delivery-limit")
+            if limit is not None:
+                if not isinstance(limit, int) or not 1 <= limit <= 65_535:
+                    raise RequestError(f"queue {name!r}: x-delivery-limit must be an integer from 1 to 65535, not {limit!r}")
+                options = options._replace(max_attempts=limit)
+            stored = self.engine.declare_queue(name, options)
+        else:
+            self.topology.add_queue(name)
+        queue = BrokerQueue(name, properties, stored, self.engine.clock.now_ms())
+        if properties.exclusive:
+            queue.owner = self.session.id
+        self.instance.queues[name] = queue
+        return queue
+
+    def _check_equal(self, queue: BrokerQueue, properties: QueueProperties) -> None:
+        self._check_owner(queue)
+        for field, have, want in zip(properties._fields, queue.properties, properties, strict=True):
+            if have != want:
+                raise PreconditionFailed(
+                    f"queue {queue.name!r} exists with {field}={have!r}, declared again with {want!r}: "
+                    "delete it first or declare it alike",
+                    queue=queue.name,
+                    field=field,
+                )
+
+    def _check_owner(self, queue: BrokerQueue) -> None:
+        if queue.owner is not None and queue.owner != self.session.id:
+            raise AccessRefused(f"queue {queue.name!r} is exclusive to another connection", queue=queue.name)
+
+    def _queue_info(self, rid: int, queue: BrokerQueue) -> None:
+        queue.used_at_ms = self.engine.clock.now_ms()
+        self.instance.reply(self.session, m.QueueInfo(rid, queue.name, len(queue.messages), len(queue.consumers)))
+
+    def _queue(self, name: str) -> BrokerQueue:
+        queue = self.instance.queues.get(name)
+        if queue is None or queue.deleting:
+            _check_name(name, "queue")
+            raise NotFound(f"no queue {name!r} in instance {self.instance.name!r}: declare it first", queue=name)
+        self._check_owner(queue)
+        return queue
+
+    async def delete_queue(self, msg: m.DeleteQueue) -> None:
+        queue = self.instance.queues.get(msg.queue)
+        count = 0
+        if queue is None:
+            _check_name(msg.queue, "queue")
+        else:
+            self._check_owner(queue)
+            if msg.if_unused and queue.consumers:
+                raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.consumers)} consumers", queue=queue.name)
+            if msg.if_empty and len(queue.messages):
+                raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.messages)} messages", queue=queue.name)
+            count = await self._delete(queue)
+        self.instance.reply(self.session, m.Count(msg.rid, count))
+
+    async def _delete(self, queue: BrokerQueue) -> int:
+        queue.deleting = True
+        for consumer in list(queue.consumers):
+            consumer.channel.consumers.pop(consumer.tag, None)
+            self.instance.reply(consumer.session, m.Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
+        queue.consumers.clear()
+        if queue.stored is None:
+            return self.instance.drop_transient(queue)
+        count = await self.engine.delete_queue(queue.stored)
+        self.instance.queues.pop(queue.name, None)
+        return count
+
+    async def purge_queue(self, msg: m.PurgeQueue) -> None:
+        queue = self._queue(msg.queue)
+        if queue.stored is not None:
+            count = await self.engine.purge(queue.stored)
+        else:
+            waiting = list(queue.messages.available.values())
+            count = len(waiting)
+            for entry in waiting:
+                queue.messages.remove(entry)
+        self.instance.reply(self.session, m.Count(msg.rid, count))
+
+    # ------------------------------------------------------------------ exchanges and bindings
+    def declare_exchange(self, msg: m.DeclareExchange) -> None:
+        if msg.passive:
+            self.topology.get(msg.exchange)
+        elif msg.exchange.startswith(_RESERVED_PREFIX) and msg.exchange not in self.topology.exchanges:
+            raise AccessRefused(f"exchange names that begin with {_RESERVED_PREFIX!r} are reserved", exchange=msg.exchange)
+        elif self._exchange_is_new(msg):
+            if msg.durable:
+                self.engine.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
+            else:
+                self.topology.add_exchange(msg.exchange, msg.type, False, msg.auto_delete, msg.arguments)
+        self._ok(msg.rid)
+
+    def _exchange_is_new(self, msg: m.DeclareExchange) -> bool:
+        if msg.exchange:
+            _check_name(msg.exchange, "exchange")
+        return self.topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments)
+
+    def delete_exchange(self, msg: m.DeleteExchange) -> None:
+        exchange = self.topology.exchanges.get(msg.exchange)
+        if msg.exchange == "" or msg.exchange.startswith(_RESERVED_PREFIX):
+            raise AccessRefused(f"exchange {msg.exchange!r} can't be deleted", exchange=msg.exchange)
+        if exchange is not None:
+            if msg.if_unused and exchange.bindings:
+                raise PreconditionFailed(f"exchange {msg.exchange!r} has bindings", exchange=msg.exchange)
+            if exchange.durable:
+                self.engine.delete_exchange(msg.exchange)
+            else:
+                self.topology.remove_exchange(msg.exchange)
+        self._ok(msg.rid)
+
+    def bind(self, msg: m.Bind) -> None:
+        queue = self._queue(msg.queue)
+        if msg.exchange == "":
+            raise AccessRefused("queues can't be bound to the default exchange: it reaches every queue by its name")
+        exchange = self.topology.get(msg.exchange)
+        if len(msg.routing_key.encode()) > MAX_NAME_BYTES:
+            raise RequestError(f"the routing key is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
+        if not self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key):
+            if queue.stored is not None and exchange.durable:
+                self.engine.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
+            else:
+                self.topology.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
+        self._ok(msg.rid)
+
+    def unbind(self, msg: m.Unbind) -> None:
+        queue = self.instance.queues.get(msg.queue)
+        exchange = self.topology.exchanges.get(msg.exchange)
+        if queue is not None and exchange is not None:
+            if self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key):
+                if queue.stored is not None and exchange.durable:
+                    self.engine.unbind(msg.queue, msg.exchange, msg.routing_key)
+                else:
+                    self.topology.unbind(msg.queue, msg.exchange, msg.routing_key)
+            self.instance.drop_unused_exchange(msg.exchange)
+        self._ok(msg.rid)
+
+    def list_bindings(self, msg: m.ListBindings) -> None:
+        found = [(queue, exchange, key) for queue, exchange, key, _arguments in self.topology.bindings()]
+        self.instance.reply(self.session, m.Bindings(msg.rid, found))
+
+    # ------------------------------------------------------------------ consuming
+    def consume(self, msg: m.Consume) -> None:
+        queue = self._queue(msg.queue)
+        channel = self.session.channel(msg.channel)
+        if msg.tag in channel.consumers:
+            raise PreconditionFailed(f"consumer tag {msg.tag!r} is in use on this channel", tag=msg.tag)
+        if queue.consumers and (msg.exclusive or queue.consumers[0].exclusive):
+            raise AccessRefused(f"queue {queue.name!r} has an exclusive consumer", queue=queue.name)
+        consumer = Consumer(self.session, channel, msg.tag, queue, msg.no_ack, msg.exclusive)
+        channel.consumers[msg.tag] = consumer
+        queue.consumers.append(consumer)
+        self.instance.wake(queue)
+        self._ok(msg.rid)
+
+    def cancel(self, msg: m.Cancel) -> None:
+        consumer = self.session.channel(msg.channel).consumers.get(msg.tag)
+        if consumer is not None:
+            self.instance.remove_consumer(consumer)
+        self._ok(msg.rid)
+
+    def qos(self, msg: m.Qos) -> None:
+        channel = self.session.channel(msg.channel)
+        channel.prefetch = max(msg.prefetch, 0)
+        for consumer in channel.consumers.values():
+            self.instance.wake(consumer.queue)
+        if msg.rid:
+            self._ok(msg.rid)
+
+    def get(self, msg: m.Get) -> None:
+        queue = self._queue(msg.queue)
+        queue.used_at_ms = self.engine.clock.now_ms()
+        queue.getters.append(Getter(self.session, self.session.channel(msg.channel), msg.rid, msg.no_ack))
+        self.instance.wake(queue)
+
+    def settle(self, msg: m.Settle) -> None:
+        if msg.outcome not in m.Outcome.__members__.values():
+            raise RequestError(f"settle outcome {msg.outcome} is unknown")
+        leases.settle(self.instance, self.session, msg.outcome, msg.leases)
+
+    def close_channel(self, msg: m.CloseChannel) -> None:
+        channel = self.session.channels.pop(msg.channel, None)
+        if channel is not None:
+            for consumer in list(channel.consumers.values()):
+                self.instance.remove_consumer(consumer)
+            held = [key for key, of in self.session.lease_channels.items() if of is channel]
+            for name, id in held:
+                queue = self.instance.queues.get(name)
+                entry = queue.messages.in_flight.get(id) if queue is not None else None
+                if queue is not None and entry is not None and entry.session == self.session.id:
+                    leases.end(self.instance, self.session, queue, entry, m.Outcome.RELEASE)
+        self._ok(msg.rid)
+
+    # ------------------------------------------------------------------ the session
+    def goodbye(self, msg: m.Goodbye) -> None:
+        leases.close(self.instance, self.session, m.Outcome.RELEASE)
+
+    def get_status(self, msg: m.GetStatus) -> None:
+        self.instance.reply(self.session, m.Status(msg.rid, self._status()))
+
+    def heartbeat(self, msg: m.Heartbeat) -> None:
+        """Nothing to do: that it came is what counts."""
+
+    def _ok(self, rid: int) -> None:
+        self.instance.reply(self.session, m.Ok(rid))
+
+    # ------------------------------------------------------------------ finding the handler
+    #: calls that wait for the store; one at a time, and definitions wait for them
+    ADMIN: dict[type, Callable[[Handlers, Any], Awaitable[None]]] = {
+        m.DeleteQueue: delete_queue,
+        m.PurgeQueue: purge_queue,
+    }
+    DIRECT: dict[type, Callable[[Handlers, Any], None]] = {
+        m.Publish: publish, m.Settle: settle, m.DeclareQueue: declare_queue, m.DeclareExchange: declare_exchange,
+        m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
+        m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
+        m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat,
+    }  # fmt: skip
+    DEFINITIONS = frozenset({m.DeclareQueue, m.DeclareExchange, m.DeleteExchange, m.Bind, m.Unbind, m.Consume, m.Get})
+
+    async def run_admin(self, msg: Any) -> None:
+        """Run a call under the admin lock."""
+        async with self.instance.admin_lock:
+            handler = self.ADMIN.get(type(msg))
+            if handler is not None:
+                await handler(self, msg)
+            else:
+                self.DIRECT[type(msg)](self, msg)
+                await asyncio.sleep(0)

@@ -1,0 +1,284 @@
+"""One instance (a virtual host): its engine, its sessions, its queues, and the loop of commit and delivery.
+
+Handlers change state and put replies and deliveries into the sessions' outboxes. A tick, at most one per turn of the
+event loop, then delivers what can be delivered, commits, and sends the outboxes. So nothing is shown before it is
+durable, and everything that came in together is one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from ..errors import OpenDataError, StoreFull
+from ..protocol.messages import Deliver, Got, Settled
+from ..storage.engine import Engine
+from ..storage.queue_state import Entry
+from ..storage.state import Queue
+from .entities import BrokerQueue, Consumer, QueueProperties, Session
+
+log = logging.getLogger(__name__)
+
+#: deliveries of one queue in one tick, so that others get their turn
+_DELIVERIES_PER_TICK = 1000
+#: ids of messages that are in transient queues only: above all stored ones
+_FIRST_TRANSIENT_ID = 1 << 62
+_RETRY_SECONDS = 0.1
+
+
+class Instance:
+    """A virtual host of the broker."""
+
+    def __init__(self, name: str, engine: Engine) -> None:
+        self.name = name
+        self.engine = engine
+        self.sessions: dict[bytes, Session] = {}
+        self.queues: dict[str, BrokerQueue] = {}
+        self.admin_lock = asyncio.Lock()
+        self.loop = asyncio.get_running_loop()
+        self._next_transient_id = _FIRST_TRANSIENT_ID
+        self._waiting: set[BrokerQueue] = set()
+        self._talking: set[Session] = set()
+        self._scheduled = False
+        self._outgoing: list[tuple[Any, list[Any]]] = []
+        self._committer: asyncio.Task[None] | None = None
+        self.failed: asyncio.Future[None] = self.loop.create_future()
+        self.published = 0
+        self.delivered = 0
+        self.commits = 0
+        engine.on_loaded = self._on_loaded  # type: ignore[method-assign]
+        for queue in engine.state.queues.values():
+            properties = QueueProperties(True, False, False, queue.options.arguments)
+            self.queues[queue.name] = BrokerQueue(queue.name, properties, queue, engine.clock.now_ms())
+
+    # ------------------------------------------------------------------ waking up
+    def wake(self, queue: BrokerQueue) -> None:
+        """The queue may have something to deliver."""
+        if queue.consumers or queue.getters:
+            self._waiting.add(queue)
+            self.schedule()
+
+    def wake_session(self, session: Session) -> None:
+        """The session can take deliveries again."""
+        for channel in session.channels.values():
+            for consumer in channel.consumers.values():
+                self._waiting.add(consumer.queue)
+        self.schedule()
+
+    def reply(self, session: Session, message: Any) -> None:
+        """Answer a session after the next commit."""
+        session.replies.append(message)
+        self.talk(session)
+
+    def talk(self, session: Session) -> None:
+        """The session has something in its outbox."""
+        self._talking.add(session)
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Have a tick soon."""
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._tick)
+
+    def _on_loaded(self, stored: Queue) -> None:
+        queue = self.queues.get(stored.name)
+        if queue is not None:
+            self.wake(queue)
+
+    # ------------------------------------------------------------------ the tick
+    def _tick(self) -> None:
+        self._scheduled = False
+        waiting, self._waiting = self._waiting, set()
+        for queue in waiting:
+            if not queue.deleting:
+                self._deliver(queue)
+        if self.engine.journal is None:
+            self._collect_outboxes()
+            if self._committer is None and (self._outgoing or self.engine.effects):
+                self._committer = self.loop.create_task(self._commit_store())
+                self._committer.add_done_callback(self._store_committed)
+            return
+        try:
+            self.engine.commit_journal()
+        except StoreFull:
+            self.loop.call_later(_RETRY_SECONDS, self.schedule)
+            return
+        except OpenDataError as exc:
+            self.fail(exc)
+            return
+        self.commits += 1
+        for session in self._talking:
+            if session.connection is not None:
+                session.connection.send_all(self._outbox(session))
+        self._talking.clear()
+
+    def _collect_outboxes(self) -> None:
+        for session in self._talking:
+            if session.connection is not None:
+                self._outgoing.append((session.connection, self._outbox(session)))
+        self._talking.clear()
+
+    async def _commit_store(self) -> None:
+        """Without a journal: commit until nothing waits."""
+        while self._outgoing or self.engine.effects:
+            outgoing, self._outgoing = self._outgoing, []
+            if self.engine.is_dirty:
+                await self.engine.checkpoint()
+                self.commits += 1
+            for connection, messages in outgoing:
+                connection.send_all(messages)
+
+    def _store_committed(self, task: asyncio.Task[None]) -> None:
+        self._committer = None
+        if not task.cancelled():
+            exc = task.exception()
+            if exc is not None:
+                self.fail(exc)
+            elif self._outgoing or self.engine.effects:
+                self.schedule()
+
+    def fail(self, exc: BaseException) -> None:
+        """The engine can't go on: memory is ahead of the store. The broker must stop and start again."""
+        if not self.failed.done():
+            self.failed.set_exception(exc)
+
+    def _outbox(self, session: Session) -> list[Any]:
+        """Take all that a session is to be told, deliveries after replies."""
+        messages, session.replies = session.replies, []
+        if session.deliveries:
+            messages.append(Deliver(session.settled, session.deliveries))
+            session.deliveries = []
+        elif session.settled != session.reported_settled:
+            messages.append(Settled(session.settled))
+        session.reported_settled = session.settled
+        return messages
+
+    # ------------------------------------------------------------------ delivering
+    def _deliver(self, queue: BrokerQueue) -> None:
+        """Hand the queue's messages to its waiting gets and consumers, as far as there is credit."""
+        now = self.engine.clock.now_ms()
+        for _ in range(_DELIVERIES_PER_TICK):
+            if not queue.getters:
+                consumer = queue.next_consumer()
+                if consumer is None:
+                    return
+            entry, loading = self._next_entry(queue, now)
+            if entry is None:
+                self._nothing_to_deliver(queue, loading)
+                return
+            if queue.getters:
+                getter = queue.getters.popleft()
+                delivery = self._lease(queue, entry, getter.session, getter.channel, "", getter.no_ack)
+                self.reply(getter.session, Got(getter.rid, delivery, len(queue.messages)))
+            else:
+                assert consumer is not None
+                session = consumer.session
+                session.deliveries.append(
+                    self._lease(queue, entry, session, consumer.channel, consumer.tag, consumer.no_ack)
+                )
+                self._talking.add(session)
+        self.wake(queue)
+
+    def _nothing_to_deliver(self, queue: BrokerQueue, loading: bool) -> None:
+        if loading:
+            return
+        while queue.getters:
+            getter = queue.getters.popleft()
+            self.reply(getter.session, Got(getter.rid, None, 0))
+        self._set_timer(queue)
+
+    def _set_timer(self, queue: BrokerQueue) -> None:
+        """Come back when the next delayed message becomes visible."""
+        if queue.timer is not None:
+            queue.timer.cancel()
+            queue.timer = None
+        visible_at = queue.messages.next_visible_at()
+        if visible_at is not None and queue.consumers:
+            delay = min(max(visible_at - self.engine.clock.now_ms(), 1), 3_600_000) / 1000
+            queue.timer = self.loop.call_later(delay, self.wake, queue)
+
+    def _next_entry(self, queue: BrokerQueue, now: int) -> tuple[Entry | None, bool]:
+        if queue.stored is not None:
+            self.engine.prefetch(queue.stored)
+            return self.engine.next_entry(queue.stored, now)
+        messages = queue.messages
+        messages.promote(now)
+        while True:
+            entry = messages.peek(now)
+            if entry is None or not entry.deadline or entry.deadline > now:
+                return entry, False
+            messages.remove(entry)
+
+    def _lease(
+        self, queue: BrokerQueue, entry: Entry, session: Session, channel: Any, tag: str, no_ack: bool
+    ) -> tuple[int, str, str, int, int, int, bytes]:
+        """Claim a message for a session and make its delivery; without acknowledgements it is settled at once."""
+        engine = self.engine
+        if queue.stored is not None:
+            envelope = engine.payloads.find(entry.id) or b""
+            engine.claim(queue.stored, (entry,), session.id)
+            if no_ack:
+                engine.ack(queue.stored, (entry,))
+        else:
+            envelope = entry.envelope or b""
+            queue.messages.claim(entry, session.id, engine.clock.now_ms(), 0)
+            if no_ack:
+                queue.messages.settle(entry)
+            else:
+                session.leases[(queue.name, entry.id)] = entry
+        if not no_ack:
+            channel.held += 1
+            session.lease_channels[(queue.name, entry.id)] = channel
+        self.delivered += 1
+        return channel.number, tag, queue.name, entry.id, entry.claimed_at, entry.attempts, envelope
+
+    # ------------------------------------------------------------------ transient queues
+    def publish_transient(self, queue: BrokerQueue, id: int, envelope: bytes, priority: int, visible: int, ttl: int) -> None:
+        """Put a message into a transient queue; nothing is stored."""
+        now = self.engine.clock.now_ms()
+        queue_ttl = queue.int_argument("x-message-ttl")
+        if queue_ttl is not None:
+            ttl = min(ttl, queue_ttl) if ttl >= 0 else queue_ttl
+        entry = queue.messages.add(0, id, priority, visible, now + ttl if ttl >= 0 else 0, now)
+        entry.envelope = envelope
+
+    def transient_id(self) -> int:
+        """An id for a message that is not stored."""
+        self._next_transient_id += 1
+        return self._next_transient_id
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Forget a consumer; what it holds stays leased. An auto-delete queue goes with its last consumer."""
+        queue = consumer.queue
+        consumer.channel.consumers.pop(consumer.tag, None)
+        if consumer in queue.consumers:
+            queue.consumers.remove(consumer)
+        queue.used_at_ms = self.engine.clock.now_ms()
+        if not queue.consumers and queue.properties.auto_delete and queue.stored is None:
+            self.drop_transient(queue)
+
+    def drop_transient(self, queue: BrokerQueue) -> int:
+        """Delete a transient queue; returns how many messages were waiting."""
+        count = len(queue.messages)
+        topology = self.engine.state.topology
+        for exchange, _key in topology.remove_queue(queue.name):
+            self.drop_unused_exchange(exchange)
+        self.queues.pop(queue.name, None)
+        queue.deleting = True
+        for key, session in self._transient_leases(queue):
+            del session.leases[key]
+        return count
+
+    def drop_unused_exchange(self, name: str) -> None:
+        """An auto-delete exchange goes with its last binding."""
+        exchange = self.engine.state.topology.exchanges.get(name)
+        if exchange is not None and exchange.auto_delete and not exchange.bindings:
+            if exchange.durable:
+                self.engine.delete_exchange(name)
+            else:
+                self.engine.state.topology.remove_exchange(name)
+
+    def _transient_leases(self, queue: BrokerQueue) -> list[tuple[tuple[str, int], Session]]:
+        return [(key, session) for session in self.sessions.values() for key in session.leases if key[0] == queue.name]

@@ -1,0 +1,161 @@
+"""Sessions and their leases: settling, resuming after a reconnect, ending, renewing and expiring."""
+
+from __future__ import annotations
+
+import logging
+from typing import Iterable
+
+from ..protocol.messages import Hello, Outcome
+from ..storage.queue_state import Entry
+from .entities import BrokerQueue, Channel, Session
+from .instance import Instance
+
+log = logging.getLogger(__name__)
+
+
+def find(instance: Instance, session: Session, queue: str, id: int, token: int) -> tuple[BrokerQueue, Entry] | None:
+    """The lease of this token if the session holds it; a stale or foreign token gives None."""
+    found = instance.queues.get(queue)
+    entry = found.messages.in_flight.get(id) if found is not None else None
+    if found is None or entry is None or entry.claimed_at != token or entry.session != session.id:
+        return None
+    return found, entry
+
+
+def settle(instance: Instance, session: Session, outcome: int, leases: Iterable[tuple[str, int, int]]) -> None:
+    """End leases. Those that are not the session's any more are ignored: another consumer may have the message."""
+    for name, id, token in leases:
+        session.settled += 1
+        found = find(instance, session, name, id, token)
+        if found is not None:
+            end(instance, session, *found, outcome)
+    instance.talk(session)
+
+
+def end(instance: Instance, session: Session, queue: BrokerQueue, entry: Entry, outcome: int) -> None:
+    """End one lease."""
+    key = (queue.name, entry.id)
+    channel = session.lease_channels.pop(key, None)
+    if channel is not None:
+        if channel.held == channel.prefetch:
+            _wake_consumers(instance, channel)
+        channel.held -= 1
+    engine, stored = instance.engine, queue.stored
+    if stored is None:
+        session.leases.pop(key, None)
+        if outcome in (Outcome.REQUEUE, Outcome.RELEASE):
+            queue.messages.put_back(entry, engine.clock.now_ms(), costs_attempt=outcome == Outcome.REQUEUE)
+        else:
+            queue.messages.settle(entry)
+    elif outcome == Outcome.ACK:
+        engine.ack(stored, (entry,))
+    elif outcome == Outcome.REJECT:
+        engine.fail(stored, (entry,), session.name)
+    else:
+        engine.put_back(stored, (entry,), session.name, costs_attempt=outcome == Outcome.REQUEUE)
+    if outcome != Outcome.ACK:
+        instance.wake(queue)
+
+
+def _wake_consumers(instance: Instance, channel: Channel) -> None:
+    """The channel gets credit again."""
+    for consumer in channel.consumers.values():
+        instance.wake(consumer.queue)
+
+
+def resume(instance: Instance, session: Session, hello: Hello) -> int:
+    """Take a session over from its old connection or from before a restart; returns how many leases it still has.
+
+    What the client settled and what it holds is taken as it says; every other lease was never received and is
+    released, which costs no attempt.
+    """
+    for outcome, name, id, token in hello.settles:
+        found = find(instance, session, name, id, token)
+        if found is not None:
+            end(instance, session, *found, outcome)
+    session.lease_channels.clear()
+    session.channels.clear()
+    adopted: set[tuple[str, int]] = set()
+    for number, name, id, token in hello.held:
+        if find(instance, session, name, id, token) is not None:
+            channel = session.channel(number)
+            channel.held += 1
+            session.lease_channels[(name, id)] = channel
+            adopted.add((name, id))
+    for queue, entry in held_by(instance, session):
+        if (queue.name, entry.id) not in adopted:
+            end(instance, session, queue, entry, Outcome.RELEASE)
+    return len(adopted)
+
+
+def held_by(instance: Instance, session: Session) -> list[tuple[BrokerQueue, Entry]]:
+    """All leases of a session, in all kinds of queues."""
+    stored = instance.engine.state.leases.get(session.id, {})
+    entries = [*stored.values(), *session.leases.values()]
+    return [(instance.queues[entry.queue], entry) for entry in entries if entry.queue in instance.queues]
+
+
+def detach(instance: Instance, session: Session) -> None:
+    """The connection is gone: no deliveries until it is back; the leases live on for the grace period."""
+    session.connection = None
+    session.lost_at_ms = instance.engine.clock.now_ms()
+    session.replies.clear()
+    session.deliveries.clear()
+    for queue in instance.queues.values():
+        queue.consumers = [consumer for consumer in queue.consumers if consumer.session is not session]
+        queue.getters = type(queue.getters)(getter for getter in queue.getters if getter.session is not session)
+
+
+def close(instance: Instance, session: Session, outcome: Outcome) -> None:
+    """The session is over: its leases end, its exclusive and auto-delete queues go."""
+    consumed = {consumer.queue for channel in session.channels.values() for consumer in channel.consumers.values()}
+    for queue, entry in held_by(instance, session):
+        end(instance, session, queue, entry, outcome)
+    detach(instance, session)
+    for queue in list(instance.queues.values()):
+        unused = queue in consumed and queue.properties.auto_delete and not queue.consumers
+        if queue.stored is None and (queue.owner == session.id or unused):
+            instance.drop_transient(queue)
+    instance.sessions.pop(session.id, None)
+    if outcome == Outcome.RELEASE:
+        instance.engine.forget_session(session.id)
+    instance.schedule()
+
+
+def renew_all(instance: Instance, lease_ms: int) -> None:
+    """Prolong, on disk, the leases of all sessions that are connected."""
+    for session in instance.sessions.values():
+        if session.connection is not None and session.id in instance.engine.state.leases:
+            instance.engine.renew(session.id, lease_ms)
+            instance.schedule()
+
+
+def expire(instance: Instance, grace_ms: int) -> None:
+    """Return what is held by sessions that did not come back: after a grace, or when a lease from before a restart ends."""
+    now = instance.engine.clock.now_ms()
+    for session in list(instance.sessions.values()):
+        if session.connection is None and session.lost_at_ms + grace_ms <= now:
+            close(instance, session, Outcome.REQUEUE)
+    state = instance.engine.state
+    for id in state.leases.keys() - instance.sessions.keys():
+        name = state.session_names.get(id, "")
+        for entry in list(state.leases[id].values()):
+            queue = instance.queues.get(entry.queue)
+            if entry.lease_until <= now and queue is not None and queue.stored is not None:
+                instance.engine.put_back(queue.stored, (entry,), name, costs_attempt=True)
+                instance.wake(queue)
+                instance.schedule()
+
+
+def expire_queues(instance: Instance) -> None:
+    """Delete transient queues that nobody used for their ``x-expires``, and drop their expired messages."""
+    now = instance.engine.clock.now_ms()
+    for queue in list(instance.queues.values()):
+        if queue.stored is not None:
+            continue
+        expires = queue.int_argument("x-expires")
+        if expires is not None and not queue.consumers and queue.used_at_ms + expires <= now:
+            instance.drop_transient(queue)
+            continue
+        for entry in [e for e in queue.messages.available.values() if e.deadline and e.deadline <= now]:
+            queue.messages.remove(entry)

@@ -1,0 +1,105 @@
+"""The broker's command line: the options, shared by ``python -m kombu_opendata.broker`` and ``opendata-queue broker``."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ..errors import SocketPathTooLong, StartError
+from ..storage.engine import EngineSettings
+from .server import BrokerSettings
+from .users import UsersFile
+
+MAX_SOCKET_PATH_BYTES = 107
+DEFAULT_PORT = 5677
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where to listen: a Unix socket's ``path``, or ``host`` and ``port``."""
+
+    path: str = ""
+    host: str = ""
+    port: int = DEFAULT_PORT
+
+
+def parse_listen(text: str) -> Listen:
+    """Read ``unix:/path`` or ``tcp:host:port`` (``tcp:[::1]:5677`` for IPv6).
+
+    Raises:
+        StartError, SocketPathTooLong: it can't be used; the text says why.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "unix" and rest:
+        size = len(rest.encode())
+        if size > MAX_SOCKET_PATH_BYTES:
+            raise SocketPathTooLong(
+                f"the socket path {rest} has {size} bytes, the system's limit is {MAX_SOCKET_PATH_BYTES}: "
+                "use a shorter folder, or --listen tcp:…",
+                path=rest,
+                limit=MAX_SOCKET_PATH_BYTES,
+            )
+        return Listen(path=rest)
+    found = re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]*)(?::(\d{1,5}))?", rest)
+    if kind != "tcp" or found is None or int(found[2] or 0) > 65_535:
+        raise StartError(f"--listen {text!r} is neither unix:PATH nor tcp:HOST:PORT")
+    return Listen(host=found[1].strip("[]") or "127.0.0.1", port=int(found[2] or DEFAULT_PORT))
+
+
+@dataclass(frozen=True)
+class BrokerOptions:
+    """What was asked for on the command line."""
+
+    store: str
+    listen: tuple[Listen, ...]
+    embedded: bool = False
+    ready_fd: int | None = None
+    idle_exit_seconds: float = 0.0
+    max_message_bytes: int = 64 << 20
+    sync: bool = True
+    users: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    allow_anonymous: bool = False
+    instances: tuple[str, ...] = ("default",)
+
+    @property
+    def folder(self) -> Path | None:
+        """The store's folder, when it is a local one."""
+        return Path(urlsplit(self.store).path) if self.store.startswith("file://") else None
+
+    def settings(self) -> BrokerSettings:
+        """The broker's settings.
+
+        Raises:
+            StartError: options that don't go together or files that can't be read.
+        """
+        open_to_all = [listen.host for listen in self.listen if listen.host and listen.host not in _LOOPBACK]
+        if open_to_all and self.users is None and not self.allow_anonymous:
+            raise StartError(
+                f"listening on {open_to_all[0]} without --users would let everybody in: "
+                "give --users FILE, or --allow-anonymous if that is meant"
+            )
+        return BrokerSettings(
+            store=self.store,
+            max_message_bytes=self.max_message_bytes,
+            max_frame_bytes=self.max_message_bytes + (16 << 20),
+            idle_exit_seconds=self.idle_exit_seconds,
+            verify_secret=UsersFile(self.users).verify if self.users is not None else None,
+            tls=self._tls(),
+            engine=EngineSettings(sync=self.sync),
+        )
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.tls_cert is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.tls_cert, self.tls_key)
+        except (OSError, ssl.SSLError) as exc:
+            raise StartError(f"the TLS certificate {self.tls_cert} can't be used: {exc}") from exc
+        return context

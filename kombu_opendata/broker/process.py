@@ -1,0 +1,153 @@
+"""The broker as a process: one per store (a lock), readiness, signals, log, clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..errors import OpenDataError, StartError, StoreInUse, StoreUnwritable
+from .options import BrokerOptions
+from .server import Server
+
+log = logging.getLogger(__name__)
+
+LOCK_NAME = "broker.lock"
+PID_NAME = "broker.pid"
+EXIT_FAILED = 1
+
+
+class StoreLock:
+    """The lock on a store's folder: an flock, which the kernel drops when its process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._fd = -1
+
+    def acquire(self) -> None:
+        """Take the lock and write the pid file.
+
+        Raises:
+            StoreUnwritable: the folder can't be created or written.
+            StoreInUse: another broker has it.
+        """
+        folder = self._folder
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise StoreUnwritable(f"the store folder {folder} can't be used: {exc.strerror}", path=str(folder)) from exc
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            os.close(self._fd)
+            pid = _read_text(folder / PID_NAME)
+            raise StoreInUse(
+                f"another broker (pid {pid or 'unknown'}) owns {folder}: connect to it, or stop it first", path=str(folder)
+            ) from exc
+        (folder / PID_NAME).write_text(f"{os.getpid()}\n")
+
+    def release(self) -> None:
+        """Remove the pid file and drop the lock."""
+        (self._folder / PID_NAME).unlink(missing_ok=True)
+        os.close(self._fd)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+class Readiness:
+    """Tells whoever started the broker how it went, in one JSON line on a file descriptor."""
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+
+    def report(self, message: dict[str, Any]) -> None:
+        """Send the line, once."""
+        if self._fd is not None:
+            try:
+                os.write(self._fd, json.dumps(message, default=str).encode() + b"\n")
+            except OSError:
+                log.debug("the starter is gone")
+            os.close(self._fd)
+            self._fd = None
+
+
+def run(options: BrokerOptions) -> int:
+    """Run a broker until a signal or idleness ends it; returns the process's exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    readiness = Readiness(options.ready_fd)
+    folder = options.folder
+    lock = StoreLock(folder) if folder is not None else None
+    try:
+        settings = options.settings()
+        if lock is not None:
+            lock.acquire()
+    except OpenDataError as exc:
+        return _failed(readiness, exc)
+    try:
+        return _new_runner()(_serve(options, settings, readiness))
+    except OpenDataError as exc:
+        return _failed(readiness, exc)
+    except Exception as exc:
+        log.exception("the broker failed")
+        return _failed(readiness, StartError(f"the broker failed: {exc!r}; see its log"))
+    finally:
+        for listen in options.listen:
+            if listen.path:
+                Path(listen.path).unlink(missing_ok=True)
+        if lock is not None:
+            lock.release()
+
+
+def _failed(readiness: Readiness, exc: OpenDataError) -> int:
+    readiness.report({"code": exc.code, "text": exc.text, "values": exc.values})
+    if not isinstance(exc, StoreInUse):
+        log.error("%s", exc.text)
+    print(f"opendata-queue: {exc.text}", file=sys.stderr)
+    return EXIT_FAILED
+
+
+def _new_runner() -> Any:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+async def _serve(options: BrokerOptions, settings: Any, readiness: Readiness) -> int:
+    server = Server(settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.stop, signal.Signals(number).name)
+    try:
+        for name in options.instances:
+            await server.instance(name)
+        for listen in options.listen:
+            if listen.path:
+                await server.listen_unix(listen.path)
+                log.info("listening on unix:%s", listen.path)
+            else:
+                port = await server.listen_tcp(listen.host, listen.port)
+                log.info("listening on tcp:%s:%d%s", listen.host, port, " with TLS" if settings.tls else "")
+    except OSError as exc:
+        await server.close()
+        raise StartError(f"the broker can't listen: {exc.strerror or exc}") from exc
+    except BaseException:
+        await server.close()
+        raise
+    readiness.report({"ready": True, "pid": os.getpid()})
+    reason = await server.run()
+    log.info("stopped: %s", reason)
+    return 0

@@ -1,0 +1,222 @@
+"""The broker: listens, keeps instances open, and does the work that time brings."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import ssl
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Callable
+
+from ..errors import AccessRefused, OpenDataError, RequestError
+from ..protocol import messages as m
+from ..protocol.framing import DEFAULT_MAX_FRAME_BYTES
+from ..storage.clock import Clock, SystemClock
+from ..storage.engine import Engine, EngineSettings
+from ..storage.state import DEFAULT_LEASE_SECONDS
+from . import leases
+from .connection import Connection
+from .entities import Session
+from .instance import Instance
+
+log = logging.getLogger(__name__)
+
+_INSTANCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_TICK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class BrokerSettings:
+    """How a broker serves."""
+
+    store: str  # URL of the object store
+    max_message_bytes: int = 64 << 20
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+    session_grace_seconds: float = 2.0
+    idle_exit_seconds: float = 0.0  # 0: never
+    verify_secret: Callable[[str, str], bool] | None = None  # (user, secret) → allowed; None: everybody
+    tls: ssl.SSLContext | None = None
+    engine: EngineSettings = field(default_factory=EngineSettings)
+
+
+class Server:
+    """A broker. :meth:`run` serves until :meth:`stop`."""
+
+    def __init__(self, settings: BrokerSettings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.version = version("kombu-opendata")
+        self.instances: dict[str, Instance] = {}
+        self.connections: set[Connection] = set()
+        self._opening = asyncio.Lock()
+        self._servers: list[asyncio.Server] = []
+        self._background: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._stopped_by = ""
+        loop = asyncio.get_running_loop()
+        self._idle_since = loop.time()
+        self._renewed_at = loop.time()
+
+    # ------------------------------------------------------------------ life
+    async def listen_unix(self, path: str) -> None:
+        """Listen on a Unix socket that only this user can use; a stale one is replaced."""
+        if os.path.exists(path):
+            os.unlink(path)
+        mask = os.umask(0o177)
+        try:
+            self._servers.append(await asyncio.get_running_loop().create_unix_server(lambda: Connection(self), path))
+        finally:
+            os.umask(mask)
+
+    async def listen_tcp(self, host: str, port: int) -> int:
+        """Listen on TCP, with TLS if the settings have it; returns the port."""
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self), host, port, ssl=self.settings.tls
+        )
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def run(self) -> str:
+        """Serve until stopped; returns why it stopped.
+
+        Raises:
+            OpenDataError: an engine failed for good.
+        """
+        ticking = asyncio.get_running_loop().create_task(self._tick_forever())
+        try:
+            await self._stopping.wait()
+            return self._stopped_by
+        finally:
+            ticking.cancel()
+            await self.close()
+
+    def stop(self, reason: str) -> None:
+        """Have :meth:`run` end."""
+        self._stopped_by = self._stopped_by or reason
+        self._stopping.set()
+
+    async def close(self) -> None:
+        """Say goodbye to the clients and close the stores, with everything in them."""
+        for server in self._servers:
+            server.close()
+        failures = []
+        for instance in self.instances.values():
+            try:
+                if not instance.failed.done():
+                    await instance.engine.commit()
+            except OpenDataError as exc:
+                failures.append(exc)
+        for connection in list(self.connections):
+            connection.say_goodbye("the broker stops")
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        for instance in self.instances.values():
+            if instance.failed.done():
+                failures.append(instance.failed.exception())  # type: ignore[arg-type]
+            try:
+                await instance.engine.close()
+            except OpenDataError as exc:
+                failures.append(exc)
+        self.instances.clear()
+        if failures:
+            raise failures[0]
+
+    # ------------------------------------------------------------------ instances and sessions
+    async def instance(self, name: str) -> Instance:
+        """The instance of this name, opened when it is the first time.
+
+        Raises:
+            RequestError: not a valid name.
+            StoreError, StartError: it can't be opened.
+        """
+        if not _INSTANCE_NAME.fullmatch(name):
+            raise RequestError(f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.'", instance=name)
+        async with self._opening:
+            found = self.instances.get(name)
+            if found is None:
+                engine = await Engine.open(self.settings.store, name, self.clock, self.settings.engine)
+                found = self.instances[name] = Instance(name, engine)
+                task = asyncio.get_running_loop().create_task(engine.run_maintenance())
+                self._background.add(task)
+                task.add_done_callback(lambda done: self._maintenance_ended(found, done))
+                found.failed.add_done_callback(lambda done: self._failed(name, done))
+        return found
+
+    def _maintenance_ended(self, instance: Instance, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            instance.fail(task.exception() or RuntimeError("maintenance ended"))
+
+    def _failed(self, name: str, failure: asyncio.Future[None]) -> None:
+        log.critical("instance %s failed, the broker stops: %s", name, failure.exception())
+        self.stop(f"instance {name} failed: {failure.exception()}")
+
+    async def authorize(self, hello: m.Hello) -> Instance:
+        """Check who connects; returns the instance they asked for.
+
+        Raises:
+            AccessRefused: wrong user or secret.
+        """
+        verify = self.settings.verify_secret
+        if verify is not None:
+            allowed = await asyncio.to_thread(verify, hello.user, hello.secret)
+            if not allowed:
+                raise AccessRefused(f"user {hello.user!r} is unknown or the secret is wrong", user=hello.user)
+        if len(hello.session) != 16:
+            raise RequestError("a session id has 16 bytes")
+        return await self.instance(hello.instance)
+
+    def session(self, instance: Instance, hello: m.Hello) -> Session:
+        """The session of this id; new ones are registered."""
+        found = instance.sessions.get(hello.session)
+        if found is None:
+            found = instance.sessions[hello.session] = Session(hello.session, hello.name)
+        found.name = hello.name
+        return found
+
+    def connected(self, connection: Connection) -> None:
+        self.connections.add(connection)
+
+    def disconnected(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._idle_since = asyncio.get_running_loop().time()
+
+    # ------------------------------------------------------------------ what time brings
+    async def _tick_forever(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            for instance in self.instances.values():
+                leases.expire(instance, int(1000 * self.settings.session_grace_seconds))
+                leases.expire_queues(instance)
+            if loop.time() - self._renewed_at > DEFAULT_LEASE_SECONDS / 3:
+                self._renewed_at = loop.time()
+                for instance in self.instances.values():
+                    leases.renew_all(instance, 1000 * DEFAULT_LEASE_SECONDS)
+            idle = self.settings.idle_exit_seconds
+            if idle and not self.connections and loop.time() - self._idle_since > idle:
+                self.stop(f"no client for {idle:g} s")
+
+    def status(self) -> dict[str, Any]:
+        """What the status call reports."""
+        return {
+            "version": self.version,
+            "pid": os.getpid(),
+            "store": self.settings.store,
+            "connections": len(self.connections),
+            "instances": {
+                name: {
+                    **instance.engine.report(),
+                    "sessions": len(instance.sessions),
+                    "published": instance.published,
+                    "delivered": instance.delivered,
+                    "commits": instance.commits,
+                    "transient_queues": sum(queue.stored is None for queue in instance.queues.values()),
+                }
+                for name, instance in self.instances.items()
+            },
+        }

@@ -1,0 +1,77 @@
+"""The ``opendata-queue`` command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from .errors import OpenDataError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kombu-opendata")
+def main() -> None:
+    """A durable task queue in a folder or a bucket."""
+
+
+@main.command()
+@click.option("--store", required=True, help="object store: file:///folder, s3://bucket/prefix, memory://name")
+@click.option("--listen", multiple=True, required=True, help="unix:PATH or tcp:HOST:PORT; may be repeated")
+@click.option("--instance", "instances", multiple=True, default=("default",), show_default=True, help="open at start")
+@click.option("--users", type=click.Path(path_type=Path), help="file with name:hash lines, see hash-secret")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="certificate chain (PEM) for opendatas:// clients")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="its private key (PEM)")
+@click.option("--allow-anonymous", is_flag=True, help="listen on a network without --users")
+@click.option("--max-message-bytes", type=click.IntRange(1 << 10, 512 << 20), default=64 << 20, show_default=True)
+@click.option("--no-sync", is_flag=True, help="no fsync: a power loss may lose answered messages, a crash of the broker not")
+@click.option("--idle-exit", type=click.FloatRange(0), default=0, help="stop after so many seconds with no client; 0: never")
+@click.option("--embedded", is_flag=True, hidden=True)
+@click.option("--ready-fd", type=int, hidden=True)
+def broker(
+    store: str,
+    listen: tuple[str, ...],
+    instances: tuple[str, ...],
+    users: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    allow_anonymous: bool,
+    max_message_bytes: int,
+    no_sync: bool,
+    idle_exit: float,
+    embedded: bool,
+    ready_fd: int | None,
+) -> None:
+    """Run a broker: the one process that owns a store. SIGTERM stops it cleanly."""
+    from .broker.options import BrokerOptions, parse_listen
+    from .broker.process import Readiness, run
+
+    try:
+        options = BrokerOptions(
+            store=store,
+            listen=tuple(parse_listen(text) for text in listen),
+            embedded=embedded,
+            ready_fd=ready_fd,
+            idle_exit_seconds=idle_exit,
+            max_message_bytes=max_message_bytes,
+            sync=not no_sync,
+            users=users,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            allow_anonymous=allow_anonymous,
+            instances=instances,
+        )
+    except OpenDataError as exc:
+        Readiness(ready_fd).report({"code": exc.code, "text": exc.text, "values": exc.values})
+        raise click.ClickException(exc.text) from exc
+    sys.exit(run(options))
+
+
+@main.command("hash-secret")
+@click.password_option("--secret", prompt="Secret", help="asked for when not given")
+def hash_secret(secret: str) -> None:
+    """Print the hash of a secret, for a line name:hash of the --users file."""
+    from .broker.users import hash_secret as make
+
+    click.echo(make(secret))

@@ -1,0 +1,153 @@
+"""Connect a socket to an address: TCP with keepalive, TLS, a Unix socket, or a broker in this process."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TYPE_CHECKING, Any, Mapping, Union
+
+from ..errors import AccessRefused, ConnectionLost, RequestError
+from ..url import Address
+
+if TYPE_CHECKING:
+    import ssl
+
+    from .options import Options
+
+KEEPALIVE_IDLE_SECONDS = 10
+KEEPALIVE_INTERVAL_SECONDS = 5
+KEEPALIVE_PROBES = 3
+USER_TIMEOUT_MS = 30_000
+
+_TIMEVAL = struct.Struct("ll")
+_TLS_OPTIONS = frozenset(
+    {
+        "ca_certs", "certfile", "keyfile", "keyfile_password", "cert_reqs", "check_hostname", "ciphers",
+        "server_hostname", "context",
+    }
+)  # fmt: skip
+
+
+def dial_tcp(address: Address, options: Options) -> socket.socket:
+    """A connected TCP or TLS socket.
+
+    Raises:
+        ConnectionLost: nobody answers there.
+        RequestError: unknown TLS options.
+    """
+    context_needed = address.tls or bool(options.tls)
+    tls: Mapping[str, Any] = options.tls if isinstance(options.tls, Mapping) else {}
+    context = tls_context(tls) if context_needed else None
+    try:
+        sock = socket.create_connection((address.host, address.port), options.connect_timeout)
+    except OSError as exc:
+        raise _unreachable(address, exc) from exc
+    try:
+        set_tcp_options(sock)
+        if context is None:
+            return sock
+        name = tls.get("server_hostname") or address.host
+        return context.wrap_socket(sock, server_hostname=name)
+    except OSError as exc:
+        sock.close()
+        raise _unreachable(address, exc) from exc
+
+
+def set_tcp_options(sock: socket.socket) -> None:
+    """Send small frames at once, and notice a dead peer within half a minute."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
+        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+        ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS),
+    ):
+        if hasattr(socket, name):  # not on every system
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
+    """A context that verifies the broker's certificate, unless ``cert_reqs`` says otherwise.
+
+    Option names are those of Kombu's AMQP transport; the prefix ``ssl_`` is accepted too.
+    """
+    import ssl
+
+    given = {key.removeprefix("ssl_"): value for key, value in options.items()}
+    unknown = sorted(set(given) - _TLS_OPTIONS)
+    if unknown:
+        raise RequestError(
+            f"unknown TLS option {unknown[0]!r}; known are {', '.join(sorted(_TLS_OPTIONS))}", option=unknown[0]
+        )
+    if given.get("context") is not None:
+        ready: ssl.SSLContext = given["context"]
+        return ready
+    try:
+        context = ssl.create_default_context(cafile=given.get("ca_certs"))
+        if given.get("certfile"):
+            context.load_cert_chain(given["certfile"], given.get("keyfile"), given.get("keyfile_password"))
+        if given.get("ciphers"):
+            context.set_ciphers(given["ciphers"])
+    except OSError as exc:
+        raise RequestError(f"the TLS files can't be loaded: {exc}") from exc
+    verify = _verify_mode(given.get("cert_reqs"))
+    context.check_hostname = bool(given.get("check_hostname", True)) and verify == ssl.CERT_REQUIRED
+    context.verify_mode = verify
+    return context
+
+
+def _verify_mode(value: Union[None, int, str]) -> ssl.VerifyMode:
+    import ssl
+
+    if value is None:
+        return ssl.CERT_REQUIRED
+    names = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
+    if isinstance(value, str):
+        key = value.lower().removeprefix("cert_")
+        if key not in names:
+            raise RequestError(f"cert_reqs {value!r} is none of required, optional, none")
+        return names[key]
+    return ssl.VerifyMode(value)
+
+
+def dial_unix(path: str, timeout: float) -> socket.socket:
+    """A connected Unix socket.
+
+    Raises:
+        FileNotFoundError, ConnectionRefusedError: nobody listens there.
+        AccessRefused: it belongs to another user.
+        ConnectionLost: any other failure.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # A non-blocking connect would fail at once when the listener's backlog is full; this one waits for room.
+        sock.settimeout(None)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(max(1, int(timeout)), 0))
+        sock.connect(path)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
+    except (FileNotFoundError, ConnectionRefusedError):
+        sock.close()
+        raise
+    except PermissionError as exc:
+        sock.close()
+        raise AccessRefused(f"the broker's socket {path} belongs to another user", path=path) from exc
+    except OSError as exc:
+        sock.close()
+        raise ConnectionLost(f"cannot connect to {path}: {exc}", path=path) from exc
+    return sock
+
+
+def dial_memory(name: str) -> socket.socket:
+    """One end of a socket pair whose other end is served by a broker in this process."""
+    from ..broker.memory import connect
+
+    sock: socket.socket = connect(name)
+    return sock
+
+
+def _unreachable(address: Address, exc: OSError) -> ConnectionLost:
+    hint = ""
+    if isinstance(exc, socket.gaierror):
+        hint = f" (for a folder write three slashes: opendata:///{address.host}/…)"
+    return ConnectionLost(f"cannot connect to the broker at {address}: {exc}{hint}", address=str(address))

@@ -1,0 +1,242 @@
+"""Attach to the embedded broker of a folder, starting it when nobody answers.
+
+Many processes may do this at once. One of them holds the start lock and starts the broker; the others keep trying to
+connect. Where two brokers start all the same, the store's own lock lets one of them win and the other report
+``store_in_use``, which here means no more than: go on connecting.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Iterator, Optional
+
+from ..errors import ConnectionLost, SocketPathTooLong, StartError, StoreInUse, StoreUnwritable, from_wire
+from ..url import Address
+from .dial import dial_unix
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from .clock import Clock
+    from .options import Options
+
+#: sun_path holds 108 bytes on Linux, the last one zero
+MAX_SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
+START_LOCK_NAME = "broker.start.lock"
+CONNECT_INTERVAL_SECONDS = 0.02
+RESTART_INTERVAL_SECONDS = 0.2
+LOG_TAIL_BYTES = 2000
+
+
+def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
+    """A socket that is connected to the folder's broker.
+
+    Raises:
+        SocketPathTooLong, StoreUnwritable: the folder can't be used.
+        StartError: the broker did not come up in time, or says why it can't (its own error class).
+    """
+    check_socket_path(address.socket_path)
+    deadline = clock.monotonic() + options.start_timeout
+    in_use: Optional[StoreInUse] = None
+    while True:
+        sock = _try_connect(address, options)
+        if sock is not None:
+            return sock
+        if clock.monotonic() >= deadline:
+            raise _too_late(address, options, in_use)
+        prepare_folder(address.folder)
+        pause = CONNECT_INTERVAL_SECONDS
+        with _start_lock(address.folder) as mine:
+            if mine:
+                # whoever had the lock before may have just started it
+                sock = _try_connect(address, options)
+                if sock is not None:
+                    return sock
+                try:
+                    start_broker(address, options, deadline, clock)
+                except StoreInUse as exc:
+                    in_use = exc
+                    pause = RESTART_INTERVAL_SECONDS
+                else:
+                    continue
+        clock.sleep(pause)
+
+
+def check_socket_path(path: str) -> None:
+    """Raises SocketPathTooLong when no Unix socket can have this path."""
+    size = len(os.fsencode(path))
+    if size > MAX_SOCKET_PATH_BYTES:
+        raise SocketPathTooLong(
+            f"the socket path {path} has {size} bytes and the limit is {MAX_SOCKET_PATH_BYTES}: use a shorter folder, "
+            "or run a broker by hand with --listen tcp:host:port and connect to opendata://host:port",
+            path=path,
+            size=size,
+            limit=MAX_SOCKET_PATH_BYTES,
+        )
+
+
+def prepare_folder(folder: str) -> None:
+    """Create the store's folder, for this user alone; raises StoreUnwritable."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as exc:
+        raise StoreUnwritable(
+            f"{folder} can't be the store's folder: it, or a part of it, is a file", folder=folder
+        ) from exc
+    except OSError as exc:
+        raise StoreUnwritable(f"the store's folder {folder} can't be created: {exc.strerror}", folder=folder) from exc
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise StoreUnwritable(f"the store's folder {folder} is not writable for this user", folder=folder)
+
+
+def start_broker(address: Address, options: Options, deadline: float, clock: Clock) -> None:
+    """Start the folder's broker and wait until it is ready.
+
+    Raises:
+        StoreInUse: another one has the store.
+        StartError, StoreError: what the new broker reported.
+    """
+    import subprocess
+
+    log = _open_private(address.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    read_fd, write_fd = os.pipe()
+    try:
+        try:
+            process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "kombu_opendata.broker",
+                    "--store", f"file://{address.folder}",
+                    "--listen", f"unix:{address.socket_path}",
+                    "--embedded",
+                    "--ready-fd", str(write_fd),
+                    "--idle-exit", f"{options.idle_exit:g}",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(write_fd,),
+                start_new_session=True,
+                cwd=_import_root(),
+            )  # fmt: skip
+        except OSError as exc:
+            raise StartError(f"the broker process can't be started: {exc}") from exc
+        finally:
+            os.close(write_fd)
+            os.close(log)
+        line = _read_line(read_fd, deadline, clock)
+    finally:
+        os.close(read_fd)
+    _reap(process)
+    _judge(line, address, options, process.returncode)
+
+
+def _judge(line: Optional[bytes], address: Address, options: Options, returncode: Optional[int]) -> None:
+    import msgspec
+
+    if line is None:
+        raise _too_late(address, options, None)
+    try:
+        report = msgspec.json.decode(line)
+        if report.get("ready"):
+            return
+        error = from_wire(str(report["code"]), str(report["text"]), dict(report.get("values") or {}))
+    except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError) as exc:
+        raise StartError(
+            f"the broker of {address.folder} ended before it was ready (exit code {returncode}); "
+            f"{address.log_path} ends with: {_log_tail(address.log_path)}",
+            folder=address.folder,
+        ) from exc
+    raise error
+
+
+def _import_root() -> str:
+    # The broker must import this very package, and nothing from the folder the user happens to stand in.
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _try_connect(address: Address, options: Options) -> Optional[socket.socket]:
+    try:
+        return dial_unix(address.socket_path, options.connect_timeout)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    except ConnectionLost as exc:
+        if isinstance(exc.__cause__, NotADirectoryError):
+            return None  # prepare_folder says it better
+        raise
+
+
+@contextmanager
+def _start_lock(folder: str) -> Iterator[bool]:
+    """Whether this process may start the broker now. The lock ends with its holder, even a killed one.
+
+    A POSIX lock, because a process forked meanwhile must not inherit it. It does not keep two threads apart, which
+    costs no more than a second broker that finds the store in use.
+    """
+    import fcntl
+
+    fd = _open_private(f"{folder}/{START_LOCK_NAME}", os.O_RDWR | os.O_CREAT)
+    try:
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(fd)
+
+
+def _open_private(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise StoreUnwritable(f"{path} can't be written: {exc.strerror}", path=path) from exc
+
+
+def _read_line(fd: int, deadline: float, clock: Clock) -> Optional[bytes]:
+    """The first line of a pipe; what there is at its end; None when the time is over."""
+    import select
+
+    data = b""
+    while not data.endswith(b"\n"):
+        poller = select.poll()
+        poller.register(fd, select.POLLIN)
+        if not poller.poll(max(0.0, deadline - clock.monotonic()) * 1000):
+            return None
+        chunk = os.read(fd, 65536)
+        if not chunk:
+            break
+        data += chunk
+    return data
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    """The first process exits at once; the broker is its grandchild."""
+    import subprocess
+
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(5)
+
+
+def _log_tail(path: str) -> str:
+    try:
+        with open(path, "rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(0, log.tell() - LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace").strip() or "(nothing)"
+    except OSError as exc:
+        return f"(unreadable: {exc.strerror})"
+
+
+def _too_late(address: Address, options: Options, in_use: Optional[StoreInUse]) -> StartError:
+    why = f"see {address.log_path}"
+    if in_use is not None:
+        why = f"another broker has this store but does not listen there ({in_use})"
+    return StartError(
+        f"no broker answered at {address.socket_path} within {options.start_timeout:g} s: {why}",
+        folder=address.folder,
+        timeout=options.start_timeout,
+    )

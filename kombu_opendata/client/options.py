@@ -1,0 +1,39 @@
+"""A client's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Optional, Union
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of one connection; times in seconds.
+
+    Attributes:
+        name: the consumer id that the broker records; empty is ``host:pid``.
+        user: overrides the address's user.
+        secret: overrides the address's secret; a callable is asked at each connect.
+        tls: None leaves it to the URL, True is TLS with the system's certificates, a mapping gives ``ca_certs``,
+            ``certfile``, ``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``, ``ciphers``,
+            ``server_hostname`` or a ready ``context``.
+        connect_timeout: for one attempt to connect and be welcomed.
+        start_timeout: for an embedded broker to come up.
+        reconnect_timeout: how long a lost connection is tried to be resumed.
+        close_timeout: how long closing waits for the broker's answer.
+        idle_exit: after how long without a client an embedded broker exits.
+    """
+
+    name: str = ""
+    user: str = ""
+    secret: Union[str, Callable[[], str]] = ""
+    tls: Union[None, bool, Mapping[str, Any]] = None
+    connect_timeout: float = 5.0
+    start_timeout: float = 15.0
+    reconnect_timeout: float = 10.0
+    close_timeout: float = 5.0
+    idle_exit: float = 60.0
+
+    def resolve_secret(self) -> Optional[str]:
+        """The secret for the next Hello, or None where only the address has one."""
+        return (self.secret() if callable(self.secret) else self.secret) or None

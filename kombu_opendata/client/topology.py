@@ -1,0 +1,55 @@
+"""What a session declared that does not outlive it, so that it can be declared again after a resume."""
+
+from __future__ import annotations
+
+from typing import Iterator, Union
+
+from ..protocol.messages import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
+
+Declaration = Union[DeclareExchange, DeclareQueue, Bind]
+TopologyChange = Union[Declaration, DeleteExchange, DeleteQueue, Unbind]
+
+
+class Topology:
+    """Transient exchanges and queues, and the bindings that one of them is part of."""
+
+    def __init__(self) -> None:
+        self._exchanges: dict[str, DeclareExchange] = {}
+        self._queues: dict[str, DeclareQueue] = {}
+        self._bindings: dict[tuple[str, str, str], Bind] = {}
+
+    def note(self, message: object, name: str = "") -> None:
+        """Remember or forget what a call, which succeeded, has changed; ``name`` is a queue's generated one."""
+        if isinstance(message, DeclareQueue):
+            if not message.passive and (not message.durable or message.exclusive or message.auto_delete):
+                message.queue = name or message.queue
+                self._queues[message.queue] = message
+        elif isinstance(message, DeclareExchange):
+            if not message.passive and (not message.durable or message.auto_delete):
+                self._exchanges[message.exchange] = message
+        elif isinstance(message, Bind):
+            if message.queue in self._queues or message.exchange in self._exchanges:
+                self._bindings[message.queue, message.exchange, message.routing_key] = message
+        elif isinstance(message, Unbind):
+            self._bindings.pop((message.queue, message.exchange, message.routing_key), None)
+        elif isinstance(message, DeleteQueue):
+            self.forget_queue(message.queue)
+        elif isinstance(message, DeleteExchange):
+            self._exchanges.pop(message.exchange, None)
+            self._bindings = {key: b for key, b in self._bindings.items() if key[1] != message.exchange}
+
+    def forget_queue(self, queue: str) -> None:
+        """The queue is gone, and its bindings with it."""
+        self._queues.pop(queue, None)
+        self._bindings = {key: b for key, b in self._bindings.items() if key[0] != queue}
+
+    def is_auto_delete(self, queue: str) -> bool:
+        """Whether the broker deletes the queue with its last consumer."""
+        declared = self._queues.get(queue)
+        return declared is not None and declared.auto_delete
+
+    def declarations(self) -> Iterator[Declaration]:
+        """All of it, in an order that the broker accepts."""
+        yield from self._exchanges.values()
+        yield from self._queues.values()
+        yield from self._bindings.values()

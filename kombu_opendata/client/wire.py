@@ -1,0 +1,142 @@
+"""One connected socket that carries frames.
+
+A plain socket stays in blocking mode and is read and written with ``MSG_DONTWAIT`` where waiting is not wanted: one
+system call an operation and none to switch modes. TLS sockets, and the sockets of gevent and eventlet, know no such
+flag; they stay in non-blocking mode and wait in ``poll``.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import select
+import socket
+from contextlib import suppress
+from typing import Any, Optional
+
+from ..protocol.framing import FrameReader
+from ..protocol.messages import BrokerMessage
+
+RECEIVE_BYTES = 256 << 10
+
+
+class Waker:
+    """Lets one thread end another's :meth:`Wire.wait`."""
+
+    def __init__(self) -> None:
+        self.fd, self._write_fd = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._write_fd, False)
+
+    def wake(self) -> None:
+        with suppress(OSError):
+            os.write(self._write_fd, b"\0")
+
+    def clear(self) -> None:
+        with suppress(OSError):
+            os.read(self.fd, 4096)
+
+    def __del__(self) -> None:
+        # Only when no thread can be waiting on it: a closed descriptor's number may be somebody else's the next moment.
+        for fd in (self.fd, self._write_fd):
+            with suppress(OSError):
+                os.close(fd)
+
+
+class Wire:
+    """A plain socket with the frames that come out of it.
+
+    Every method raises OSError when the connection is gone, and ProtocolError when the peer sends garbage.
+    """
+
+    def __init__(self, sock: socket.socket, reader: FrameReader[BrokerMessage]) -> None:
+        self._sock = sock
+        self._window = memoryview(bytearray(RECEIVE_BYTES))
+        self.reader = reader
+        self.fd = sock.fileno()
+        self._set_mode()
+
+    def _set_mode(self) -> None:
+        self._sock.settimeout(None)
+
+    def send_now(self, data: Any) -> int:
+        """Send what fits without waiting; returns how many bytes went."""
+        try:
+            return self._sock.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+
+    def receive(self) -> list[BrokerMessage]:
+        """Wait for bytes; returns the messages that they complete."""
+        return self._feed(self._sock.recv_into(self._window))
+
+    def receive_now(self) -> Optional[list[BrokerMessage]]:
+        """The messages that came in, or None when no bytes are waiting."""
+        try:
+            size = self._sock.recv_into(self._window, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        return self._feed(size)
+
+    def _feed(self, size: int) -> list[BrokerMessage]:
+        if not size:
+            raise ConnectionResetError(errno.ECONNRESET, "the broker closed the connection")
+        data: Any = self._window[:size]
+        return list(self.reader.feed(data))
+
+    def wait(self, timeout: Optional[float], *, write: bool = False, waker: Optional[Waker] = None) -> bool:
+        """Wait until bytes can be read (or written, or the waker was used); False when the time is over."""
+        poller = select.poll()
+        poller.register(self.fd, select.POLLIN | (select.POLLOUT if write else 0))
+        if waker is not None:
+            poller.register(waker.fd, select.POLLIN)
+        return bool(poller.poll(None if timeout is None else math.ceil(timeout * 1000)))
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._sock.close()
+
+
+class PortableWire(Wire):
+    """A TLS socket or a green one."""
+
+    def _set_mode(self) -> None:
+        self._sock.settimeout(0)
+
+    def send_now(self, data: Any) -> int:
+        try:
+            return self._sock.send(data)
+        except OSError as exc:
+            if not _would_block(exc):
+                raise
+            return 0
+
+    def receive(self) -> list[BrokerMessage]:
+        while True:
+            messages = self.receive_now()
+            if messages is not None:
+                return messages
+            self.wait(None)
+
+    def receive_now(self) -> Optional[list[BrokerMessage]]:
+        try:
+            size = self._sock.recv_into(self._window)
+        except OSError as exc:
+            if not _would_block(exc):
+                raise
+            return None
+        return self._feed(size)
+
+
+def _would_block(exc: OSError) -> bool:
+    if isinstance(exc, (BlockingIOError, TimeoutError)):
+        return True
+    import ssl
+
+    return isinstance(exc, (ssl.SSLWantReadError, ssl.SSLWantWriteError))
+
+
+def wire_for(sock: socket.socket, reader: FrameReader[BrokerMessage]) -> Wire:
+    """The wire that fits a connected socket."""
+    return (Wire if type(sock).__module__ == "socket" else PortableWire)(sock, reader)

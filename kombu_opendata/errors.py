@@ -1,0 +1,205 @@
+"""The errors of kombu-opendata, grouped by what the caller must do.
+
+======================  =================================================
+group                   what to do
+======================  =================================================
+:class:`RetryLater`     wait and try the same call again
+:class:`RequestError`   fix the call: the same one will fail again
+:class:`ConnectionLost` reconnect (the client does so by itself first)
+:class:`StartError`     fix the broker's configuration or environment
+:class:`StoreError`     restore or repair the data
+======================  =================================================
+
+Every error carries the values it speaks of as attributes, given as keyword arguments, and travels over the wire as
+(code, text, values); :data:`BY_CODE` maps a code back to its class.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class OpenDataError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        text: what was wrong and what to do about it.
+        values: the values the error speaks of (queue, limit, …); each becomes an attribute.
+    """
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, text: str = "", **values: Any) -> None:
+        super().__init__(text)
+        self.text = text
+        self.values = values
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.text, self.values)
+
+
+def _rebuild(cls: type[OpenDataError], text: str, values: dict[str, Any]) -> OpenDataError:
+    return cls(text, **values)
+
+
+# ---- retry later
+class RetryLater(OpenDataError):
+    """The broker can't take this now; nothing was stored. Try again."""
+
+    code = "retry_later"
+
+
+class StoreFull(RetryLater):
+    """The disk is full or the store does not take writes. Nothing was stored; free space, then publish again."""
+
+    code = "store_full"
+
+
+class BrokerStopping(RetryLater):
+    """The broker is shutting down."""
+
+    code = "broker_stopping"
+
+
+# ---- fix the call
+class RequestError(OpenDataError):
+    """The call itself is wrong."""
+
+    code = "bad_request"
+
+
+class NotFound(RequestError):
+    """No such queue or exchange."""
+
+    code = "not_found"
+
+
+class PreconditionFailed(RequestError):
+    """It exists already with other properties, or is in use, or is not empty."""
+
+    code = "precondition_failed"
+
+
+class AccessRefused(RequestError):
+    """Wrong credentials, or an exclusive queue of somebody else."""
+
+    code = "access_refused"
+
+
+class MessageTooLarge(RequestError):
+    """The message is over the configured maximum."""
+
+    code = "message_too_large"
+
+
+class InvalidMessage(RequestError):
+    """The message can't be stored: too many headers, a header too long, or a value that can't be encoded."""
+
+    code = "invalid_message"
+
+
+class Unroutable(RequestError):
+    """A mandatory message that no queue takes."""
+
+    code = "unroutable"
+
+
+class InvalidURL(RequestError):
+    """The broker URL can't be used."""
+
+    code = "invalid_url"
+
+
+# ---- reconnect
+class ConnectionLost(OpenDataError):
+    """The connection to the broker broke."""
+
+    code = "connection_lost"
+
+
+class ProtocolError(ConnectionLost):
+    """The peer sent something that is no valid frame; the connection was closed."""
+
+    code = "protocol_error"
+
+
+class FrameTooLarge(ProtocolError):
+    """A frame is over the limit of the connection."""
+
+    code = "frame_too_large"
+
+
+class VersionMismatch(RequestError):
+    """Client and broker speak different protocol versions; the text says which side is older."""
+
+    code = "version_mismatch"
+
+
+# ---- fix the configuration
+class StartError(OpenDataError):
+    """The broker could not be started."""
+
+    code = "start_error"
+
+
+class StoreInUse(StartError):
+    """Another broker process owns this store."""
+
+    code = "store_in_use"
+
+
+class SocketPathTooLong(StartError):
+    """The path of the Unix socket is longer than the operating system allows."""
+
+    code = "socket_path_too_long"
+
+
+# ---- restore the data
+class StoreError(OpenDataError):
+    """The store failed."""
+
+    code = "store_error"
+
+
+class StoreUnwritable(StoreError, StartError):
+    """The store's folder can't be created or written."""
+
+    code = "store_unwritable"
+
+
+class StoreFenced(StoreError):
+    """Another process opened the store for writing; this one must stop."""
+
+    code = "store_fenced"
+
+
+class CorruptRecord(StoreError):
+    """A record does not decode.
+
+    Attributes:
+        key: the record's key, bytes.
+        offset: where in the value the decoder stopped, bytes.
+    """
+
+    code = "corrupt_record"
+
+
+class NewerFormat(StoreError, StartError):
+    """The store was written by a newer version of this package."""
+
+    code = "newer_format"
+
+
+def _all(cls: type[OpenDataError]) -> list[type[OpenDataError]]:
+    return [cls, *(c for sub in cls.__subclasses__() for c in _all(sub))]
+
+
+#: wire code → class
+BY_CODE: dict[str, type[OpenDataError]] = {c.code: c for c in _all(OpenDataError)}
+
+
+def from_wire(code: str, text: str, values: dict[str, Any]) -> OpenDataError:
+    """The error that a peer reported; an unknown code gives the base class."""
+    return BY_CODE.get(code, OpenDataError)(text, **{str(k): v for k, v in values.items()})

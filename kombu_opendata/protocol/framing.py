@@ -1,0 +1,126 @@
+"""Frames on the wire, and the preamble that comes before them.
+
+========  =====  ==========================================================
+preamble  bytes  each side sends it once, the client first
+========  =====  ==========================================================
+magic     4      ``ODQ`` and a zero byte
+major     2      u16 little endian; both sides must have the same
+minor     2      u16 little endian; the lower one counts
+========  =====  ==========================================================
+
+=========  =====  =========================================================
+frame      bytes  then any number of these, either way
+=========  =====  =========================================================
+length     4      u32 little endian, of the body
+body       n      one msgpack array, see :mod:`kombu_opendata.protocol.messages`
+=========  =====  =========================================================
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Generic, Iterator, TypeVar
+
+import msgspec
+
+from ..errors import FrameTooLarge, ProtocolError, VersionMismatch
+from .messages import BrokerMessage, ClientMessage
+
+MAJOR = 1
+MINOR = 0
+DEFAULT_MAX_FRAME_BYTES = 80 << 20
+#: largest frame a peer accepts before the Hello was accepted
+HELLO_MAX_FRAME_BYTES = 4 << 20
+
+_PREAMBLE = struct.Struct("<4sHH")
+_LENGTH = struct.Struct("<I")
+MAGIC = b"ODQ\0"
+PREAMBLE_BYTES = _PREAMBLE.size
+PREAMBLE = _PREAMBLE.pack(MAGIC, MAJOR, MINOR)
+
+_encode = msgspec.msgpack.Encoder().encode
+_encode_into = msgspec.msgpack.Encoder().encode_into
+client_messages: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
+broker_messages: msgspec.msgpack.Decoder[BrokerMessage] = msgspec.msgpack.Decoder(BrokerMessage)
+
+M = TypeVar("M")
+
+
+def check_preamble(data: bytes, *, peer: str) -> None:
+    """Check a peer's preamble of :data:`PREAMBLE_BYTES` bytes.
+
+    Raises:
+        ProtocolError: no preamble of this protocol.
+        VersionMismatch: another major version; the text says which side is older.
+    """
+    magic, major, _minor = _PREAMBLE.unpack(data)
+    if magic != MAGIC:
+        raise ProtocolError(f"the {peer} does not speak the opendata protocol (it began with {data!r})")
+    if major != MAJOR:
+        older, newer = (peer, "this side") if major < MAJOR else ("this side", peer)
+        raise VersionMismatch(
+            f"protocol versions differ: the {peer} speaks {major}, this side speaks {MAJOR}; "
+            f"{older if older == 'this side' else 'the ' + older} is older than "
+            f"{newer if newer == 'this side' else 'the ' + newer} and must be upgraded (kombu-opendata)",
+            peer_version=major,
+            own_version=MAJOR,
+        )
+
+
+def frame(message: Any) -> bytes:
+    """One message as a frame."""
+    body = _encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameReader(Generic[M]):
+    """Cuts a byte stream into messages.
+
+    Args:
+        decoder: ``client_messages`` or ``broker_messages``.
+        max_frame_bytes: a longer frame raises FrameTooLarge as soon as its length is known.
+    """
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[M], max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+        self._decode = decoder.decode
+        self.max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[M]:
+        """Yield the messages that ``data`` completes.
+
+        Raises:
+            FrameTooLarge: a frame is over the limit.
+            ProtocolError: a frame's body is not a message.
+        """
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+            view: Any = buffer
+        else:
+            view = data
+        start, end = 0, len(view)
+        try:
+            while end - start >= 4:
+                length = _LENGTH.unpack_from(view, start)[0]
+                if length > self.max_frame_bytes:
+                    raise FrameTooLarge(
+                        f"a frame of {length} bytes is over the limit of {self.max_frame_bytes}",
+                        size=length,
+                        limit=self.max_frame_bytes,
+                    )
+                stop = start + 4 + length
+                if stop > end:
+                    break
+                try:
+                    with memoryview(view) as window:
+                        message = self._decode(window[start + 4 : stop])
+                except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+                    raise ProtocolError(f"a frame does not decode: {exc}") from exc
+                start = stop
+                yield message
+        finally:
+            if view is buffer:
+                del buffer[:start]
+            else:
+                buffer += memoryview(data)[start:]

@@ -1,0 +1,324 @@
+"""The messages of the wire protocol, one struct each.
+
+Each is a msgpack array whose first element is the message's number. ``rid`` is the request's number, chosen by the
+client and repeated in the answer; messages without one are never answered. Times are milliseconds since the Unix
+epoch, UTC. See docs/rfcs/0002-wire-protocol.md.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Optional, Union
+
+import msgspec
+
+#: (queue, message id, lease token): what a delivery tag stands for. The token is the claim's time in ms.
+Lease = tuple[str, int, int]
+
+
+class Outcome(IntEnum):
+    """How a lease ends."""
+
+    ACK = 0
+    REQUEUE = 1  # reject(requeue=True): costs an attempt
+    REJECT = 2  # reject(requeue=False): to the failed list
+    RELEASE = 3  # handed back unstarted: costs no attempt
+
+
+class _Message(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
+    """Base of all messages."""
+
+
+# ------------------------------------------------------------------ client → broker
+class Hello(_Message, tag=1):
+    """First message of a connection. Answer: Welcome or Failed.
+
+    With ``resume`` the session existed before: ``held`` are the leases the client still has (with the channel each
+    belongs to) and ``settles`` the settlements that were sent but not yet confirmed, in order; all other leases of
+    the session were never received and are returned to their queues.
+    """
+
+    rid: int
+    session: bytes  # 16 random bytes
+    name: str  # consumer id, e.g. "celery@host:1234"
+    instance: str = "default"
+    user: str = ""
+    secret: str = ""
+    resume: bool = False
+    held: list[tuple[int, str, int, int]] = []  # channel, queue, id, token
+    settles: list[tuple[int, str, int, int]] = []  # outcome, queue, id, token
+
+
+class Heartbeat(_Message, tag=2):
+    """Proof of life, either way. Not answered."""
+
+
+class Publish(_Message, tag=3):
+    """Store one message in every queue it is routed to. Answer: Published or Failed, after it is durable.
+
+    ``seq`` counts the session's publishes from 1 up; one that was applied already is answered again, not stored again.
+    ``headers`` are the message's metadata headers. ``visible_at_ms`` 0 is at once; ``ttl_ms`` -1 is none.
+    """
+
+    rid: int
+    seq: int
+    exchange: str
+    routing_key: str
+    envelope: bytes
+    headers: dict[str, str]
+    priority: int  # 0–255, Kombu's way: higher first
+    created_at_ms: int
+    visible_at_ms: int = 0
+    ttl_ms: int = -1
+    mandatory: bool = False
+
+
+class DeclareQueue(_Message, tag=4):
+    """Answer: QueueInfo. An empty name asks for a generated one (transient queues only)."""
+
+    rid: int
+    queue: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    passive: bool
+
+
+class DeleteQueue(_Message, tag=5):
+    """Answer: Count (messages removed)."""
+
+    rid: int
+    queue: str
+    if_unused: bool
+    if_empty: bool
+
+
+class PurgeQueue(_Message, tag=6):
+    """Answer: Count (messages removed)."""
+
+    rid: int
+    queue: str
+
+
+class DeclareExchange(_Message, tag=7):
+    """Answer: Ok."""
+
+    rid: int
+    exchange: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    passive: bool
+
+
+class DeleteExchange(_Message, tag=8):
+    """Answer: Ok."""
+
+    rid: int
+    exchange: str
+    if_unused: bool
+
+
+class Bind(_Message, tag=9):
+    """Answer: Ok."""
+
+    rid: int
+    queue: str
+    exchange: str
+    routing_key: str
+    arguments: dict[str, Any]
+
+
+class Unbind(_Message, tag=10):
+    """Answer: Ok, also when there was no such binding."""
+
+    rid: int
+    queue: str
+    exchange: str
+    routing_key: str
+    arguments: dict[str, Any]
+
+
+class Consume(_Message, tag=11):
+    """Start a consumer. Answer: Ok. Deliveries follow as Deliver."""
+
+    rid: int
+    channel: int
+    tag: str
+    queue: str
+    no_ack: bool
+    exclusive: bool
+    arguments: dict[str, Any]
+
+
+class Cancel(_Message, tag=12):
+    """Stop a consumer; what it holds stays leased. Answer: Ok."""
+
+    rid: int
+    channel: int
+    tag: str
+
+
+class Qos(_Message, tag=13):
+    """How many unsettled deliveries a channel may hold over all its consumers; 0 is no limit. Answer: Ok if rid."""
+
+    rid: int
+    channel: int
+    prefetch: int
+
+
+class Get(_Message, tag=14):
+    """Claim one message. Answer: Got."""
+
+    rid: int
+    channel: int
+    queue: str
+    no_ack: bool
+
+
+class Settle(_Message, tag=15):
+    """End leases. Not answered, but confirmed in bulk by ``settled`` in Deliver and Settled.
+
+    ``seq`` counts the leases that the session has settled on this connection, this message's included.
+    """
+
+    seq: int
+    outcome: int
+    channel: int
+    leases: list[Lease]
+
+
+class CloseChannel(_Message, tag=16):
+    """Cancel a channel's consumers and release what it holds. Answer: Ok."""
+
+    rid: int
+    channel: int
+
+
+class ListBindings(_Message, tag=17):
+    """Answer: Bindings."""
+
+    rid: int
+
+
+class Goodbye(_Message, tag=18):
+    """The session ends: its leases are released, its publish counter forgotten. Answer: Ok."""
+
+    rid: int
+
+
+class GetStatus(_Message, tag=19):
+    """Answer: Status."""
+
+    rid: int
+
+
+ClientMessage = Union[
+    Hello, Heartbeat, Publish, DeclareQueue, DeleteQueue, PurgeQueue, DeclareExchange, DeleteExchange, Bind, Unbind,
+    Consume, Cancel, Qos, Get, Settle, CloseChannel, ListBindings, Goodbye, GetStatus,
+]
+
+#: channel, consumer tag, queue, message id, lease token, attempts (1 = first delivery), envelope
+Delivery = tuple[int, str, str, int, int, int, bytes]
+
+
+# ------------------------------------------------------------------ broker → client
+class Welcome(_Message, tag=101):
+    """Answer to Hello: the limits of this connection and how many held leases were taken over.
+
+    ``last_seq`` is the last publish of this session that was applied.
+    """
+
+    rid: int
+    broker_version: str
+    max_frame_bytes: int
+    max_message_bytes: int
+    heartbeat_ms: int
+    last_seq: int
+    adopted: int
+
+
+class Ok(_Message, tag=102):
+    rid: int
+
+
+class Failed(_Message, tag=103):
+    """The call failed. rid 0: the connection as a whole, which the broker then closes. See kombu_opendata.errors."""
+
+    rid: int
+    code: str
+    text: str
+    values: dict[str, Any]
+
+
+class Published(_Message, tag=104):
+    """The message is durable. ``queues`` is how many queues got it; 0 means it was dropped."""
+
+    rid: int
+    message_id: int
+    queues: int
+
+
+class QueueInfo(_Message, tag=105):
+    rid: int
+    queue: str
+    ready: int
+    consumers: int
+
+
+class Count(_Message, tag=106):
+    rid: int
+    count: int
+
+
+class Got(_Message, tag=107):
+    rid: int
+    delivery: Optional[Delivery]
+    ready: int
+
+
+class Deliver(_Message, tag=108):
+    settled: int
+    deliveries: list[Delivery]
+
+
+class Settled(_Message, tag=109):
+    """All settlements up to this count are applied."""
+
+    settled: int
+
+
+class Cancelled(_Message, tag=110):
+    """The broker ended a consumer (its queue was deleted)."""
+
+    channel: int
+    tag: str
+    reason: str
+
+
+class BrokerHeartbeat(_Message, tag=111):
+    pass
+
+
+class BrokerGoodbye(_Message, tag=112):
+    """The broker stops; reconnect later."""
+
+    reason: str
+
+
+class Bindings(_Message, tag=113):
+    rid: int
+    bindings: list[tuple[str, str, str]]  # queue, exchange, routing key
+
+
+class Status(_Message, tag=114):
+    rid: int
+    report: dict[str, Any]
+
+
+BrokerMessage = Union[
+    Welcome, Ok, Failed, Published, QueueInfo, Count, Got, Deliver, Settled, Cancelled, BrokerHeartbeat, BrokerGoodbye,
+    Bindings, Status,
+]

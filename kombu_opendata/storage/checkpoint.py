@@ -1,0 +1,193 @@
+"""A checkpoint: one atomic SlateDB batch that brings the store to the state in memory.
+
+The batch is made in one go from the state, then the few records that need the old value are added (attempts, payloads
+of messages that nobody needs any more), then it is written and flushed. The journal's position is part of it.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from .records import (
+    active, attempts, config, journal_position, keys, leases, metadata, options, payload, producer, routes, seq_block, settled,
+    topology,
+)  # fmt: skip
+from .records.config import QueueConfig
+from .settled_log import SettledLog
+from .slate import Batch, SlateStore
+from .state import Dirty, Queue, StoreState
+
+#: ids whose routes are looked up with one scan
+_ROUTES_SPAN = 100_000
+
+
+def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) -> Dirty:
+    """Add all that changed to ``batch``; what needs the store's old values is left in the returned Dirty."""
+    dirty, state.dirty = state.dirty, Dirty()
+    for queue in state.queues.values():
+        _put_queue(queue, batch)
+    for name in dirty.queues & state.queues.keys():
+        _put_options(state, state.queues[name], batch)
+    _put_topology(state, dirty, batch)
+    _put_sessions(state, dirty, batch, now)
+    for id, count in dirty.routes.items():
+        batch.put(keys.routes_key(id), routes.encode(count))
+    if dirty.block is not None:
+        batch.put(keys.SEQ_BLOCK_KEY, seq_block.encode(*dirty.block))
+    if position is not None:
+        batch.put(keys.JOURNAL_POSITION_KEY, journal_position.encode(position))
+    return dirty
+
+
+def _put_queue(queue: Queue, batch: Batch) -> None:
+    messages = queue.messages
+    for number in messages.dirty:
+        bucket = messages.buckets[number]
+        batch.put(keys.active_key(queue.name, number), active.encode(*bucket.rows()))
+        bucket.stored = True
+    for number in messages.dropped:
+        batch.delete(keys.active_key(queue.name, number))
+    messages.dirty.clear()
+    messages.dropped.clear()
+    for log, key in ((queue.done, keys.done_key), (queue.failed, keys.failed_key)):
+        _put_log(queue.name, log, key, batch)
+
+
+def _put_log(name: str, log: SettledLog, key: Callable[[str, int], bytes], batch: Batch) -> None:
+    for number, rows in log.dirty.items():
+        if rows or number in (0, log.tail):
+            batch.put(key(name, number), settled.join(rows))
+        else:
+            batch.delete(key(name, number))
+    log.dirty.clear()
+
+
+def _put_options(state: StoreState, queue: Queue, batch: Batch) -> None:
+    name, chosen = queue.name, queue.options
+    filter_text = state.topology.filter_of(name)
+    value = config.encode(QueueConfig(filter_text, chosen.max_attempts, chosen.done_retention_seconds))
+    batch.put(keys.config_key(name), value)
+    stored = options.QueueOptions(
+        chosen.failed_retention_seconds,
+        chosen.lease_seconds,
+        queue.done.first,
+        queue.failed.first,
+        chosen.arguments,
+    )
+    batch.put(keys.options_key(name), options.encode(stored))
+
+
+def _put_topology(state: StoreState, dirty: Dirty, batch: Batch) -> None:
+    exchanges = state.topology.exchanges
+    for name in dirty.exchanges:
+        exchange = exchanges.get(name)
+        if exchange is None:
+            batch.delete(keys.exchange_key(name))
+        else:
+            stored = topology.Exchange(exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments)
+            batch.put(keys.exchange_key(name), topology.encode_exchange(stored))
+    for queue, name, routing_key in dirty.bindings:
+        exchange = exchanges.get(name)
+        bound = exchange.bindings.get(routing_key, {}) if exchange is not None and exchange.durable else {}
+        if queue in bound:
+            batch.put(keys.binding_key(name, queue, routing_key), topology.encode_binding(bound[queue]))
+        else:
+            batch.delete(keys.binding_key(name, queue, routing_key))
+
+
+def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> None:
+    for session in dirty.producers:
+        last = state.producers.get(session)
+        if last is None:
+            batch.delete(keys.producer_key(session))
+        else:
+            batch.put(keys.producer_key(session), producer.encode(last))
+    for session in dirty.sessions:
+        groups: dict[str, list[int]] = {}
+        for queue, id in state.leases.get(session, ()):
+            groups.setdefault(queue, []).append(id)
+        name = state.session_names.get(session, "")
+        if groups or name:
+            batch.put(keys.session_key(session), leases.encode(name, now, groups))
+        else:
+            batch.delete(keys.session_key(session))
+
+
+async def resolve(dirty: Dirty, batch: Batch, store: SlateStore) -> None:
+    """Add what depends on the store's old values: attempts records, deleted queues, garbage."""
+    for id, consumers in dirty.attempts.items():
+        key = keys.attempts_key(id)
+        old = None if id in dirty.whole_attempts else await store.get(key)
+        batch.put(key, attempts.encode([*(attempts.decode(key, old) if old else ()), *consumers][-65_535:]))
+    garbage = list(dirty.garbage)
+    for name, known in dirty.deleted_queues.items():
+        garbage += known | await _delete_queue_records(name, batch, store)
+    await _collect(garbage, dirty.routes, batch, store)
+
+
+async def _delete_queue_records(name: str, batch: Batch, store: SlateStore) -> set[int]:
+    """Delete every record of a queue; returns the ids in its done and failed lists."""
+    ids: set[int] = set()
+    for prefix in (keys.active_prefix(name), keys.done_prefix(name), keys.failed_prefix(name)):
+        async for rows in store.scan_batches(*keys.prefix_range(prefix)):
+            for key, value in rows:
+                batch.delete(key)
+                if prefix != keys.active_prefix(name):
+                    ids.update(id for id, _at, _attempts in settled.decode(key, value))
+    batch.delete(keys.config_key(name))
+    batch.delete(keys.options_key(name))
+    return ids
+
+
+async def _collect(garbage: list[int], recent: dict[int, int], batch: Batch, store: SlateStore) -> None:
+    """Delete the messages that no queue needs any more: payload, metadata and attempts together.
+
+    A message that is in several queues, or in chunks, has a routes record, which counts the queues left.
+    """
+    left = await _routes_left(sorted(set(garbage)), store)
+    left.update(recent)
+    counted = set(left)
+    for id in garbage:
+        count = left.get(id, 1) - 1
+        left[id] = count
+        if count > 0:
+            batch.put(keys.routes_key(id), routes.encode(count))
+            continue
+        for key in (keys.payload_key(id), keys.metadata_key(id), keys.attempts_key(id)):
+            batch.delete(key)
+        if id in counted:
+            batch.delete(keys.routes_key(id))
+            for number in range(await _chunks(id, store)):
+                batch.delete(keys.chunk_key(id, number))
+
+
+async def _chunks(id: int, store: SlateStore) -> int:
+    """How many chunk records a stored message has."""
+    key = keys.payload_key(id)
+    value = await store.get(key)
+    decoded = payload.decode(key, value) if value is not None else b""
+    chunks = None if isinstance(decoded, bytes) else payload.parse_chunks_uri(decoded.uri)
+    return chunks[0] if chunks else 0
+
+
+async def _routes_left(ids: list[int], store: SlateStore) -> dict[int, int]:
+    """In how many queues each message is, for those that are in more than one."""
+    found: dict[int, int] = {}
+    position = 0
+    while position < len(ids):
+        low = ids[position]
+        last = position
+        while last + 1 < len(ids) and ids[last + 1] - low < _ROUTES_SPAN:
+            last += 1
+        async for rows in store.scan_batches(keys.routes_key(low), keys.routes_key(ids[last]) + b"\0"):
+            for key, value in rows:
+                found[int.from_bytes(key[2:], "big")] = routes.decode(key, value)
+        position = last + 1
+    return found
+
+
+def message_rows(
+    id: int, created: int, received: int, visible: int, retention: int, headers: dict[str, str]
+) -> tuple[bytes, bytes]:
+    """The metadata log's entry of a message."""
+    return keys.metadata_key(id), metadata.encode(id, created, received, visible, retention, headers)

@@ -1,0 +1,50 @@
+"""Where time comes from. Nothing else in the package reads a clock for a decision, so tests own the time."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A source of wall-clock time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, UTC. Never less than what it returned before."""
+        ...
+
+
+class SystemClock:
+    """The system's clock, made monotonic: when the wall clock is set back, time goes on from where it was."""
+
+    def __init__(self) -> None:
+        self._wall = time.time_ns() // 1_000_000
+        self._monotonic = time.monotonic_ns() // 1_000_000
+
+    def now_ms(self) -> int:
+        wall = time.time_ns() // 1_000_000
+        monotonic = time.monotonic_ns() // 1_000_000
+        passed = self._wall + monotonic - self._monotonic
+        self._monotonic = monotonic
+        self._wall = max(wall, passed)
+        return self._wall
+
+    def not_before(self, at_ms: int) -> None:
+        """Go on from ``at_ms`` if the clock shows less: a store's newest time stamp after the clock was set back."""
+        self._wall = max(self._wall, at_ms)
+
+
+class ManualClock:
+    """A clock that tests turn by hand."""
+
+    def __init__(self, at_ms: int = 1_769_385_600_000) -> None:
+        self._at_ms = at_ms
+
+    def now_ms(self) -> int:
+        return self._at_ms
+
+    def advance(self, ms: int) -> None:
+        self._at_ms += ms
+
+    def not_before(self, at_ms: int) -> None:
+        self._at_ms = max(self._at_ms, at_ms)

@@ -1,0 +1,101 @@
+"""Retention: done and failed messages go when their time is over, and with them what no queue needs any more.
+
+Reads whole buckets from the head of a list; what it changes becomes part of the next checkpoint, so a crash in between
+just means that it is done again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable
+
+from .records import keys, settled
+from .settled_log import SettledLog
+from .state import Queue
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: buckets of one list that one sweep removes at most, so that a sweep never blocks for long
+_BUCKETS_PER_SWEEP = 200
+#: how long a publish counter is remembered after its session's last publish
+PRODUCER_RETENTION_MS = 24 * 3_600_000
+
+
+class Collector:
+    """Removes what is past its retention, for one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def sweep(self) -> int:
+        """One pass over all queues; returns how many settled messages were removed."""
+        now = self._engine.clock.now_ms()
+        removed = 0
+        for queue in list(self._engine.state.queues.values()):
+            options = queue.options
+            removed += await self._sweep_log(queue, queue.done, keys.done_key, options.done_retention_seconds, now)
+            removed += await self._sweep_log(queue, queue.failed, keys.failed_key, options.failed_retention_seconds, now)
+        self._forget_producers(now)
+        return removed
+
+    async def _sweep_log(
+        self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int
+    ) -> int:
+        if retention_seconds == 0:
+            return 0
+        removed = 0
+        for _ in range(_BUCKETS_PER_SWEEP):
+            limit = now - 1000 * retention_seconds
+            if log.oldest_at_ms is not None and log.oldest_at_ms > limit:
+                break
+            key = key_of(queue.name, log.first)
+            if log.first == log.tail:
+                rows = settled.decode(key, settled.join(log.rows))
+            else:
+                value = await self._engine.store.get(key)
+                if value is None and log.first not in log.dirty:
+                    log.first += 1  # bucket 0 may be long empty
+                    continue
+                if log.first in log.dirty:
+                    break  # not stored yet: next time
+                rows = settled.decode(key, value or b"")
+            expired = [row for row in rows if row[1] <= limit]
+            if not self._remove(queue, log, rows, expired):
+                break
+            removed += len(expired)
+        return removed
+
+    def _remove(
+        self, queue: Queue, log: SettledLog, rows: list[tuple[int, int, int]], expired: list[tuple[int, int, int]]
+    ) -> bool:
+        """Take the expired rows out of bucket ``first``; returns whether to look at the next bucket."""
+        dirty = self._engine.state.dirty
+        left = rows[len(expired) :]
+        if left and len(expired) * 10 < len(rows):
+            log.oldest_at_ms = rows[0][1] if not expired else log.oldest_at_ms or rows[0][1]
+            return False
+        dirty.garbage += [row[0] for row in expired]
+        if log.first == log.tail:
+            if expired:
+                log.rows = [settled.pack_entry(*row) for row in left]
+                log.dirty[log.tail] = log.rows
+            log.oldest_at_ms = left[0][1] if left else None
+            return False
+        log.dirty[log.first] = [settled.pack_entry(*row) for row in left]
+        if left:
+            log.oldest_at_ms = left[0][1]
+            return False
+        log.first += 1
+        log.oldest_at_ms = None
+        dirty.queues.add(queue.name)
+        return True
+
+    def _forget_producers(self, now: int) -> None:
+        """Drop the publish counters of sessions that ended without a goodbye long ago."""
+        state = self._engine.state
+        old = [
+            session for session, last in state.producers.items()
+            if last.at_ms + PRODUCER_RETENTION_MS < now and session not in state.leases
+        ]  # fmt: skip
+        for session in old:
+            self._engine.forget_session(session)

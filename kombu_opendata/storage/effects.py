@@ -1,0 +1,44 @@
+"""What a commit consists of: effects, the entries of the journal (docs/rfcs/0003-journal.md).
+
+An effect says what happened, with every choice already made (ids, times, buckets), so applying it again to the state
+before gives the same state after. Each is a tuple whose first element is one of these numbers. ``pairs`` is a flat
+list id, bucket, id, bucket, …; times are ms since the epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Effect = tuple[Any, ...]
+
+BLOCK = 1  #: base, size — message ids up to base + size may be used
+PUBLISH = 2  #: id, created, received, visible, deadline, retention s, headers, envelope, priority, [(queue, bucket)], session, seq, queues
+CLAIM = 3  #: queue, session, at, lease until, pairs
+ACK = 4  #: queue, at, pairs
+RETURN = 5  #: queue, at, pairs, costs an attempt, consumer
+FAIL = 6  #: queue, at, pairs, consumer
+REMOVE = 7  #: queue, pairs — available messages that expired or were purged
+RENEW = 8  #: session, lease until
+DECLARE_QUEUE = 9  #: name, max attempts, done retention s, failed retention s, lease s, arguments
+DELETE_QUEUE = 10  #: name
+DECLARE_EXCHANGE = 11  #: name, type, durable, auto_delete, arguments
+DELETE_EXCHANGE = 12  #: name
+BIND = 13  #: queue, exchange, routing key, arguments
+UNBIND = 14  #: queue, exchange, routing key
+SESSION = 15  #: session, name
+FORGET = 16  #: session — its publish counter and name
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[tuple])  # type: ignore[type-arg]
+
+
+def encode(effects: list[Effect]) -> bytes:
+    """The journal record of one commit."""
+    return _encoder.encode(effects)
+
+
+def decode(payload: bytes) -> list[Effect]:
+    """The effects of a journal record."""
+    return _decoder.decode(payload)

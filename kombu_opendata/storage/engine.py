@@ -1,0 +1,339 @@
+"""The storage engine: one instance's state in memory, its commits and its checkpoints.
+
+With a journal (a local folder) a commit is synchronous and takes a tenth of a millisecond; checkpoints follow in the
+background. Without one (an object store, memory) every commit is a checkpoint. Either way nothing may be shown to
+anybody before the commit that covers it returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import OpenDataError, StoreFull
+from . import checkpoint, effects, powerloss, recovery
+from .clock import Clock
+from .collector import Collector
+from .journal import SEGMENT_BYTES, Journal
+from .operations import Operations
+from .payloads import Payloads
+from .queue_state import Entry
+from .slate import SlateSettings, SlateStore
+from .state import Queue, StoreState
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How an engine works. Sizes in bytes, times in the unit the name ends with."""
+
+    sync: bool = True
+    checkpoint_interval_ms: int = 100
+    tidy_interval_seconds: float = 5.0
+    retention_interval_seconds: float = 10.0
+    payload_cache_bytes: int = 32 << 20
+    journal_segment_bytes: int = SEGMENT_BYTES
+    journal_max_bytes: int = 1 << 30
+    stall_seconds: float = 5.0
+    slate: SlateSettings = field(default_factory=SlateSettings)
+
+
+class Engine(Operations):
+    """One instance of a store. Use :meth:`open`."""
+
+    def __init__(self, store: SlateStore, journal: Journal | None, clock: Clock, settings: EngineSettings) -> None:
+        super().__init__()
+        self.store = store
+        self.journal = journal
+        self.clock = clock
+        self.settings = settings
+        self.state = StoreState()
+        self.payloads = Payloads(store, settings.payload_cache_bytes)
+        self.batch = store.batch()
+        self.collector = Collector(self)
+        self.failure: OpenDataError | None = None
+        self.checkpoint_started_at: float | None = None
+        self._checkpointing = asyncio.Lock()
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._folder: Path | None = None
+        self._sync_point: powerloss.SyncPoint | None = None
+
+    @classmethod
+    async def open(cls, url: str, instance: str, clock: Clock, settings: EngineSettings | None = None) -> Engine:
+        """Open or create an instance of a store.
+
+        Args:
+            url: an object store: ``file:///folder``, ``s3://bucket/prefix``, ``memory://name``, …
+            instance: the name of the instance, one path element.
+
+        Raises:
+            StoreUnwritable, StoreInUse, NewerFormat, CorruptRecord, StoreError: it can't be opened; the text says why.
+        """
+        settings = settings or EngineSettings()
+        folder = Path(url.removeprefix("file://")) / instance if url.startswith("file://") else None
+        if folder is not None and settings.sync:
+            moved = powerloss.heal_after_power_loss(folder)
+            if moved:
+                log.warning("after a power loss %d unsynced files were put aside: %s", len(moved), ", ".join(moved))
+        store = await SlateStore.open(url, instance, settings=settings.slate)
+        journal = None
+        try:
+            await recovery.check_header(store, instance, clock.now_ms())
+            if folder is not None:
+                journal = Journal(
+                    folder.with_name(f"{instance}.journal"),
+                    segment_bytes=settings.journal_segment_bytes,
+                    max_bytes=settings.journal_max_bytes,
+                    sync=settings.sync,
+                )
+            engine = cls(store, journal, clock, settings)
+            engine._folder = folder
+            await engine._recover()
+        except BaseException:
+            await store.close()
+            raise
+        return engine
+
+    async def _recover(self) -> None:
+        self.state, publishes = await recovery.recover(self.store, self.journal, self.clock)
+        for effect in publishes:
+            _, id, created, received, visible, _deadline, retention, headers, envelope, *_rest = effect
+            row = checkpoint.message_rows(id, created, received, visible, retention, headers)
+            self._stage(id, envelope, row)
+        if self.journal is not None:
+            self.journal.start()
+        await self.checkpoint()
+        await self.tidy()
+
+    # ------------------------------------------------------------------ commits
+    def commit_journal(self) -> None:
+        """Make all effects so far survive the end of the process, and a power loss if something waits for an answer.
+
+        Raises:
+            StoreFull: no room; the effects stay pending, and nothing of them may be shown.
+        """
+        assert self.journal is not None
+        if self.effects:
+            self.journal.append(effects.encode(self.effects))
+            self.effects = []
+            self.new_bytes = 0
+        if self.needs_sync:
+            self.journal.sync()
+            self.needs_sync = False
+
+    async def commit(self) -> None:
+        """Make all effects so far durable, whatever the kind of store."""
+        if self.journal is not None:
+            self.needs_sync = True
+            self.commit_journal()
+        else:
+            await self.checkpoint()
+
+    async def checkpoint(self) -> None:
+        """Bring the store to the state in memory, in one atomic batch.
+
+        Raises:
+            StoreError: the store failed for good; the engine must be given up.
+        """
+        async with self._checkpointing:
+            position = None
+            if self.journal is not None:
+                self.commit_journal()
+                position = self.journal.sequence
+            else:
+                self.effects = []
+                self.new_bytes = 0
+            now = self.clock.now_ms()
+            batch, self.batch = self.batch, self.store.batch()
+            self.payloads.begin_flush()
+            self.checkpoint_started_at = asyncio.get_running_loop().time()
+            try:
+                dirty = checkpoint.snapshot(self.state, batch, position, now)
+                await checkpoint.resolve(dirty, batch, self.store)
+                await self.store.write(batch)
+                await self.store.flush_wal()
+            except OpenDataError as exc:
+                self.failure = exc
+                raise
+            self.checkpoint_started_at = None
+            self._end_checkpoint(now, position)
+
+    def _end_checkpoint(self, now: int, position: int | None) -> None:
+        wanted: list[int] = []
+        for queue in self.state.queues.values():
+            queue.messages.evict(now)
+            wanted += queue.messages.available.keys() & self.payloads.flushing.keys()
+        self.payloads.end_flush(wanted)
+        if self.journal is not None and position is not None and not self.settings.sync:
+            self.journal.release(position)
+        self._released_upto = position
+
+    _released_upto: int | None = None
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a checkpoint has anything to do."""
+        journal = self.journal
+        return bool(self.effects) or bool(self.state.dirty) or (
+            journal is not None and journal.sequence != (self._released_upto or 0)
+        )  # fmt: skip
+
+    @property
+    def stalled_seconds(self) -> float:
+        """How long the store has not taken the checkpoint under way, past the usual."""
+        if self.checkpoint_started_at is None:
+            return 0.0
+        waited = asyncio.get_running_loop().time() - self.checkpoint_started_at
+        return waited if waited > self.settings.stall_seconds else 0.0
+
+    async def tidy(self) -> None:
+        """Sync the store's files, release the journal, collect SlateDB's garbage. Every few seconds."""
+        async with self._checkpointing:
+            upto = self._released_upto
+            await self.store.flush_memtable()
+            if self._folder is not None and self.settings.sync:
+                self._sync_point = await asyncio.to_thread(powerloss.sync_tree, self._folder, self._sync_point)
+            if self.journal is not None and upto is not None:
+                self.journal.release(upto)
+            await self.store.collect_garbage()
+            if self._folder is not None and self.settings.sync:
+                self._sync_point = await asyncio.to_thread(powerloss.sync_tree, self._folder, self._sync_point)
+
+    async def run_maintenance(self) -> None:
+        """Checkpoint, tidy and collect until cancelled.
+
+        Raises:
+            StoreError: the store failed for good.
+        """
+        loop = asyncio.get_running_loop()
+        next_tidy = loop.time() + self.settings.tidy_interval_seconds
+        next_retention = loop.time() + self.settings.retention_interval_seconds
+        tidied_at = self._released_upto
+        while True:
+            await asyncio.sleep(self.settings.checkpoint_interval_ms / 1000)
+            if self.journal is not None:
+                if self.is_dirty:
+                    try:
+                        await self.checkpoint()
+                    except StoreFull:
+                        log.warning("the journal is full; waiting for the store")
+                await asyncio.to_thread(self.journal.prepare_spare)
+            if loop.time() >= next_retention:
+                await self.collector.sweep()
+                next_retention = loop.time() + self.settings.retention_interval_seconds
+            if loop.time() >= next_tidy:
+                if self._released_upto != tidied_at or self.journal is None:
+                    await self.tidy()
+                    tidied_at = self._released_upto
+                next_tidy = loop.time() + self.settings.tidy_interval_seconds
+
+    async def close(self) -> None:
+        """Write everything to the store and close it cleanly."""
+        for task in self._loading.values():
+            task.cancel()
+        if self.failure is None:
+            await self.checkpoint()
+            await self.tidy()
+        await self.store.close()
+        if self.journal is not None:
+            self.journal.close()
+        if self.failure is None and self._folder is not None and self.settings.sync:
+            powerloss.mark_clean(self._folder)
+
+    # ------------------------------------------------------------------ reading what is not in memory
+    def next_entry(self, queue: Queue, now: int) -> tuple[Entry | None, bool]:
+        """The next message to deliver, with its payload at hand, or (None, whether one is being loaded).
+
+        Expired messages on the way are removed. After a load the ``on_loaded`` callback runs.
+        """
+        messages = queue.messages
+        messages.promote(now)
+        while True:
+            entry = messages.peek(now)
+            wanted = messages.wanted(now, entry)
+            if wanted is not None or (entry is not None and self.payloads.find(entry.id) is None):
+                self._load(queue)
+                return None, True
+            if entry is None or not entry.deadline or entry.deadline > now:
+                return entry, False
+            self.remove(queue, [entry])
+
+    def prefetch(self, queue: Queue) -> None:
+        """Load the next bucket before it is needed."""
+        if queue.messages.cold and queue.messages.ready_count() < 256 and queue.messages.next_cold() is not None:
+            self._load(queue)
+
+    def on_loaded(self, queue: Queue) -> None:
+        """Called when a load is over; replaced by the owner."""
+
+    def _load(self, queue: Queue) -> None:
+        if queue.name not in self._loading:
+            task = asyncio.get_running_loop().create_task(self._load_next(queue))
+            self._loading[queue.name] = task
+            task.add_done_callback(lambda done: self._load_done(queue, done))
+
+    def _load_done(self, queue: Queue, task: asyncio.Task[None]) -> None:
+        self._loading.pop(queue.name, None)
+        if not task.cancelled():
+            exc = task.exception()
+            if exc is not None:
+                log.error("queue %r can't be read: %s", queue.name, exc)
+                return
+            self.on_loaded(queue)
+
+    async def _load_next(self, queue: Queue) -> None:
+        now = self.clock.now_ms()
+        messages = queue.messages
+        number = messages.wanted(now, messages.peek(now))
+        if number is None and messages.ready_count() < 256:
+            number = messages.next_cold()
+        if number is not None:
+            await self.load_bucket(queue, number)
+            messages.promote(now)
+        await self.payloads.load([entry.id for entry in messages.upcoming(256)])
+
+    async def load_bucket(self, queue: Queue, number: int) -> None:
+        """Bring a cold bucket into memory."""
+        key = checkpoint.keys.active_key(queue.name, number)
+        value = await self.store.get(key)
+        if number in queue.messages.cold and self.state.queues.get(queue.name) is queue:
+            lists = checkpoint.active.decode(key, value or b"")
+            queue.messages.restore(number, *lists, self.clock.now_ms())
+
+    async def purge(self, queue: Queue) -> int:
+        """Remove every available message; returns how many. Cold buckets are loaded one after the other."""
+        removed = self.remove(queue, list(queue.messages.available.values()))
+        for number in list(queue.messages.cold):
+            await self.load_bucket(queue, number)
+            bucket = queue.messages.buckets.get(number)
+            removed += self.remove(queue, list(bucket.available.values()) if bucket else [])
+        await self.commit()
+        return removed
+
+    async def delete_queue(self, queue: Queue) -> int:
+        """Remove a queue with everything in it; returns how many messages were waiting."""
+        removed = await self.purge(queue)
+        self.drop_queue(queue.name)
+        await self.checkpoint()
+        return removed
+
+    def report(self) -> dict[str, Any]:
+        """Figures for the status call."""
+        return {
+            "queues": {
+                name: {
+                    "available": len(queue.messages),
+                    "in_flight": len(queue.messages.in_flight),
+                    "loaded_buckets": len(queue.messages.buckets),
+                    "cold_buckets": len(queue.messages.cold),
+                }
+                for name, queue in self.state.queues.items()
+            },
+            "next_message_id": self.state.next_id,
+            "journal_bytes": self.journal.waiting_bytes if self.journal else 0,
+            "stalled_seconds": round(self.stalled_seconds, 1),
+        }

@@ -1,0 +1,310 @@
+"""The commit journal: what was answered for is here before it is in SlateDB (docs/rfcs/0003-journal.md).
+
+On a local folder a commit is one append to a preallocated file and one ``fdatasync``, about a tenth of what a SlateDB
+flush with fsync costs. The engine moves the journal's content into SlateDB in the background and releases it.
+
+==========  =====  =======================================================
+segment     bytes  file ``<number, 16 digits>.journal``, preallocated
+==========  =====  =======================================================
+magic       4      ``ODQJ``
+version     2      u16, 1
+reserved    2
+number      8      u64, the segment's number
+first       8      u64, sequence number of its first record
+==========  =====  =======================================================
+
+==========  =====  =======================================================
+record      bytes  back to back after the header
+==========  =====  =======================================================
+length      4      u32, of the payload
+crc         4      u32, CRC-32 of the sequence number and the payload
+sequence    8      u64, one more than the record before
+payload     n
+==========  =====  =======================================================
+
+All integers little endian. The log ends at the first record that is not whole or does not follow its predecessor:
+segments are reused, so old bytes may follow the end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Iterator
+
+from ..errors import CorruptRecord, NewerFormat, StoreFull, StoreUnwritable
+
+_HEADER = struct.Struct("<4sHHQQ")
+_RECORD = struct.Struct("<IIQ")
+_SEQUENCE = struct.Struct("<Q")
+MAGIC = b"ODQJ"
+VERSION = 1
+SEGMENT_BYTES = 16 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ZEROS = bytes(1 << 20)
+
+
+class _Segment:
+    """One file: ``first`` is the sequence number of its first record, ``size`` its length in bytes."""
+
+    __slots__ = ("fd", "first", "number", "path", "size")
+
+    def __init__(self, path: Path, fd: int, number: int, first: int, size: int) -> None:
+        self.path, self.fd, self.number, self.first, self.size = path, fd, number, first, size
+
+
+class Journal:
+    """An append-only log in a folder of its own.
+
+    Args:
+        folder: created if it is not there.
+        segment_bytes: size of a segment; a larger record gets a segment of its own size.
+        max_bytes: how much may wait for the store; past it, appends are refused.
+        sync: False leaves out every fsync: a power loss may then lose answered messages.
+
+    Raises:
+        StoreUnwritable: the folder can't be created or written.
+    """
+
+    def __init__(
+        self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES, max_bytes: int = 1 << 30, sync: bool = True
+    ) -> None:
+        self.folder = folder
+        self.segment_bytes = segment_bytes
+        self.max_bytes = max_bytes
+        self._sync = sync
+        self._segments: list[_Segment] = []
+        self._spare: _Segment | None = None
+        self._offset = 0
+        self._dirty = False
+        self.sequence = 0
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            raise StoreUnwritable(f"the journal folder {folder} can't be used: {exc.strerror}", path=str(folder)) from exc
+
+    # ------------------------------------------------------------------ recovery
+    def replay(self, after: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (sequence, payload) of every whole record after ``after``, oldest first. Call once, before append.
+
+        Raises:
+            CorruptRecord: records between ``after`` and the end are missing.
+            NewerFormat: a segment was written by a newer version.
+        """
+        expected: int | None = None
+        self.sequence = after
+        for segment in self._existing():
+            if expected is not None and segment.first > expected or expected is None and segment.first > after + 1:
+                raise CorruptRecord(
+                    f"journal {self.folder}: records {self.sequence + 1} to {segment.first - 1} are missing",
+                    key=segment.path.name.encode(),
+                    offset=0,
+                )
+            expected = segment.first
+            for sequence, payload in self._records(segment):
+                expected = sequence + 1
+                if sequence > after:
+                    self.sequence = sequence
+                    yield sequence, payload
+
+    def _existing(self) -> list[_Segment]:
+        """The segments on disk, in order. A file without a whole header was never used and is removed."""
+        found = []
+        for path in sorted(self.folder.glob("*.journal")):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            size = os.fstat(fd).st_size
+            head = os.pread(fd, _HEADER.size, 0)
+            if len(head) == _HEADER.size and head[:4] == MAGIC:
+                _magic, version, _reserved, number, first = _HEADER.unpack(head)
+                if version > VERSION:
+                    os.close(fd)
+                    raise NewerFormat(f"{path} has journal format {version}; this version reads up to {VERSION}: upgrade")
+                found.append(_Segment(path, fd, number, first, size))
+            else:
+                os.close(fd)
+                path.unlink()
+        for path in self.folder.glob("*.spare"):
+            path.unlink()
+        self._segments = found
+        return list(found)
+
+    def _records(self, segment: _Segment) -> Iterator[tuple[int, bytes]]:
+        data = os.pread(segment.fd, segment.size, 0)
+        offset, expected = _HEADER.size, segment.first
+        while offset + _RECORD.size <= len(data):
+            length, crc, sequence = _RECORD.unpack_from(data, offset)
+            start = offset + _RECORD.size
+            if sequence != expected or start + length > len(data):
+                return
+            payload = data[start : start + length]
+            if zlib.crc32(payload, zlib.crc32(_SEQUENCE.pack(sequence))) != crc:
+                return
+            yield sequence, payload
+            offset, expected = start + length, expected + 1
+
+    # ------------------------------------------------------------------ writing
+    @property
+    def room(self) -> int:
+        """Bytes that can surely be appended now."""
+        if not self._segments:
+            return 0
+        left = self._segments[-1].size - self._offset - _RECORD.size
+        if self._spare is not None:
+            left += self._spare.size - _HEADER.size - _RECORD.size
+        return max(left, 0)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the segments that the store does not hold yet, the current one included."""
+        return sum(segment.size for segment in self._segments)
+
+    def start(self) -> None:
+        """Begin a fresh segment after :meth:`replay`.
+
+        Raises:
+            StoreFull: no space.
+        """
+        self._roll(0)
+        self.prepare_spare()
+
+    def append(self, payload: bytes) -> int:
+        """Append one record; it survives the end of this process, but a power loss only after :meth:`sync`.
+
+        Returns:
+            Its sequence number.
+
+        Raises:
+            StoreFull: no room; nothing was written.
+        """
+        need = _RECORD.size + len(payload)
+        if self._offset + need > self._segments[-1].size:
+            self._roll(need)
+        sequence = self.sequence + 1
+        crc = zlib.crc32(payload, zlib.crc32(_SEQUENCE.pack(sequence)))
+        try:
+            os.pwritev(self._segments[-1].fd, (_RECORD.pack(len(payload), crc, sequence), payload), self._offset)
+        except OSError as exc:
+            raise self._translated(exc) from exc
+        self._offset += need
+        self.sequence = sequence
+        self._dirty = True
+        return sequence
+
+    def sync(self) -> None:
+        """Make every appended record survive a power loss."""
+        if self._dirty and self._sync:
+            os.fdatasync(self._segments[-1].fd)
+        self._dirty = False
+
+    def release(self, upto: int) -> None:
+        """The store holds every record up to ``upto``: their segments may be used again."""
+        while len(self._segments) > 1 and self._segments[1].first <= upto + 1:
+            old = self._segments.pop(0)
+            if self._spare is None and old.size == self.segment_bytes:
+                spare = old.path.with_suffix(".spare")
+                old.path.rename(spare)
+                old.path = spare
+                self._spare = old
+            else:
+                os.close(old.fd)
+                old.path.unlink()
+
+    def prepare_spare(self) -> bool:
+        """Allocate the next segment ahead of need. May take tens of milliseconds.
+
+        Returns:
+            False when there is no space for it.
+        """
+        if self._spare is None:
+            if self.waiting_bytes + self.segment_bytes > self.max_bytes:
+                return False
+            try:
+                self._spare = self._allocate(self.segment_bytes)
+            except StoreFull:
+                return False
+        return True
+
+    def make_room(self, need: int) -> bool:
+        """Try to have ``need`` bytes of :attr:`room`, by allocating now; returns whether there are."""
+        if need > self.segment_bytes - _HEADER.size:
+            size = need + _HEADER.size + _RECORD.size
+            if self._spare is not None and self._spare.size < size:
+                os.close(self._spare.fd)
+                self._spare.path.unlink()
+                self._spare = None
+            if self._spare is None and self.waiting_bytes + size <= self.max_bytes:
+                try:
+                    self._spare = self._allocate(size)
+                except StoreFull:
+                    return False
+        else:
+            self.prepare_spare()
+        return self.room >= need
+
+    def close(self) -> None:
+        """Close the files. What was appended stays."""
+        self.sync()
+        for segment in [*self._segments, *([self._spare] if self._spare else [])]:
+            os.close(segment.fd)
+        self._segments, self._spare = [], None
+
+    def _roll(self, need: int) -> None:
+        """Go on in a new segment with room for a record of ``need`` bytes."""
+        self.sync()
+        size = max(self.segment_bytes, need + _HEADER.size)
+        if self._spare is not None and self._spare.size >= size:
+            segment, self._spare = self._spare, None
+        elif self.waiting_bytes + size > self.max_bytes + self.segment_bytes:
+            raise StoreFull("the store takes no writes and its journal is full; free disk space", path=str(self.folder))
+        else:
+            segment = self._allocate(size)
+        segment.number = self._segments[-1].number + 1 if self._segments else 1
+        segment.first = self.sequence + 1
+        header = _HEADER.pack(MAGIC, VERSION, 0, segment.number, segment.first)
+        os.pwrite(segment.fd, header, 0)
+        if self._sync:
+            os.fdatasync(segment.fd)
+        path = self.folder / f"{segment.number:016d}.journal"
+        segment.path.rename(path)
+        segment.path = path
+        self._sync_folder()
+        self._segments.append(segment)
+        self._offset = _HEADER.size
+
+    def _allocate(self, size: int) -> _Segment:
+        """A zero-filled file: overwriting written blocks needs no change of file metadata at a sync."""
+        path = self.folder / f"{os.getpid()}-{self.sequence}.spare"
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise self._translated(exc) from exc
+        try:
+            for offset in range(0, size, len(_ZEROS)):
+                wanted = memoryview(_ZEROS)[: size - offset]
+                while wanted:
+                    written = os.pwrite(fd, wanted, offset)
+                    offset += written
+                    wanted = wanted[written:]
+            if self._sync:
+                os.fsync(fd)
+        except OSError as exc:
+            os.close(fd)
+            path.unlink()
+            raise self._translated(exc) from exc
+        return _Segment(path, fd, 0, 0, size)
+
+    def _sync_folder(self) -> None:
+        if self._sync:
+            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def _translated(self, exc: OSError) -> StoreFull | StoreUnwritable:
+        if exc.errno in _FULL:
+            return StoreFull(f"no space left for the journal in {self.folder}: free disk space", path=str(self.folder))
+        return StoreUnwritable(f"the journal in {self.folder} can't be written: {exc.strerror}", path=str(self.folder))

@@ -1,0 +1,228 @@
+"""What can be done to the durable queues. Each operation changes memory at once and notes its effects for the commit.
+
+Nothing an operation did may be shown to anybody before :class:`~kombu_opendata.storage.engine.Engine` committed it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+from ..errors import StoreFull
+from . import checkpoint, payloads
+from . import effects as fx
+from .clock import Clock
+from .journal import Journal
+from .payloads import Payloads
+from .queue_state import Entry
+from .records.producer import Producer
+from .slate import Batch
+from .state import Queue, QueueOptions, StoreState
+
+#: message ids of one SeqBlock, as in OpenData-Log
+BLOCK_IDS = 4096
+#: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
+RESERVED_BYTES = 4 << 20
+MAX_DEADLINE_MS = (1 << 63) - 1
+
+
+class Operations:
+    """Base of the engine: the operations on its state."""
+
+    state: StoreState
+    payloads: Payloads
+    clock: Clock
+    journal: Journal | None
+    batch: Batch
+
+    def __init__(self) -> None:
+        self.effects: list[fx.Effect] = []
+        self.needs_sync = False
+        self.new_bytes = 0  # payload bytes in `effects`
+
+    # ------------------------------------------------------------------ publishing
+    def allocate_id(self) -> int:
+        """A message id that was never used. Its block is stored in the same commit or an earlier one."""
+        state = self.state
+        id = state.next_id
+        if id >= state.block_end:
+            state.block(id, BLOCK_IDS)
+            self.effects.append((fx.BLOCK, id, BLOCK_IDS))
+        state.next_id = id + 1
+        return id
+
+    def check_room(self, size: int) -> None:
+        """Refuse a publish that would use the last of the journal.
+
+        Raises:
+            StoreFull: the disk is full, or the store takes no writes.
+        """
+        journal = self.journal
+        if journal is None:
+            return
+        need = self.new_bytes + 2 * size + RESERVED_BYTES
+        if journal.room < need and not journal.make_room(need):
+            raise StoreFull(
+                "the broker's disk is full or its store takes no writes: nothing was stored; free space and publish again",
+                path=str(journal.folder),
+            )
+
+    def published(self, session: bytes, seq: int) -> Producer | None:
+        """What became of the session's publish ``seq``, if it was applied before."""
+        last = self.state.producers.get(session)
+        return last if last is not None and seq <= last.last_sequence else None
+
+    def publish(
+        self,
+        queues: list[Queue],
+        envelope: bytes,
+        headers: dict[str, str],
+        *,
+        priority: int,
+        created_at: int,
+        visible_at: int,
+        ttl_ms: int,
+        session: bytes,
+        seq: int,
+        total: int,
+    ) -> int:
+        """Store one message in these queues; returns its id.
+
+        Args:
+            priority: the stored one, lower first.
+            ttl_ms: how long it may be delivered, -1 for ever.
+            total: how many queues got it, the transient ones included.
+
+        Raises:
+            InvalidMessage: the headers don't fit a metadata record; nothing was changed.
+        """
+        now = self.clock.now_ms()
+        id = self.allocate_id()
+        deadline = min(now + ttl_ms, MAX_DEADLINE_MS) if ttl_ms >= 0 else 0
+        retention = min(-(-ttl_ms // 1000), 0xFFFF_FFFF) if ttl_ms > 0 else int(ttl_ms == 0)
+        visible_at = max(visible_at, now)
+        row = checkpoint.message_rows(id, created_at, now, visible_at, retention, headers)
+        places = [(queue.name, queue.messages.place()) for queue in queues]
+        self.state.publish(
+            id, places, priority, visible_at, deadline, now, large=len(envelope) > payloads.payload.MAX_INLINE_BYTES
+        )
+        if session:
+            self.state.remember_publish(session, seq, id, total, now)
+        effect = (
+            fx.PUBLISH, id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, places, session,
+            seq, total,
+        )  # fmt: skip
+        self.effects.append(effect)
+        self.needs_sync = True
+        self.new_bytes += len(envelope)
+        self._stage(id, envelope, row)
+        return id
+
+    def _stage(self, id: int, envelope: bytes, row: tuple[bytes, bytes]) -> None:
+        """Put a new message's payload and metadata in the batch of the next checkpoint."""
+        put = self.batch.put
+        put(*row)
+        for key, value in payloads.rows(id, envelope):
+            put(key, value)
+        self.payloads.pending[id] = envelope
+
+    # ------------------------------------------------------------------ consuming
+    def claim(self, queue: Queue, entries: Iterable[Entry], session: bytes) -> None:
+        """Lease these available messages to a session."""
+        at = self.clock.now_ms()
+        until = at + 1000 * queue.options.lease_seconds
+        pairs: list[int] = []
+        for entry in entries:
+            self.state.claim(queue.messages, entry, session, at, until)
+            pairs += entry.id, entry.bucket
+        self.effects.append((fx.CLAIM, queue.name, session, at, until, pairs))
+
+    def ack(self, queue: Queue, entries: Iterable[Entry]) -> None:
+        """in flight → done."""
+        at = self.clock.now_ms()
+        pairs: list[int] = []
+        for entry in entries:
+            self.state.ack(queue, entry, at)
+            self.payloads.drop(entry.id)
+            pairs += entry.id, entry.bucket
+        last = self.effects[-1] if self.effects else None
+        if last is not None and last[0] == fx.ACK and last[1] == queue.name and last[2] == at:
+            last[3].extend(pairs)
+        else:
+            self.effects.append((fx.ACK, queue.name, at, pairs))
+
+    def fail(self, queue: Queue, entries: Iterable[Entry], consumer: str) -> None:
+        """in flight → failed."""
+        at = self.clock.now_ms()
+        pairs: list[int] = []
+        for entry in entries:
+            self.state.fail(queue, entry, at, consumer)
+            pairs += entry.id, entry.bucket
+        self.effects.append((fx.FAIL, queue.name, at, pairs, consumer))
+
+    def put_back(self, queue: Queue, entries: Iterable[Entry], consumer: str, *, costs_attempt: bool) -> None:
+        """in flight → available; to failed when it costs an attempt and none is left."""
+        at = self.clock.now_ms()
+        back: list[int] = []
+        spent: list[Entry] = []
+        for entry in entries:
+            if costs_attempt and entry.attempts >= queue.options.max_attempts:
+                spent.append(entry)
+                continue
+            self.state.put_back(queue, entry, at, costs_attempt, consumer)
+            back += entry.id, entry.bucket
+        if back:
+            self.effects.append((fx.RETURN, queue.name, at, back, costs_attempt, consumer))
+        if spent:
+            self.fail(queue, spent, consumer)
+
+    def remove(self, queue: Queue, entries: Iterable[Entry]) -> int:
+        """available → gone: expired or purged. Returns how many."""
+        pairs: list[int] = []
+        for entry in entries:
+            self.state.remove(queue, entry)
+            self.payloads.drop(entry.id)
+            pairs += entry.id, entry.bucket
+        if pairs:
+            self.effects.append((fx.REMOVE, queue.name, pairs))
+        return len(pairs) // 2
+
+    def renew(self, session: bytes, lease_ms: int) -> None:
+        """Prolong all leases of a session by ``lease_ms`` from now."""
+        until = self.clock.now_ms() + lease_ms
+        self.state.renew(session, until)
+        self.effects.append((fx.RENEW, session, until))
+
+    # ------------------------------------------------------------------ definitions
+    def _define(self, effect: fx.Effect) -> None:
+        self.state.replay(effect)
+        self.effects.append(effect)
+        self.needs_sync = True
+
+    def declare_queue(self, name: str, options: QueueOptions) -> Queue:
+        """Create a durable queue: its config and its empty active, done and failed records."""
+        self._define((fx.DECLARE_QUEUE, name, *options))
+        return self.state.queues[name]
+
+    def drop_queue(self, name: str) -> None:
+        self._define((fx.DELETE_QUEUE, name))
+
+    def declare_exchange(self, name: str, type: str, auto_delete: bool, arguments: dict[str, Any]) -> None:
+        self._define((fx.DECLARE_EXCHANGE, name, type, True, auto_delete, arguments))
+
+    def delete_exchange(self, name: str) -> None:
+        self._define((fx.DELETE_EXCHANGE, name))
+
+    def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        self._define((fx.BIND, queue, exchange, routing_key, arguments))
+
+    def unbind(self, queue: str, exchange: str, routing_key: str) -> None:
+        self._define((fx.UNBIND, queue, exchange, routing_key))
+
+    def name_session(self, session: bytes, name: str) -> None:
+        if self.state.session_names.get(session) != name:
+            self.state.name_session(session, name)
+            self.effects.append((fx.SESSION, session, name))
+
+    def forget_session(self, session: bytes) -> None:
+        self.state.forget_session(session)
+        self.effects.append((fx.FORGET, session))

@@ -1,0 +1,116 @@
+"""Payloads: how they are stored, and a bounded cache so that the normal path never reads back what it has written."""
+
+from __future__ import annotations
+
+from typing import Iterable, Iterator
+
+from ..errors import CorruptRecord
+from .records import keys, payload
+from .slate import SlateStore
+
+CHUNK_BYTES = 1 << 20
+#: a scan over the ids lo…hi is used when at least a quarter of them is wanted
+_SCAN_DENSITY = 4
+
+
+def rows(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The records of one payload: one row, or chunks and a row that points at them."""
+    if len(envelope) <= payload.MAX_INLINE_BYTES:
+        yield keys.payload_key(id), payload.encode_inline(envelope)
+        return
+    chunks = range(0, len(envelope), CHUNK_BYTES)
+    for number, start in enumerate(chunks):
+        yield keys.chunk_key(id, number), envelope[start : start + CHUNK_BYTES]
+    yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(chunks), len(envelope)))
+
+
+class Payloads:
+    """The payloads that are at hand.
+
+    ``pending`` are in the journal but not in the store, ``flushing`` are on their way; both stay until the store has
+    them. The rest is a cache of at most ``cache_bytes``, oldest out first.
+    """
+
+    def __init__(self, store: SlateStore, cache_bytes: int) -> None:
+        self._store = store
+        self._cache_bytes = cache_bytes
+        self._size = 0
+        self._hot: dict[int, bytes] = {}
+        self.pending: dict[int, bytes] = {}
+        self.flushing: dict[int, bytes] = {}
+
+    def find(self, id: int) -> bytes | None:
+        """The payload of a message, if it is in memory."""
+        return self.pending.get(id) or self._hot.get(id) or self.flushing.get(id)
+
+    def drop(self, id: int) -> None:
+        """The message was delivered or settled: it is not needed soon."""
+        gone = self._hot.pop(id, None)
+        if gone is not None:
+            self._size -= len(gone)
+
+    def begin_flush(self) -> None:
+        """A checkpoint begins: all that is pending is in its batch."""
+        self.flushing, self.pending = self.pending, {}
+
+    def end_flush(self, wanted: Iterable[int]) -> None:
+        """The checkpoint is in the store. Of what it wrote, ``wanted`` goes to the cache."""
+        flushed, self.flushing = self.flushing, {}
+        for id in wanted:
+            envelope = flushed.get(id)
+            if envelope is not None:
+                self._keep(id, envelope)
+
+    def _keep(self, id: int, envelope: bytes) -> None:
+        hot = self._hot
+        if id not in hot:
+            self._size += len(envelope)
+            hot[id] = envelope
+        while self._size > self._cache_bytes and len(hot) > 1:
+            self._size -= len(hot.pop(next(iter(hot))))
+
+    async def load(self, ids: list[int]) -> None:
+        """Bring payloads into the cache, as many of the first as half of it holds.
+
+        Raises:
+            CorruptRecord: a payload is missing or damaged.
+        """
+        ids = sorted(id for id in ids if self.find(id) is None)
+        if not ids:
+            return
+        if ids[-1] - ids[0] < _SCAN_DENSITY * len(ids):
+            found = {
+                int.from_bytes(key[2:], "big"): value
+                async for rows in self._store.scan_batches(
+                    keys.payload_key(ids[0]), keys.payload_key(ids[-1]) + b"\0", batch=max(len(ids), 16)
+                )
+                for key, value in rows
+            }
+        else:
+            found = {}
+        loaded = 0
+        for id in ids:
+            if loaded > self._cache_bytes // 2:
+                break
+            key = keys.payload_key(id)
+            envelope = await self._resolve(id, key, found.get(id) or await self._store.get(key))
+            loaded += len(envelope)
+            self._keep(id, envelope)
+
+    async def _resolve(self, id: int, key: bytes, value: bytes | None) -> bytes:
+        if value is None:
+            raise CorruptRecord(f"the payload of message {id} is missing", key=key, offset=0)
+        decoded = payload.decode(key, value)
+        if isinstance(decoded, bytes):
+            return decoded
+        chunks = payload.parse_chunks_uri(decoded.uri)
+        if chunks is None:
+            raise CorruptRecord(f"the payload of message {id} is at {decoded.uri}, which can't be read", key=key, offset=0)
+        count, size = chunks
+        parts = [await self._store.get(keys.chunk_key(id, number)) or b"" for number in range(count)]
+        envelope = b"".join(parts)
+        if len(envelope) != size:
+            raise CorruptRecord(
+                f"message {id}: its chunks hold {len(envelope)} bytes instead of {size}", key=key, offset=0
+            )
+        return envelope

@@ -1,0 +1,277 @@
+"""What makes a database in a local folder survive a power loss.
+
+SlateDB's local store moves finished files into place and never calls fsync, so after a power loss any new file may be
+empty, torn or missing. This module syncs them, and records up to where: a *sync point*, beside the folder.
+
+================  ====================================================================================
+``<db>.sync``     the last sync point, JSON, replaced atomically
+``<db>.lost/``    what :func:`heal_after_power_loss` took out of the database
+================  ====================================================================================
+
+Files are immutable once they are in place, and those of ``manifest``, ``compactions`` and ``wal`` are numbered. A
+numbered file above the recorded one was never answered for; after a power loss it is taken out, and SlateDB opens
+what is left: the state at the sync point. The listing goes from what refers to what is referred to (manifest before
+the tables that it names), so a recorded manifest never names an unsynced file.
+
+A power loss is told from a mere crash by the kernel's boot id. A writer that does not sync must call :func:`forget`
+before it writes, or its work would be taken for torn after the next boot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from kombu_opendata import errors
+
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+# In the order in which they must be listed.
+_NUMBERED = ("manifest", "compactions", "wal")
+_TABLES = "compacted"
+_COLLECTOR = "gc"
+_NUMBERED_NAME = re.compile(r"\d{20}\.\w+")
+_TABLE_NAME = re.compile(r"\w+\.sst")
+_BOUNDARY_NAME = re.compile(r"\w+\.boundary")
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPoint:
+    """Everything up to here is on the disk.
+
+    Attributes:
+        boot_id: of the running system at that time.
+        highest: folder → name of its highest numbered file.
+        tables: the names of the files in ``compacted``.
+        clean: the database was closed and nothing was written after this point.
+    """
+
+    boot_id: str
+    highest: dict[str, str] = field(default_factory=dict)
+    tables: frozenset[str] = frozenset()
+    clean: bool = False
+
+
+def current_boot_id() -> str:
+    """The kernel's id of this boot.
+
+    Raises:
+        errors.StartError: the system has none, so a power loss can't be told from a crash.
+    """
+    try:
+        return BOOT_ID_FILE.read_text().strip()
+    except OSError as error:
+        raise errors.StartError(
+            f"{BOOT_ID_FILE} can't be read ({error.strerror}): switch the syncing of the store off on this system"
+        ) from error
+
+
+def sync_tree(db_folder: Path, since: SyncPoint | None, *, boot_id: str | None = None) -> SyncPoint:
+    """Sync all that is new in `db_folder` since the point `since`, and record it.
+
+    Call it after the flush it is to cover. With None everything is synced.
+
+    Raises:
+        errors.StoreError: the disk failed.
+    """
+    known = since or SyncPoint("")
+    with _Naming(db_folder):
+        new: dict[str, list[str]] = {}
+        highest = dict(known.highest)
+        for name in _NUMBERED:
+            found = _names(db_folder / name, _NUMBERED_NAME)
+            new[name] = [n for n in found if n > known.highest.get(name, "")]
+            if new[name]:
+                highest[name] = max(new[name])
+        tables = frozenset(_names(db_folder / _TABLES, _TABLE_NAME))
+        new[_TABLES] = sorted(tables - known.tables)
+        new[_COLLECTOR] = _names(db_folder / _COLLECTOR, _BOUNDARY_NAME)
+        _sync_files(db_folder, new, every_folder=since is None)
+        point = SyncPoint(boot_id or current_boot_id(), highest, tables)
+        if point != since:
+            _record(db_folder, point)
+    return point
+
+
+def sync_wal(db_folder: Path, since: SyncPoint) -> SyncPoint:
+    """Sync only the WAL files after the point `since`, found without a listing where they follow each other.
+
+    It is what a commit needs, after :func:`sync_tree` has run once since the database was opened.
+    """
+    with _Naming(db_folder):
+        names = []
+        last = since.highest.get("wal", "")
+        following = _next_name(last) if last else f"{1:020d}.sst"
+        while (db_folder / "wal" / following).exists():
+            names.append(following)
+            following = _next_name(following)
+        if not names:
+            names = [n for n in _names(db_folder / "wal", _NUMBERED_NAME) if n > last]
+        if not names:
+            return since
+        _sync_files(db_folder, {"wal": names})
+        point = replace(since, highest={**since.highest, "wal": names[-1]}, clean=False)
+        _record(db_folder, point)
+    return point
+
+
+def mark_clean(db_folder: Path, *, boot_id: str | None = None) -> None:
+    """Sync everything and record that the database is closed."""
+    point = sync_tree(db_folder, None, boot_id=boot_id)
+    with _Naming(db_folder):
+        _record(db_folder, replace(point, clean=True))
+
+
+def forget(db_folder: Path) -> None:
+    """Remove the sync point: from here on the folder's writer does not sync."""
+    with _Naming(db_folder):
+        sync_file(db_folder).unlink(missing_ok=True)
+        _sync(db_folder.parent)
+
+
+def heal_after_power_loss(db_folder: Path, *, boot_id: str | None = None) -> list[str]:
+    """Take out what a power loss may have torn. Call it before every opening of the database.
+
+    When the system was not booted since the last sync point, nothing is taken out: a process that dies tears nothing.
+    In every case what remains is synced and recorded, so a second call finds nothing to do.
+
+    Returns:
+        The files that were moved to ``<db>.lost``, relative to the database.
+
+    Raises:
+        errors.StoreError: the disk failed, or the sync point does not decode.
+    """
+    if not db_folder.is_dir():
+        return []
+    now = boot_id or current_boot_id()
+    point = read_sync_point(db_folder)
+    moved = [] if point is None or point.clean or point.boot_id == now else _take_out(db_folder, point)
+    sync_tree(db_folder, None, boot_id=now)
+    return moved
+
+
+def read_sync_point(db_folder: Path) -> SyncPoint | None:
+    """The recorded point; None when there is none.
+
+    Raises:
+        errors.StoreError: it does not decode.
+    """
+    file = sync_file(db_folder)
+    try:
+        data = json.loads(file.read_text())
+        return SyncPoint(data["boot_id"], dict(data["highest"]), frozenset(data["tables"]), data["clean"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise errors.StoreError(
+            f"{file} does not decode: if the machine has not lost power since the broker ran, remove the file",
+            path=str(file),
+        ) from error
+
+
+def sync_file(db_folder: Path) -> Path:
+    """Where the sync point of `db_folder` is."""
+    return db_folder.with_name(db_folder.name + ".sync")
+
+
+# ---- taking out
+def _take_out(db_folder: Path, point: SyncPoint) -> list[str]:
+    moved = [
+        f"{folder}/{name}"
+        for folder in _folders_to_cut(db_folder, point)
+        for name in _names(db_folder / folder, _NUMBERED_NAME)
+        if name > point.highest.get(folder, "")
+    ]
+    # These bound what the collector deleted; they may be torn, or name a manifest that is taken out.
+    moved += [f"{_COLLECTOR}/{name}" for name in _names(db_folder / _COLLECTOR, _BOUNDARY_NAME)]
+    with _Naming(db_folder):
+        for name in sorted(moved):
+            target = db_folder.with_name(db_folder.name + ".lost") / name
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (db_folder / name).replace(target)
+        for folder in {name.partition("/")[0] for name in moved}:
+            _sync(db_folder / folder)
+    return sorted(moved)
+
+
+def _folders_to_cut(db_folder: Path, point: SyncPoint) -> Iterable[str]:
+    """The folders with files to take out.
+
+    When the recorded manifest is gone, a newer one was in place as the collector ran: there is only that one.
+    """
+    recorded = point.highest.get("manifest")
+    if recorded is not None and not (db_folder / "manifest" / recorded).exists():
+        return ("wal",)
+    return _NUMBERED
+
+
+# ---- files
+def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
+    """The names in `folder` that fit, sorted; what SlateDB is still writing has other names."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(e.name for e in entries if pattern.fullmatch(e.name))
+    except FileNotFoundError:
+        return []
+
+
+def _next_name(name: str) -> str:
+    number, dot, suffix = name.partition(".")
+    return f"{int(number) + 1:020d}{dot}{suffix}"
+
+
+def _sync_files(db_folder: Path, new: dict[str, list[str]], *, every_folder: bool = False) -> None:
+    """Sync the files, then the folders that hold them. The collector may have deleted a file since it was listed."""
+    for folder, names in new.items():
+        for name in names:
+            _sync(db_folder / folder / name)
+        if names or every_folder:
+            _sync(db_folder / folder)
+    if every_folder:
+        _sync(db_folder)
+        _sync(db_folder.parent)
+
+
+def _sync(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _record(db_folder: Path, point: SyncPoint) -> None:
+    file = sync_file(db_folder)
+    temporary = file.with_name(file.name + ".tmp")
+    data = json.dumps({**asdict(point), "tables": sorted(point.tables)}).encode()
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.replace(file)
+    _sync(file.parent)
+
+
+class _Naming:
+    """Turn the operating system's errors into ours, with the folder's name."""
+
+    def __init__(self, db_folder: Path) -> None:
+        self._folder = db_folder
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise errors.StoreError(
+                f"the store's folder {self._folder} can't be synced: {error}", path=str(self._folder)
+            ) from error

@@ -1,0 +1,317 @@
+"""The state of one durable queue in memory: buckets of messages, which one is next, who holds what.
+
+A queue's messages are spread over buckets (docs/rfcs/0001-records.md). A bucket is *loaded*, its entries in memory, or
+*cold*, represented by a :class:`Summary`; that keeps millions of waiting messages in a few megabytes. This module
+changes memory only: it reads no clock and does no I/O.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Iterable, NamedTuple
+
+#: entries of a bucket when it is full
+BUCKET_ENTRIES = 256
+#: loaded buckets of a queue after which some are put out of memory, and how many stay
+MAX_LOADED_BUCKETS = 48
+KEPT_LOADED_BUCKETS = 24
+
+
+class Entry:
+    """One message in one queue.
+
+    ``priority`` is the stored one: lower first. ``session`` is the lease's holder. ``envelope`` is set in transient
+    queues only, whose messages are nowhere else.
+    """
+
+    __slots__ = (
+        "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue", "session",
+        "visible_at",
+    )  # fmt: skip
+
+    def __init__(
+        self, queue: str, bucket: int, id: int, priority: int, visible_at: int, deadline: int, attempts: int
+    ) -> None:
+        self.queue = queue
+        self.bucket = bucket
+        self.id = id
+        self.priority = priority
+        self.visible_at = visible_at
+        self.deadline = deadline
+        self.attempts = attempts
+        self.claimed_at = 0
+        self.lease_until = 0
+        self.session = b""
+        self.envelope: bytes | None = None
+
+
+class Bucket:
+    """The loaded entries of one bucket."""
+
+    __slots__ = ("available", "in_flight", "stored")
+
+    def __init__(self) -> None:
+        self.available: dict[int, Entry] = {}
+        self.in_flight: dict[int, Entry] = {}
+        self.stored = False  # the store has a record of it
+
+    def rows(self) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int, int, int]]]:
+        """The two lists of the RFC's active record."""
+        return (
+            [(e.id, e.priority, e.visible_at, e.deadline, e.attempts) for e in self.available.values()],
+            [(e.id, e.priority, e.claimed_at, e.lease_until, e.attempts) for e in self.in_flight.values()],
+        )
+
+
+class Summary(NamedTuple):
+    """What must be known of a cold bucket: its best visible message and when the next one becomes visible."""
+
+    best: tuple[int, int] | None  # (priority, id)
+    next_visible_at: int | None
+    count: int
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int, int, int, int]], now: int) -> Summary:
+        best: tuple[int, int] | None = None
+        next_visible: int | None = None
+        count = 0
+        for id, priority, visible_at, _deadline, _attempts in rows:
+            count += 1
+            if visible_at <= now:
+                if best is None or (priority, id) < best:
+                    best = (priority, id)
+            elif next_visible is None or visible_at < next_visible:
+                next_visible = visible_at
+        return cls(best, next_visible, count)
+
+
+class QueueState:
+    """All messages of one queue.
+
+    Invariants: a message is in exactly one of ``available``, ``in_flight`` and a cold bucket; an entry's bucket is
+    loaded; a bucket with in-flight entries and the tail are always loaded; ``ready`` may hold stale pairs.
+    """
+
+    def __init__(self, name: str, *, durable: bool = True) -> None:
+        self.name = name
+        self.durable = durable
+        self.buckets: dict[int, Bucket] = {0: Bucket()}
+        self.cold: dict[int, Summary] = {}
+        self.dirty: set[int] = {0}
+        self.dropped: set[int] = set()  # stored buckets that became empty: their records go at the next checkpoint
+        self.tail = 0
+        self.tail_used = 0
+        self.available: dict[int, Entry] = {}
+        self.in_flight: dict[int, Entry] = {}
+        self.cold_count = 0
+        self._ready: list[tuple[int, int]] = []
+        self._delayed: list[tuple[int, int, int]] = []
+        self._cold_ready: list[tuple[int, int, int]] = []
+        self._cold_delayed: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        """Messages available, visible or not."""
+        return len(self.available) + self.cold_count
+
+    # ------------------------------------------------------------------ adding
+    def place(self) -> int:
+        """The bucket for the next new message."""
+        if self.tail_used >= BUCKET_ENTRIES and self.durable:
+            self.open_tail(self.tail + 1)
+        return self.tail
+
+    def open_tail(self, number: int) -> None:
+        """Make ``number`` the tail."""
+        old = self.tail
+        self.tail, self.tail_used = number, 0
+        self.buckets[number] = Bucket()
+        self._drop_if_empty(old)
+
+    def add(self, bucket: int, id: int, priority: int, visible_at: int, deadline: int, now: int) -> Entry:
+        """A new message, available from ``visible_at``."""
+        if bucket > self.tail:
+            self.open_tail(bucket)
+        entry = Entry(self.name, bucket, id, priority, visible_at, deadline, 0)
+        self.tail_used += 1
+        self._make_available(entry, now)
+        return entry
+
+    def _make_available(self, entry: Entry, now: int) -> None:
+        self.available[entry.id] = entry
+        self.buckets[entry.bucket].available[entry.id] = entry
+        self.dirty.add(entry.bucket)
+        if entry.visible_at <= now:
+            heappush(self._ready, (entry.priority, entry.id))
+        else:
+            heappush(self._delayed, (entry.visible_at, entry.priority, entry.id))
+
+    # ------------------------------------------------------------------ choosing
+    def promote(self, now: int) -> None:
+        """Make ready what has become visible."""
+        delayed, available = self._delayed, self.available
+        while delayed and delayed[0][0] <= now:
+            visible_at, priority, id = heappop(delayed)
+            entry = available.get(id)
+            if entry is not None and entry.visible_at == visible_at:
+                heappush(self._ready, (priority, id))
+
+    def peek(self, now: int) -> Entry | None:
+        """The best loaded visible message, by priority and then id. Call :meth:`promote` before."""
+        ready, available = self._ready, self.available
+        while ready:
+            entry = available.get(ready[0][1])
+            if entry is not None and entry.visible_at <= now:
+                return entry
+            heappop(ready)
+        return None
+
+    def upcoming(self, count: int) -> list[Entry]:
+        """Some ``count`` of the loaded visible messages that come next, roughly in order."""
+        found = (self.available.get(id) for _priority, id in sorted(self._ready[: 2 * count]))
+        return [entry for entry in found if entry is not None][:count]
+
+    def wanted(self, now: int, best: Entry | None) -> int | None:
+        """The cold bucket that must be loaded before ``best`` (or anything, if None) may be claimed."""
+        delayed = self._cold_delayed
+        while delayed:
+            visible_at, number = delayed[0]
+            summary = self.cold.get(number)
+            if summary is None or summary.next_visible_at != visible_at:
+                heappop(delayed)
+            elif visible_at <= now:
+                return number
+            else:
+                break
+        number_ready = self.next_cold()
+        if number_ready is None:
+            return None
+        priority, id, number = self._cold_ready[0]
+        if best is None or (priority, id) < (best.priority, best.id):
+            return number
+        return None
+
+    def next_cold(self) -> int | None:
+        """The cold bucket with the best visible message."""
+        ready = self._cold_ready
+        while ready:
+            priority, id, number = ready[0]
+            summary = self.cold.get(number)
+            if summary is not None and summary.best == (priority, id):
+                return number
+            heappop(ready)
+        return None
+
+    def ready_count(self) -> int:
+        """An upper bound of the loaded visible messages."""
+        return len(self._ready)
+
+    def next_visible_at(self) -> int | None:
+        """When the next message that is not visible yet becomes visible."""
+        found = [heap[0][0] for heap in (self._delayed, self._cold_delayed) if heap]
+        return min(found) if found else None
+
+    # ------------------------------------------------------------------ transitions
+    def claim(self, entry: Entry, session: bytes, at: int, lease_until: int) -> None:
+        """available → in flight; costs an attempt."""
+        id = entry.id
+        bucket = self.buckets[entry.bucket]
+        del self.available[id]
+        del bucket.available[id]
+        entry.attempts = min(entry.attempts + 1, 0xFFFF)
+        entry.claimed_at, entry.lease_until, entry.session = at, lease_until, session
+        self.in_flight[id] = entry
+        bucket.in_flight[id] = entry
+        self.dirty.add(entry.bucket)
+
+    def settle(self, entry: Entry) -> None:
+        """in flight → out of the active messages (done or failed, which the caller records)."""
+        del self.in_flight[entry.id]
+        del self.buckets[entry.bucket].in_flight[entry.id]
+        self.dirty.add(entry.bucket)
+        self._drop_if_empty(entry.bucket)
+
+    def put_back(self, entry: Entry, now: int, *, costs_attempt: bool) -> None:
+        """in flight → available, at its old place. Visible after its claim, so that no two claims share a token."""
+        del self.in_flight[entry.id]
+        del self.buckets[entry.bucket].in_flight[entry.id]
+        if not costs_attempt:
+            entry.attempts -= 1
+        entry.visible_at = max(entry.visible_at, entry.claimed_at + 1)
+        entry.session = b""
+        self._make_available(entry, now)
+
+    def remove(self, entry: Entry) -> None:
+        """available → gone (expired or purged)."""
+        del self.available[entry.id]
+        del self.buckets[entry.bucket].available[entry.id]
+        self.dirty.add(entry.bucket)
+        self._drop_if_empty(entry.bucket)
+
+    def _drop_if_empty(self, number: int) -> None:
+        """An empty bucket goes, but for the tail and bucket 0, which always has a record."""
+        if number == self.tail:
+            return
+        bucket = self.buckets[number]
+        if bucket.available or bucket.in_flight:
+            return
+        if number == 0:
+            self.dirty.add(0)
+            return
+        del self.buckets[number]
+        self.dirty.discard(number)
+        if bucket.stored:
+            self.dropped.add(number)
+
+    # ------------------------------------------------------------------ loading
+    def restore(
+        self,
+        number: int,
+        available: Iterable[tuple[int, int, int, int, int]],
+        in_flight: Iterable[tuple[int, int, int, int, int]],
+        now: int,
+    ) -> None:
+        """Load a bucket from the rows of its record."""
+        summary = self.cold.pop(number, None)
+        if summary is not None:
+            self.cold_count -= summary.count
+        bucket = self.buckets[number] = Bucket()
+        bucket.stored = True
+        was_dirty = number in self.dirty
+        for id, priority, visible_at, deadline, attempts in available:
+            self._make_available(Entry(self.name, number, id, priority, visible_at, deadline, attempts), now)
+        for id, priority, claimed_at, lease_until, attempts in in_flight:
+            entry = Entry(self.name, number, id, priority, 0, 0, attempts)
+            entry.claimed_at, entry.lease_until = claimed_at, lease_until
+            self.in_flight[id] = bucket.in_flight[id] = entry
+        if not was_dirty:
+            self.dirty.discard(number)
+
+    def note_cold(self, number: int, summary: Summary) -> None:
+        """Register a bucket that stays in the store."""
+        self.cold[number] = summary
+        self.cold_count += summary.count
+        if summary.best is not None:
+            heappush(self._cold_ready, (*summary.best, number))
+        if summary.next_visible_at is not None:
+            heappush(self._cold_delayed, (summary.next_visible_at, number))
+
+    def evict(self, now: int) -> None:
+        """Put clean buckets that are far from the head out of memory, when many are loaded."""
+        if len(self.buckets) <= MAX_LOADED_BUCKETS:
+            return
+        idle = [
+            (min((e.priority, e.id) for e in bucket.available.values()), number)
+            for number, bucket in self.buckets.items()
+            if bucket.available and not bucket.in_flight and bucket.stored
+            and number not in (0, self.tail) and number not in self.dirty
+        ]  # fmt: skip
+        idle.sort(reverse=True)
+        for _best, number in idle[: len(self.buckets) - KEPT_LOADED_BUCKETS]:
+            bucket = self.buckets.pop(number)
+            for id in bucket.available:
+                del self.available[id]
+            self.note_cold(number, Summary.of(bucket.rows()[0], now))
+        self._ready = [pair for pair in self._ready if pair[1] in self.available]
+        heapify(self._ready)
+        self._delayed = [row for row in self._delayed if row[2] in self.available]
+        heapify(self._delayed)

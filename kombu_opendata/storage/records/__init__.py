@@ -1,0 +1,87 @@
+"""The stored records: one module per format, with its byte layout; bytes in, values out, nothing else.
+
+====================  =======================================================  ==========
+module                record                                                   from
+====================  =======================================================  ==========
+``types``             what the formats share: names, texts, arrays             OpenData
+``keys``              every key, built and parsed; ranges for scans            both
+``payload``           the body of a message or its URI                         RFC 0001
+``metadata``          ids, times and headers of a message                      RFC 0001
+``seq_block``         the block of message ids in use                          OpenData
+``active``            available and in-flight messages of a bucket             RFC 0001
+``settled``           done or failed messages of a bucket                      RFC 0001
+``attempts``          who claimed a message                                    RFC 0001
+``config``            filter, attempts and retention of a queue                RFC 0001
+``header``            format version and instance of the store                 ours
+``topology``          exchanges and bindings                                   ours
+``options``           further settings of a queue                              ours
+``producer``          the last publish of a session                            ours
+``leases``            the messages that a session holds                        ours
+``routes``            how many queues hold a message                           ours
+``journal_position``  how far the journal is applied                           ours
+====================  =======================================================  ==========
+
+A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
+for a text that can't be stored and :class:`~kombu_opendata.errors.RequestError` for any other value out of range;
+decoders raise :class:`~kombu_opendata.errors.CorruptRecord`, which names the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kombu_opendata.storage.records import (
+    active,
+    attempts,
+    config,
+    header,
+    journal_position,
+    keys,
+    leases,
+    metadata,
+    options,
+    payload,
+    producer,
+    routes,
+    seq_block,
+    settled,
+    topology,
+)
+from kombu_opendata.storage.records.keys import RecordKind
+
+__all__ = ["decode_any"]
+
+
+def _chunk(_key: bytes, value: bytes) -> bytes:
+    return value
+
+
+_DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
+    RecordKind.PAYLOAD: payload.decode,
+    RecordKind.METADATA: metadata.decode,
+    RecordKind.SEQ_BLOCK: seq_block.decode,
+    RecordKind.ACTIVE: active.decode,
+    RecordKind.DONE: settled.decode,
+    RecordKind.FAILED: settled.decode,
+    RecordKind.ATTEMPTS: attempts.decode,
+    RecordKind.CONFIG: config.decode,
+    RecordKind.STORE_HEADER: header.decode,
+    RecordKind.EXCHANGE: topology.decode_exchange,
+    RecordKind.BINDING: topology.decode_binding,
+    RecordKind.OPTIONS: options.decode,
+    RecordKind.PRODUCER: producer.decode,
+    RecordKind.LEASES: leases.decode,
+    RecordKind.CHUNK: _chunk,
+    RecordKind.ROUTES: routes.decode,
+    RecordKind.JOURNAL_POSITION: journal_position.decode,
+}
+
+
+def decode_any(key: bytes, value: bytes) -> object:
+    """The value of any record of the store, decoded by what its key says it is.
+
+    Raises:
+        CorruptRecord: an unknown key, or a value that does not decode.
+        NewerFormat: the store header of a newer store.
+    """
+    return _DECODERS[keys.parse(key).kind](key, value)

@@ -1,0 +1,92 @@
+"""Active messages: one bucket of what a queue holds available and in flight.
+
+===========  ==============================  =====================================
+field        type                            meaning
+===========  ==============================  =====================================
+available    ``Array<AvailableMessage>``     waiting for a consumer
+in flight    ``Array<InFlightMessage>``      leased to a consumer
+===========  ==============================  =====================================
+
+=====  =================  ====  =================  ====  ==========================================
+bytes  AvailableMessage   type  InFlightMessage    type  meaning
+=====  =================  ====  =================  ====  ==========================================
+0      message id         u64   message id         u64
+8      priority           u8    priority           u8    1 before 2
+9      visible at         i64   claimed at         i64   ms since the epoch
+17     retention deadline i64   lease deadline     i64   ms since the epoch; retention: 0 is never
+25     attempts           u16   attempts           u16   claims so far
+=====  =================  ====  =================  ====  ==========================================
+
+Source: RFC 0001. Both entries have one shape, hence one struct.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from itertools import starmap
+from typing import NamedTuple
+
+from kombu_opendata.storage.records import types
+
+#: an entry of either list; see :class:`AvailableMessage` and :class:`InFlightMessage` for its fields
+Entry = tuple[int, int, int, int, int]
+
+_ENTRY = struct.Struct("<QBqqH")
+ENTRY_BYTES = _ENTRY.size
+
+
+class AvailableMessage(NamedTuple):
+    """A message that waits for a consumer."""
+
+    message_id: int
+    priority: int
+    visible_at_ms: int
+    retention_deadline_ms: int
+    attempts: int
+
+
+class InFlightMessage(NamedTuple):
+    """A message that is leased to a consumer."""
+
+    message_id: int
+    priority: int
+    claimed_at_ms: int
+    lease_deadline_ms: int
+    attempts: int
+
+
+def encode(available: Iterable[Entry], in_flight: Iterable[Entry]) -> bytes:
+    """The record of one bucket, its entries in the given order.
+
+    Raises:
+        RequestError: a value out of range, or more than 65,535 entries in a list.
+    """
+    return _encode_list(available, AvailableMessage) + _encode_list(in_flight, InFlightMessage)
+
+
+def _encode_list(entries: Iterable[Entry], shape: type[AvailableMessage | InFlightMessage]) -> bytes:
+    entries = list(entries)
+    count = types.array_count(len(entries), "messages")
+    try:
+        return count + b"".join(starmap(_ENTRY.pack, entries))
+    except struct.error:
+        fields = ", ".join(shape._fields)
+        return count + b"".join(types.pack(_ENTRY, fields, *entry) for entry in entries)
+
+
+def decode(key: bytes, value: bytes) -> tuple[list[Entry], list[Entry]]:
+    """(available, in flight) of one bucket, as plain tuples in stored order."""
+    available, middle = _decode_list(key, value, 0)
+    in_flight, end = _decode_list(key, value, middle)
+    types.check_end(key, value, end)
+    return available, in_flight
+
+
+def _decode_list(key: bytes, value: bytes, offset: int) -> tuple[list[Entry], int]:
+    (count,) = types.read(types.COUNT, key, value, offset)
+    start = offset + types.COUNT.size
+    end = start + count * ENTRY_BYTES
+    if end > len(value):
+        raise types.corrupt(key, offset, f"{count} messages in the {len(value) - start} bytes that are left")
+    return list(_ENTRY.iter_unpack(value[start:end])), end

@@ -1,0 +1,33 @@
+"""Attempts: who claimed a message, in the order of the claims.
+
+===========  ==================  =========================================
+field        type                meaning
+===========  ==================  =========================================
+attempts     ``Array<Utf8>``     consumer ids, the earliest claim first
+===========  ==================  =========================================
+
+Source: RFC 0001, which leaves the type of a consumer id open; ours is ``Utf8``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kombu_opendata.storage.records import types
+
+
+def encode(consumers: Sequence[str]) -> bytes:
+    """The claims of one message."""
+    return types.array_count(len(consumers), "attempts") + b"".join(map(types.utf8, consumers))
+
+
+def decode(key: bytes, value: bytes) -> list[str]:
+    """The consumer ids, the earliest claim first."""
+    (count,) = types.read(types.COUNT, key, value, 0)
+    offset = types.COUNT.size
+    consumers = []
+    for _ in range(count):
+        consumer, offset = types.read_utf8(key, value, offset)
+        consumers.append(consumer)
+    types.check_end(key, value, offset)
+    return consumers

@@ -1,0 +1,63 @@
+"""Store header: written when a store is made, read before anything else of it.
+
+================  =========  ==================================================
+field             type       meaning
+================  =========  ==================================================
+format version    u16        1; the first field in every version to come
+created at        i64        ms since the epoch
+instance          ``Utf8``   the name of the instance that the store belongs to
+================  =========  ==================================================
+
+The format is ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from kombu_opendata.errors import NewerFormat
+from kombu_opendata.storage.records import types
+
+#: the newest version this package reads, and the one it writes
+FORMAT_VERSION = 1
+
+_VERSION = struct.Struct("<H")
+_CREATED_AT = struct.Struct("<q")
+
+
+class StoreHeader(NamedTuple):
+    """What a store says of itself."""
+
+    created_at_ms: int
+    instance: str
+    format_version: int = FORMAT_VERSION
+
+
+def encode(header: StoreHeader) -> bytes:
+    """The record of `header`."""
+    version = types.pack(_VERSION, "format version", header.format_version)
+    created_at = types.pack(_CREATED_AT, "created at", header.created_at_ms)
+    return version + created_at + types.utf8(header.instance)
+
+
+def decode(key: bytes, value: bytes) -> StoreHeader:
+    """The header in `value`.
+
+    Raises:
+        NewerFormat: this package is too old for the store.
+    """
+    # The version decides first: a newer version may have other fields after it.
+    (version,) = types.read(_VERSION, key, value, 0)
+    if version > FORMAT_VERSION:
+        raise NewerFormat(
+            f"the store has format version {version}, this kombu-opendata reads up to {FORMAT_VERSION}; upgrade it",
+            version=version,
+            supported=FORMAT_VERSION,
+        )
+    if version == 0:
+        raise types.corrupt(key, 0, "format version 0")
+    (created_at,) = types.read(_CREATED_AT, key, value, _VERSION.size)
+    instance, end = types.read_utf8(key, value, _VERSION.size + _CREATED_AT.size)
+    types.check_end(key, value, end)
+    return StoreHeader(created_at, instance, version)

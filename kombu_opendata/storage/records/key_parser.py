@@ -1,0 +1,129 @@
+"""Key parser: tells what record a key is the key of; :mod:`.keys` has the table of all keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kombu_opendata.storage.records import types
+from kombu_opendata.storage.records.kinds import MAX_MESSAGE_ID, PREFIXES, SESSION_BYTES, U32, U64, RecordKind
+
+_PAYLOAD = PREFIXES[RecordKind.PAYLOAD]
+_METADATA = PREFIXES[RecordKind.METADATA]
+_SEQ_BLOCK = PREFIXES[RecordKind.SEQ_BLOCK]
+# The two kinds that share their prefix with another are told apart by hand.
+_KINDS = {prefix: kind for kind, prefix in PREFIXES.items() if kind not in (RecordKind.METADATA, RecordKind.ACTIVE)}
+
+
+class Key(NamedTuple):
+    """A parsed key; what the kind does not have is None."""
+
+    kind: RecordKind
+    #: the queue, or of an exchange and a binding the exchange
+    name: str | None = None
+    bucket: int | None = None
+    #: the message id
+    id: int | None = None
+    #: of a binding
+    queue: str | None = None
+    routing_key: str | None = None
+    session: bytes | None = None
+    #: the number of a chunk
+    chunk: int | None = None
+
+
+def parse(key: bytes) -> Key:
+    """What `key` is the key of.
+
+    Raises:
+        CorruptRecord: it is no key of this store.
+    """
+    kind = _kind(key)
+    start = len(PREFIXES[kind])
+    parsed, end = _PARSERS[kind](kind, key, start)
+    types.check_end(key, key, end)
+    return parsed
+
+
+def _kind(key: bytes) -> RecordKind:
+    prefix = key[:2]
+    if prefix == _PAYLOAD and key[2:3] >= _METADATA[2:3]:
+        if key.startswith(_METADATA):
+            return RecordKind.METADATA
+    elif prefix == _SEQ_BLOCK:
+        return RecordKind.ACTIVE if len(key) > len(prefix) else RecordKind.SEQ_BLOCK
+    elif prefix in _KINDS:
+        return _KINDS[prefix]
+    raise types.corrupt(key, 0, "a key of unknown kind")
+
+
+def _read_name(key: bytes, offset: int) -> tuple[str, int]:
+    raw, end = types.read_terminated(key, offset)
+    return raw.decode("utf-8", "surrogateescape"), end
+
+
+def _parse_fixed(kind: RecordKind, _key: bytes, offset: int) -> tuple[Key, int]:
+    return Key(kind), offset
+
+
+def _parse_id(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    (message_id,) = types.read(U64, key, key, offset)
+    if message_id >= MAX_MESSAGE_ID:
+        raise types.corrupt(key, offset, "a message id out of range")
+    return Key(kind, id=message_id), offset + U64.size
+
+
+def _parse_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    name, end = _read_name(key, offset)
+    return Key(kind, name), end
+
+
+def _parse_bucket(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    name, end = _read_name(key, offset)
+    if end == len(key):
+        return Key(kind, name, 0), end
+    (bucket,) = types.read(U64, key, key, end)
+    if not bucket:
+        raise types.corrupt(key, end, "a bucket suffix of 0")
+    return Key(kind, name, bucket), end + U64.size
+
+
+def _parse_binding(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    exchange, offset = _read_name(key, offset)
+    queue, offset = _read_name(key, offset)
+    routing_key, offset = _read_name(key, offset)
+    return Key(kind, exchange, queue=queue, routing_key=routing_key), offset
+
+
+def _parse_session(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    end = offset + SESSION_BYTES
+    if len(key) < end:
+        raise types.corrupt(key, offset, f"a session id of {len(key) - offset} bytes")
+    return Key(kind, session=key[offset:end]), end
+
+
+def _parse_chunk(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    parsed, offset = _parse_id(kind, key, offset)
+    (number,) = types.read(U32, key, key, offset)
+    return parsed._replace(chunk=number), offset + U32.size
+
+
+_PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] = {
+    RecordKind.PAYLOAD: _parse_id,
+    RecordKind.METADATA: _parse_id,
+    RecordKind.SEQ_BLOCK: _parse_fixed,
+    RecordKind.ACTIVE: _parse_bucket,
+    RecordKind.DONE: _parse_bucket,
+    RecordKind.FAILED: _parse_bucket,
+    RecordKind.ATTEMPTS: _parse_id,
+    RecordKind.CONFIG: _parse_name,
+    RecordKind.STORE_HEADER: _parse_fixed,
+    RecordKind.EXCHANGE: _parse_name,
+    RecordKind.BINDING: _parse_binding,
+    RecordKind.OPTIONS: _parse_name,
+    RecordKind.PRODUCER: _parse_session,
+    RecordKind.LEASES: _parse_session,
+    RecordKind.CHUNK: _parse_chunk,
+    RecordKind.ROUTES: _parse_id,
+    RecordKind.JOURNAL_POSITION: _parse_fixed,
+}

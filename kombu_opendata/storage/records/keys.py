@@ -1,0 +1,211 @@
+"""The keys of all records. Integers are big endian, so keys sort by queue, bucket and message id.
+
+=====================================================================  =========================================
+key                                                                    record
+=====================================================================  =========================================
+``01 01 <id u64>``                                                     payload
+``01 01 "opendata-queue/messages/metadata" 00 <id u64>``               metadata
+``01 02``                                                              sequence block
+``01 02 <queue TB> [<bucket u64>]``                                    active messages
+``01 03 <queue TB> [<bucket u64>]``                                    done messages
+``01 04 <queue TB> [<bucket u64>]``                                    failed messages
+``01 05 <id u64>``                                                     attempts
+``01 06 <queue TB>``                                                   queue config
+``01 10``                                                              store header
+``01 11 <exchange TB>``                                                exchange
+``01 12 <exchange TB> <queue TB> <routing key TB>``                    binding
+``01 13 <queue TB>``                                                   queue options
+``01 14 <session 16 bytes>``                                           producer
+``01 15 <session 16 bytes>``                                           leases of a session
+``01 16 <id u64> <chunk number u32>``                                  chunk of a large payload
+``01 17 <id u64>``                                                     routes of a message
+``01 18``                                                              journal position
+=====================================================================  =========================================
+
+TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
+ours. A bucket suffix is written for buckets above 0 only, so bucket 0 has exactly the RFC's key.
+
+Payload and metadata share a type. They stay apart because message ids are below ``6f 00 …``, and ``6f`` is the ``o``
+that a metadata key has in that place; so payloads also sort before all metadata.
+
+A name that is not UTF-8 (another program may have written it) is a str with surrogate escapes.
+"""
+
+from __future__ import annotations
+
+from kombu_opendata.errors import RequestError
+from kombu_opendata.storage.records import types
+from kombu_opendata.storage.records.key_parser import Key, parse
+from kombu_opendata.storage.records.kinds import MAX_MESSAGE_ID, PREFIXES, SESSION_BYTES, U32, U64, RecordKind
+
+SEQ_BLOCK_KEY = PREFIXES[RecordKind.SEQ_BLOCK]
+STORE_HEADER_KEY = PREFIXES[RecordKind.STORE_HEADER]
+JOURNAL_POSITION_KEY = PREFIXES[RecordKind.JOURNAL_POSITION]
+
+_PAYLOAD = PREFIXES[RecordKind.PAYLOAD]
+_METADATA = PREFIXES[RecordKind.METADATA]
+_ACTIVE = PREFIXES[RecordKind.ACTIVE]
+_DONE = PREFIXES[RecordKind.DONE]
+_FAILED = PREFIXES[RecordKind.FAILED]
+_ATTEMPTS = PREFIXES[RecordKind.ATTEMPTS]
+_CONFIG = PREFIXES[RecordKind.CONFIG]
+_EXCHANGE = PREFIXES[RecordKind.EXCHANGE]
+_BINDING = PREFIXES[RecordKind.BINDING]
+_OPTIONS = PREFIXES[RecordKind.OPTIONS]
+_PRODUCER = PREFIXES[RecordKind.PRODUCER]
+_SESSION = PREFIXES[RecordKind.LEASES]
+_CHUNK = PREFIXES[RecordKind.CHUNK]
+_ROUTES = PREFIXES[RecordKind.ROUTES]
+
+__all__ = [
+    "JOURNAL_POSITION_KEY",
+    "MAX_MESSAGE_ID",
+    "SEQ_BLOCK_KEY",
+    "SESSION_BYTES",
+    "STORE_HEADER_KEY",
+    "Key",
+    "RecordKind",
+    "active_key",
+    "active_prefix",
+    "attempts_key",
+    "binding_key",
+    "binding_prefix",
+    "chunk_key",
+    "chunk_prefix",
+    "config_key",
+    "done_key",
+    "done_prefix",
+    "exchange_key",
+    "failed_key",
+    "failed_prefix",
+    "kind_range",
+    "metadata_key",
+    "options_key",
+    "parse",
+    "payload_key",
+    "prefix_range",
+    "producer_key",
+    "routes_key",
+    "session_key",
+]
+
+
+# ---- building
+def payload_key(message_id: int) -> bytes:
+    return _PAYLOAD + _id(message_id)
+
+
+def metadata_key(message_id: int) -> bytes:
+    return _METADATA + _id(message_id)
+
+
+def active_key(queue: str, bucket: int = 0) -> bytes:
+    return _ACTIVE + _name(queue) + _bucket(bucket)
+
+
+def done_key(queue: str, bucket: int = 0) -> bytes:
+    return _DONE + _name(queue) + _bucket(bucket)
+
+
+def failed_key(queue: str, bucket: int = 0) -> bytes:
+    return _FAILED + _name(queue) + _bucket(bucket)
+
+
+def attempts_key(message_id: int) -> bytes:
+    return _ATTEMPTS + _id(message_id)
+
+
+def config_key(queue: str) -> bytes:
+    return _CONFIG + _name(queue)
+
+
+def exchange_key(name: str) -> bytes:
+    return _EXCHANGE + _name(name)
+
+
+def binding_key(exchange: str, queue: str, routing_key: str) -> bytes:
+    return _BINDING + _name(exchange) + _name(queue) + _name(routing_key)
+
+
+def options_key(queue: str) -> bytes:
+    return _OPTIONS + _name(queue)
+
+
+def producer_key(session: bytes) -> bytes:
+    return _PRODUCER + _session(session)
+
+
+def session_key(session: bytes) -> bytes:
+    return _SESSION + _session(session)
+
+
+def chunk_key(message_id: int, number: int) -> bytes:
+    return _CHUNK + _id(message_id) + types.pack(U32, "chunk number", number)
+
+
+def routes_key(message_id: int) -> bytes:
+    return _ROUTES + _id(message_id)
+
+
+def _id(message_id: int) -> bytes:
+    if not 0 <= message_id < MAX_MESSAGE_ID:
+        raise RequestError(f"message id {message_id} is not in 0 … {MAX_MESSAGE_ID - 1}", message_id=message_id)
+    return U64.pack(message_id)
+
+
+def _bucket(bucket: int) -> bytes:
+    return types.pack(U64, "bucket", bucket) if bucket else b""
+
+
+def _name(name: str) -> bytes:
+    try:
+        return types.terminated(name.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError as error:
+        raise RequestError(f"a name that has no UTF-8 form: {name[:40]!a}") from error
+
+
+def _session(session: bytes) -> bytes:
+    if len(session) != SESSION_BYTES:
+        raise RequestError(f"a session id has {SESSION_BYTES} bytes, not {len(session)}")
+    return session
+
+
+# ---- scanning
+def prefix_range(prefix: bytes) -> tuple[bytes, bytes]:
+    """All keys that start with `prefix`: from the first, up to and without the second."""
+    stem = prefix.rstrip(b"\xff")
+    if not stem:
+        raise RequestError(f"no key sorts after all keys with the prefix {prefix.hex() or '(empty)'}")
+    return prefix, stem[:-1] + bytes((stem[-1] + 1,))
+
+
+def kind_range(kind: RecordKind) -> tuple[bytes, bytes]:
+    """All records of one kind and no others: from the first, up to and without the second."""
+    if kind is RecordKind.PAYLOAD:
+        return _PAYLOAD, _METADATA[:3]
+    if kind is RecordKind.SEQ_BLOCK:
+        return SEQ_BLOCK_KEY, SEQ_BLOCK_KEY + b"\x00"
+    if kind is RecordKind.ACTIVE:
+        return _ACTIVE + b"\x00", _DONE
+    return prefix_range(PREFIXES[kind])
+
+
+def active_prefix(queue: str | None = None) -> bytes:
+    """The buckets of one queue; of all queues, together with the sequence block, if None."""
+    return _ACTIVE if queue is None else _ACTIVE + _name(queue)
+
+
+def done_prefix(queue: str | None = None) -> bytes:
+    return _DONE if queue is None else _DONE + _name(queue)
+
+
+def failed_prefix(queue: str | None = None) -> bytes:
+    return _FAILED if queue is None else _FAILED + _name(queue)
+
+
+def binding_prefix(exchange: str | None = None) -> bytes:
+    return _BINDING if exchange is None else _BINDING + _name(exchange)
+
+
+def chunk_prefix(message_id: int | None = None) -> bytes:
+    return _CHUNK if message_id is None else _CHUNK + _id(message_id)

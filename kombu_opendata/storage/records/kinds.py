@@ -1,0 +1,59 @@
+"""The kinds of records, and the bytes that the keys of each start with; :mod:`.keys` has the table."""
+
+from __future__ import annotations
+
+import enum
+import struct
+
+from kombu_opendata.storage.records import types
+
+#: message ids are below this
+MAX_MESSAGE_ID = 0x6F << 56
+SESSION_BYTES = 16
+
+U32 = struct.Struct(">I")  # chunk number
+U64 = struct.Struct(">Q")  # message id or bucket
+
+
+class RecordKind(enum.Enum):
+    """What a record is, as its key tells."""
+
+    PAYLOAD = "payload"
+    METADATA = "metadata"
+    SEQ_BLOCK = "sequence block"
+    ACTIVE = "active"
+    DONE = "done"
+    FAILED = "failed"
+    ATTEMPTS = "attempts"
+    CONFIG = "config"
+    STORE_HEADER = "store header"
+    EXCHANGE = "exchange"
+    BINDING = "binding"
+    OPTIONS = "options"
+    PRODUCER = "producer"
+    LEASES = "leases"
+    CHUNK = "chunk"
+    ROUTES = "routes"
+    JOURNAL_POSITION = "journal position"
+
+
+#: of a key that is the same for all stores, the whole key
+PREFIXES = {
+    RecordKind.PAYLOAD: b"\x01\x01",
+    RecordKind.METADATA: b"\x01\x01" + types.terminated(b"opendata-queue/messages/metadata"),
+    RecordKind.SEQ_BLOCK: b"\x01\x02",
+    RecordKind.ACTIVE: b"\x01\x02",
+    RecordKind.DONE: b"\x01\x03",
+    RecordKind.FAILED: b"\x01\x04",
+    RecordKind.ATTEMPTS: b"\x01\x05",
+    RecordKind.CONFIG: b"\x01\x06",
+    RecordKind.STORE_HEADER: b"\x01\x10",
+    RecordKind.EXCHANGE: b"\x01\x11",
+    RecordKind.BINDING: b"\x01\x12",
+    RecordKind.OPTIONS: b"\x01\x13",
+    RecordKind.PRODUCER: b"\x01\x14",
+    RecordKind.LEASES: b"\x01\x15",
+    RecordKind.CHUNK: b"\x01\x16",
+    RecordKind.ROUTES: b"\x01\x17",
+    RecordKind.JOURNAL_POSITION: b"\x01\x18",
+}

@@ -1,0 +1,85 @@
+"""Payload: the body of a message, or where it is.
+
+===============  ==========================  ====================================================
+field            type                        meaning
+===============  ==========================  ====================================================
+type             u8                          ``01`` inline, ``02`` URI
+payload          ``Array<Byte>`` | ``Utf8``  up to 65,535 bytes of body | a URI of the body
+===============  ==========================  ====================================================
+
+A body of more than 65,535 bytes is cut into chunk records of the same store; its URI is
+``chunks:<count>:<size>`` with the number of chunks and the bytes of the whole body, both decimal. Source: RFC 0001; the
+``chunks:`` scheme is ours.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+
+from kombu_opendata.errors import RequestError
+from kombu_opendata.storage.records import types
+
+#: a longer body does not fit in the record itself
+MAX_INLINE_BYTES = types.MAX_U16
+MAX_CHUNKS = 0xFFFF_FFFF
+
+_INLINE = 1
+_URI = 2
+_HEAD = struct.Struct("<BH")  # type, count of bytes
+_CHUNKS = re.compile(r"chunks:([1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadURI:
+    """A body that is somewhere else."""
+
+    uri: str
+
+
+def encode_inline(data: bytes) -> bytes:
+    """A body of at most 65,535 bytes.
+
+    Raises:
+        RequestError: a longer one; it must be cut into chunks.
+    """
+    if len(data) > MAX_INLINE_BYTES:
+        raise RequestError(
+            f"an inline payload of {len(data)} bytes; store more than {MAX_INLINE_BYTES} as chunks",
+            limit=MAX_INLINE_BYTES,
+            size=len(data),
+        )
+    return _HEAD.pack(_INLINE, len(data)) + data
+
+
+def encode_uri(uri: str) -> bytes:
+    """A body that is at `uri`."""
+    return bytes((_URI,)) + types.utf8(uri)
+
+
+def decode(key: bytes, value: bytes) -> bytes | PayloadURI:
+    """The body, or where it is."""
+    tag, size = types.read(_HEAD, key, value, 0)
+    if tag == _INLINE:
+        if _HEAD.size + size != len(value):
+            raise types.corrupt(key, 1, f"a payload of {size} bytes in a record of {len(value)}")
+        return value[_HEAD.size :]
+    if tag != _URI:
+        raise types.corrupt(key, 0, f"payload type {tag}")
+    uri, end = types.read_utf8(key, value, 1)
+    types.check_end(key, value, end)
+    return PayloadURI(uri)
+
+
+def chunks_uri(count: int, size: int) -> str:
+    """The URI of a body of `size` bytes in `count` chunk records."""
+    if not 1 <= count <= MAX_CHUNKS or size < 0:
+        raise RequestError(f"{count} chunks with {size} bytes: 1 to {MAX_CHUNKS} chunks can be stored")
+    return f"chunks:{count}:{size}"
+
+
+def parse_chunks_uri(uri: str) -> tuple[int, int] | None:
+    """(count, size) of a ``chunks:`` URI; None for any other URI."""
+    found = _CHUNKS.fullmatch(uri)
+    return (int(found[1]), int(found[2])) if found else None

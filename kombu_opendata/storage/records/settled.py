@@ -1,0 +1,58 @@
+"""Done messages and failed messages: one bucket of what is settled in a queue. Both records have this shape.
+
+===========  ======  =================================
+field        type    meaning
+===========  ======  =================================
+count        u16     entries that follow
+message id   u64
+settled at   i64     done at or failed at, ms since the epoch
+attempts     u16     claims it took
+===========  ======  =================================
+
+Source: RFC 0001. A tail bucket is appended to by keeping its entries packed (:func:`pack_entry`) and joining them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kombu_opendata.storage.records import types
+
+#: (message id, settled at ms, attempts)
+Entry = tuple[int, int, int]
+
+_ENTRY = struct.Struct("<QqH")
+ENTRY_BYTES = _ENTRY.size
+
+
+class SettledMessage(NamedTuple):
+    """A message that is done or has failed."""
+
+    message_id: int
+    at_ms: int
+    attempts: int
+
+
+def pack_entry(message_id: int, at_ms: int, attempts: int) -> bytes:
+    """One entry, for :func:`join`."""
+    return types.pack(_ENTRY, "message id, settled at, attempts", message_id, at_ms, attempts)
+
+
+def join(packed: Sequence[bytes]) -> bytes:
+    """The record of one bucket, from packed entries."""
+    return types.array_count(len(packed), "settled messages") + b"".join(packed)
+
+
+def encode(entries: Iterable[Entry]) -> bytes:
+    """The record of one bucket."""
+    return join([pack_entry(*entry) for entry in entries])
+
+
+def decode(key: bytes, value: bytes) -> list[Entry]:
+    """The entries of one bucket, as plain tuples in stored order."""
+    (count,) = types.read(types.COUNT, key, value, 0)
+    if types.COUNT.size + count * ENTRY_BYTES != len(value):
+        raise types.corrupt(key, 0, f"{count} settled messages in a record of {len(value)} bytes")
+    return list(_ENTRY.iter_unpack(value[types.COUNT.size :]))

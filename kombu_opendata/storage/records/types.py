@@ -1,0 +1,159 @@
+"""The building blocks that several records share.
+
+====================  =====================================================================================
+type                  bytes
+====================  =====================================================================================
+``TerminatedBytes``   the raw bytes with ``00 → 01 01``, ``01 → 01 02``, ``ff → 01 03``, then ``00``
+``Utf8``              length u16 little endian, then that many bytes of UTF-8
+``Array<T>``          count u16 little endian, then that many ``T`` without padding
+JSON                  ``Utf8`` whose text is one JSON object
+====================  =====================================================================================
+
+Sources: OpenData-Log (``TerminatedBytes``) and OpenData-Timeseries (``Utf8``, ``Array``), as RFC 0001 names them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from typing import Any
+
+from kombu_opendata.errors import CorruptRecord, InvalidMessage, RequestError
+
+#: what a u16 length or count can say
+MAX_U16 = 0xFFFF
+#: the count before an array
+COUNT = struct.Struct("<H")
+
+_ESCAPE = re.compile(rb"\x01(.?)", re.DOTALL)
+_UNESCAPED = {b"\x01": b"\x00", b"\x02": b"\x01", b"\x03": b"\xff"}
+
+
+def corrupt(key: bytes, offset: int, what: str) -> CorruptRecord:
+    """The error for a record that does not decode; `what` says what was found at `offset`."""
+    text = f"record {key.hex() or '(empty key)'}: {what} at byte {offset}; restore the record or remove it"
+    return CorruptRecord(text, key=key, offset=offset)
+
+
+def terminated(raw: bytes) -> bytes:
+    """`raw` as TerminatedBytes."""
+    # 01 goes first: the other two replacements bring new 01 bytes, which must stay as they are.
+    return raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01").replace(b"\xff", b"\x01\x03") + b"\x00"
+
+
+def read_terminated(key: bytes, offset: int) -> tuple[bytes, int]:
+    """The raw bytes of the TerminatedBytes at `offset` of `key`, and where the next field starts.
+
+    Raises:
+        CorruptRecord: no terminator, an unknown escape, or a byte that should have been escaped.
+    """
+    end = key.find(b"\x00", offset)
+    if end < 0:
+        raise corrupt(key, len(key), "a name without its terminator")
+    escaped = key[offset:end]
+    if b"\xff" in escaped:
+        raise corrupt(key, offset + escaped.index(b"\xff"), "an ff byte that is not escaped")
+    if b"\x01" not in escaped:
+        return escaped, end + 1
+    try:
+        return _ESCAPE.sub(lambda found: _UNESCAPED[found.group(1)], escaped), end + 1
+    except KeyError as error:
+        raise corrupt(key, offset, "a name with an unknown escape") from error
+
+
+def utf8(text: str) -> bytes:
+    """`text` as Utf8.
+
+    Raises:
+        InvalidMessage: more than 65,535 bytes, or a lone surrogate.
+    """
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(f"text that has no UTF-8 form ({error.reason}): {text[:40]!a}") from error
+    if len(raw) > MAX_U16:
+        raise InvalidMessage(
+            f"a text of {len(raw)} bytes; at most {MAX_U16} can be stored: {text[:40]!r}…", limit=MAX_U16, size=len(raw)
+        )
+    return COUNT.pack(len(raw)) + raw
+
+
+def read_utf8(key: bytes, value: bytes, offset: int) -> tuple[str, int]:
+    """The text of the Utf8 at `offset` of `value`, and where the next field starts."""
+    (length,) = read(COUNT, key, value, offset)
+    start = offset + 2
+    end = start + length
+    if end > len(value):
+        raise corrupt(key, offset, f"a text of {length} bytes where {len(value) - start} are left")
+    try:
+        return value[start:end].decode(), end
+    except UnicodeDecodeError as error:
+        raise corrupt(key, start + error.start, "a text that is not UTF-8") from error
+
+
+def json_utf8(arguments: dict[str, Any]) -> bytes:
+    """A JSON object as Utf8.
+
+    Raises:
+        RequestError: a value that JSON can't express, or more than 65,535 bytes.
+    """
+    try:
+        return utf8(json.dumps(arguments, allow_nan=False, ensure_ascii=False, separators=(",", ":")))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"arguments that JSON can't express: {error}") from error
+
+
+def read_json(key: bytes, value: bytes, offset: int) -> tuple[dict[str, Any], int]:
+    """The object of the JSON field at `offset` of `value`, and where the next field starts."""
+    text, end = read_utf8(key, value, offset)
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise corrupt(key, offset + 2, "a text that is not JSON") from error
+    if not isinstance(arguments, dict):
+        raise corrupt(key, offset + 2, "JSON that is not an object")
+    return arguments, end
+
+
+def pack(layout: struct.Struct, fields: str, *values: int | bytes) -> bytes:
+    """`layout` filled with `values`; `fields` names them in the error.
+
+    Raises:
+        RequestError: a value that does not fit its field.
+    """
+    try:
+        return layout.pack(*values)
+    except struct.error as error:
+        raise RequestError(f"a value that does not fit its field in ({fields}) = {values}: {error}") from error
+
+
+def read(layout: struct.Struct, key: bytes, value: bytes, offset: int) -> tuple[Any, ...]:
+    """The fields of `layout` at `offset` of `value`."""
+    if offset + layout.size > len(value):
+        raise corrupt(key, offset, f"{layout.size} bytes expected, {max(len(value) - offset, 0)} found")
+    return layout.unpack_from(value, offset)
+
+
+def read_all(layout: struct.Struct, key: bytes, value: bytes) -> tuple[Any, ...]:
+    """The fields of `layout`, which is the whole `value`."""
+    fields = read(layout, key, value, 0)
+    check_end(key, value, layout.size)
+    return fields
+
+
+def array_count(entries: int, what: str) -> bytes:
+    """The count before an array.
+
+    Raises:
+        RequestError: more than 65,535 entries.
+    """
+    if entries > MAX_U16:
+        raise RequestError(f"{entries} {what}; a record holds at most {MAX_U16}", limit=MAX_U16, size=entries)
+    return COUNT.pack(entries)
+
+
+def check_end(key: bytes, value: bytes, offset: int) -> None:
+    """Check that `value` ends at `offset`."""
+    if offset != len(value):
+        raise corrupt(key, offset, f"{len(value) - offset} bytes after the end of the record")

@@ -1,0 +1,171 @@
+"""Opening a store: the records of SlateDB, then the journal's effects that are not in it yet."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+from . import effects as fx
+from .clock import Clock
+from .journal import Journal
+from .queue_state import Summary
+from .records import (
+    active, config, header, journal_position, keys, leases, metadata, options, producer, seq_block, settled, topology,
+)  # fmt: skip
+from .records.header import StoreHeader
+from .settled_log import SettledLog
+from .slate import SlateStore
+from .state import QueueOptions, StoreState, buckets_of
+
+Wanted = set[tuple[str, int]]
+
+
+async def check_header(store: SlateStore, instance: str, now: int) -> bool:
+    """Whether the store is new.
+
+    Raises:
+        NewerFormat: it was written by a newer version of this package.
+    """
+    value = await store.get(keys.STORE_HEADER_KEY)
+    if value is not None:
+        header.decode(keys.STORE_HEADER_KEY, value)
+        return False
+    batch = store.batch()
+    batch.put(keys.STORE_HEADER_KEY, header.encode(StoreHeader(now, instance)))
+    await store.write(batch)
+    await store.flush_wal()
+    return True
+
+
+async def recover(store: SlateStore, journal: Journal | None, clock: Clock) -> tuple[StoreState, list[fx.Effect]]:
+    """The state that was answered for, and the publishes whose records the store does not have yet.
+
+    Raises:
+        CorruptRecord: a record does not decode.
+    """
+    state = StoreState()
+    records = await _journal_records(store, journal)
+    wanted: Wanted = {place for effects in records for effect in effects for place in buckets_of(effect)}
+    await _load_settings(store, state)
+    newest = await _load_active(store, state, wanted, clock.now_ms())
+    await _load_sessions(store, state)
+    await _load_deadlines(store, state)
+    clock.not_before(newest)
+    publishes = []
+    for effects in records:
+        for effect in effects:
+            if state.replay(effect) is not None:
+                publishes.append(effect)
+    return state, publishes
+
+
+async def _journal_records(store: SlateStore, journal: Journal | None) -> list[list[fx.Effect]]:
+    if journal is None:
+        return []
+    value = await store.get(keys.JOURNAL_POSITION_KEY)
+    position = journal_position.decode(keys.JOURNAL_POSITION_KEY, value) if value is not None else 0
+    return [fx.decode(payload) for _sequence, payload in journal.replay(position)]
+
+
+async def _rows(store: SlateStore, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
+    return [row async for rows in store.scan_batches(*keys.prefix_range(prefix)) for row in rows]
+
+
+async def _load_settings(store: SlateStore, state: StoreState) -> None:
+    """Message ids, queues with their settled lists, exchanges, bindings, publish counters."""
+    block = await store.get(keys.SEQ_BLOCK_KEY)
+    if block is not None:
+        base, size = seq_block.decode(keys.SEQ_BLOCK_KEY, block)
+        state.next_id = state.block_end = base + size
+    for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.OPTIONS]):
+        await _load_queue(store, state, keys.parse(key).name or "", options.decode(key, value))
+    for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.EXCHANGE]):
+        stored = topology.decode_exchange(key, value)
+        state.topology.add_exchange(keys.parse(key).name or "", *stored)
+    for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.BINDING]):
+        parsed = keys.parse(key)
+        if parsed.exchange in state.topology.exchanges:
+            state.topology.bind(parsed.queue, parsed.exchange, parsed.routing_key, topology.decode_binding(key, value))
+    for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.PRODUCER]):
+        state.producers[key[2:]] = producer.decode(key, value)
+
+
+async def _load_queue(store: SlateStore, state: StoreState, name: str, stored: options.QueueOptions) -> None:
+    key = keys.config_key(name)
+    limits = config.decode(key, await store.get(key) or b"")
+    queue = state.declare_queue(
+        name,
+        QueueOptions(
+            limits.max_attempts,
+            limits.done_retention_seconds,
+            stored.failed_retention_seconds,
+            stored.lease_seconds,
+            stored.arguments,
+        ),
+    )
+    await _load_log(store, queue.done, keys.done_prefix(name), stored.first_done_bucket)
+    await _load_log(store, queue.failed, keys.failed_prefix(name), stored.first_failed_bucket)
+    state.dirty.queues.discard(name)
+
+
+async def _load_log(store: SlateStore, log: SettledLog, prefix: bytes, first: int) -> None:
+    rows = await store.scan(*keys.prefix_range(prefix), limit=1, descending=True)
+    for key, value in rows:
+        log.restore(first, keys.parse(key).bucket or 0, settled.decode(key, value))
+
+
+async def _load_active(store: SlateStore, state: StoreState, wanted: Wanted, now: int) -> int:
+    """The queues' buckets: loaded if they are in use, else as a summary. Returns the newest time stamp seen."""
+    newest = 0
+    tails: dict[str, tuple[int, Any]] = {}
+    async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.ACTIVE)):
+        for key, value in rows:
+            parsed = keys.parse(key)
+            queue = state.queues.get(parsed.name or "")
+            if queue is None:
+                continue
+            number = parsed.bucket or 0
+            lists = active.decode(key, value)
+            tails[queue.name] = (number, lists)
+            newest = max(newest, max((row[2] for row in lists[1]), default=0))
+            if number == 0 or lists[1] or (queue.name, number) in wanted:
+                queue.messages.restore(number, *lists, now)
+            else:
+                queue.messages.note_cold(number, Summary.of(lists[0], now))
+    for name, (number, lists) in tails.items():
+        messages = state.queues[name].messages
+        if number not in messages.buckets:
+            messages.restore(number, *lists, now)
+        messages.tail = number
+        messages.tail_used = len(lists[0]) + len(lists[1])
+        messages.dirty.clear()
+    return newest
+
+
+async def _load_sessions(store: SlateStore, state: StoreState) -> None:
+    """Who holds what. A lease without a holder belongs to the empty session."""
+    for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.LEASES]):
+        session = key[2:]
+        name, _at, held = leases.decode(key, value)
+        if name:
+            state.session_names[session] = name
+        for queue_name, ids in held.items():
+            queue = state.queues.get(queue_name)
+            for id in ids if queue is not None else ():
+                entry = queue.messages.in_flight.get(id)  # type: ignore[union-attr]
+                if entry is not None:
+                    entry.session = session
+    for queue in state.queues.values():
+        for entry in queue.messages.in_flight.values():
+            state.leases.setdefault(entry.session, {})[(entry.queue, entry.id)] = entry
+
+
+async def _load_deadlines(store: SlateStore, state: StoreState) -> None:
+    """An in-flight row has no retention deadline: take it from the metadata log."""
+    for queue in state.queues.values():
+        for entry in queue.messages.in_flight.values():
+            key = keys.metadata_key(entry.id)
+            value = await store.get(key)
+            if value is not None:
+                found = metadata.decode(key, value)
+                if found.retention_seconds:
+                    entry.deadline = found.received_at_ms + 1000 * found.retention_seconds

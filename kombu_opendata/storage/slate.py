@@ -1,0 +1,297 @@
+"""SlateDB behind a small asynchronous interface: batches, flushes, point reads, scans, garbage collection.
+
+The binding's errors are translated here, once. SlateDB's own collector is off: its schedule knows nothing of
+what this package has made safe against power loss, so the broker decides when to collect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kombu_opendata import errors
+from kombu_opendata.storage import ffi
+from kombu_opendata.storage.ffi import Batch, Pair, ScanSettings
+from kombu_opendata.storage.object_store import Location, locate
+
+_ROWS_PER_CALL = 1000
+_CACHE_ID = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SlateSettings:
+    """SlateDB's settings, as far as they are ours to choose.
+
+    Attributes:
+        flush_interval_ms: when SlateDB flushes the WAL by itself; a commit does not wait for it.
+        l0_sst_size_bytes: the memtable is written out at this size.
+        l0_max_ssts: writes wait when so many of these files are not compacted yet.
+        max_unflushed_bytes: writes wait when so much is not written out yet.
+        compactor_poll_ms: how often the compactor looks for work.
+        compactor_tasks: compactions, and fetches of one compaction, that run at once.
+        manifest_poll_ms: how often the writer looks at the manifest, and so notices that it is fenced.
+        block_cache_bytes: bound of the cache of data blocks; 0 means no cache.
+    """
+
+    flush_interval_ms: int = 100
+    l0_sst_size_bytes: int = 16 << 20
+    l0_max_ssts: int = 24
+    max_unflushed_bytes: int = 128 << 20
+    compactor_poll_ms: int = 1000
+    compactor_tasks: int = 2
+    manifest_poll_ms: int = 1000
+    block_cache_bytes: int = 32 << 20
+
+    def as_binding(self) -> Any:
+        """The binding's settings object."""
+        settings = ffi.public().Settings.default()
+        for name, value in {
+            "flush_interval": f'"{self.flush_interval_ms}ms"',
+            "l0_sst_size_bytes": self.l0_sst_size_bytes,
+            "l0_max_ssts": self.l0_max_ssts,
+            "l0_max_ssts_per_key": self.l0_max_ssts,
+            "max_unflushed_bytes": self.max_unflushed_bytes,
+            "manifest_poll_interval": f'"{self.manifest_poll_ms}ms"',
+            "compactor_options.poll_interval": f'"{self.compactor_poll_ms}ms"',
+            "compactor_options.max_concurrent_compactions": self.compactor_tasks,
+            "compactor_options.worker.max_concurrent_compactions": self.compactor_tasks,
+            "compactor_options.worker.compactions_poll_interval": f'"{self.compactor_poll_ms}ms"',
+            "compactor_options.worker.max_subcompactions": 1,
+            "compactor_options.worker.max_fetch_tasks": self.compactor_tasks,
+            "garbage_collector_options": "null",  # null: no collector is started
+        }.items():
+            settings.set(name, str(value))
+        return settings
+
+
+@contextlib.contextmanager
+def translated(url: str) -> Iterator[None]:
+    """Turn the binding's errors into this package's."""
+    u = ffi.public()
+    try:
+        yield
+    except u.Error.Closed as error:
+        if error.reason is u.CloseReason.FENCED:
+            raise errors.StoreFenced(f"another process writes to {url} now; this one must stop", url=url) from error
+        raise errors.StoreError(f"the store {url} is closed: {error.message}", url=url) from error
+    except u.Error.Data as error:
+        text = f"the store {url} is damaged: {error.message}"
+        raise errors.CorruptRecord(text, url=url, key=b"", offset=0) from error
+    except (u.Error, u.InternalError) as error:
+        raise errors.StoreError(f"the store {url} failed: {error}", url=url) from error
+
+
+class _Reads:
+    """What a writer and a reader have in common."""
+
+    def __init__(self, location: Location, db: Any, binding: ffi.Binding) -> None:
+        self._location, self._db, self._binding = location, db, binding
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        """The store's URL, as it was given."""
+        return self._location.url
+
+    @property
+    def folder(self) -> Path | None:
+        """The database's folder; None when the store is not a local one."""
+        return self._location.folder
+
+    @property
+    def fast_path(self) -> bool:
+        """Whether :mod:`.ffi_native` is in use; see also :attr:`ffi.Binding.reason`."""
+        return self._binding.fast_path
+
+    async def get(self, key: bytes) -> bytes | None:
+        """The value of `key`, written by this process or durable; None when there is none."""
+        with translated(self.url):
+            return await self._binding.get(self._db, key)
+
+    async def scan(
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        limit: int | None = None,
+        descending: bool = False,
+        read_ahead_bytes: int = 1 << 20,
+        cache_blocks: bool = True,
+    ) -> list[Pair]:
+        """The pairs with ``start <= key < end``, at most `limit`, in the order of their keys.
+
+        Args:
+            start: first key; empty for the beginning.
+            end: first key that is out; None for no bound.
+            limit: number of pairs; None for all of them, so only for ranges known to be small.
+            descending: last key first.
+            read_ahead_bytes: how much is fetched before it is asked for.
+            cache_blocks: keep what is read in the block cache.
+        """
+        settings = ScanSettings(descending, read_ahead_bytes, cache_blocks=cache_blocks)
+        found: list[Pair] = []
+        rows = _ROWS_PER_CALL if limit is None else min(limit, _ROWS_PER_CALL)
+        async for pairs in self._batches(start, end, rows, settings):
+            found += pairs
+            if limit is not None and len(found) >= limit:
+                return found[:limit]
+        return found
+
+    def scan_batches(
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        batch: int = _ROWS_PER_CALL,
+        descending: bool = False,
+        read_ahead_bytes: int = 4 << 20,
+    ) -> AsyncIterator[list[Pair]]:
+        """The pairs with ``start <= key < end``, in lists of `batch` and a shorter last one; none is empty."""
+        return self._batches(start, end, batch, ScanSettings(descending, read_ahead_bytes))
+
+    async def _batches(
+        self, start: bytes, end: bytes | None, rows: int, settings: ScanSettings
+    ) -> AsyncIterator[list[Pair]]:
+        if rows <= 0 or (end is not None and start >= end):
+            return
+        with translated(self.url):
+            iterator = await self._binding.scan(self._db, start, end, settings)
+        while True:
+            with translated(self.url):
+                pairs = await self._binding.next_batch(iterator, rows)
+            if pairs:
+                yield pairs
+            if len(pairs) < rows:
+                return
+
+    async def close(self) -> None:
+        """Close; a writer flushes first. A second call does nothing, and neither does that of a fenced writer."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(errors.StoreFenced), translated(self.url):
+            await self._db.shutdown()
+
+
+class SlateStore(_Reads):
+    """The one writer of a database. Opening a second one, in whatever process, fences the first."""
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        path: str,
+        *,
+        settings: SlateSettings | None = None,
+        deadline_seconds: float = 30,
+        store_options: dict[str, str] | None = None,
+    ) -> SlateStore:
+        """Open the database `path` in the store at `url` (see :mod:`.object_store`); create it when it is missing.
+
+        Raises:
+            errors.StoreUnwritable: a local folder can't be created or written.
+            errors.StoreError: the store did not answer within `deadline_seconds`, or refused.
+            errors.CorruptRecord: the database is damaged.
+        """
+        settings = settings or SlateSettings()
+        location = locate(url, path, store_options)
+        u = ffi.public()
+        builder = u.DbBuilder(location.path, location.store)
+        builder.with_settings(settings.as_binding())
+        if settings.block_cache_bytes:
+            capacity = u.MokaCacheOptions(max_capacity=settings.block_cache_bytes, time_to_live=None, time_to_idle=None)
+            builder.with_db_cache(u.DbCache.new_moka_cache(capacity), _CACHE_ID)
+        else:
+            builder.with_db_cache_disabled()
+        return cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+
+    def batch(self) -> Batch:
+        """A new empty batch."""
+        return self._binding.batch()
+
+    async def write(self, batch: Batch) -> None:
+        """Apply `batch`: visible to this process's reads when it returns, durable after the next flush."""
+        if len(batch):
+            with translated(self.url):
+                await self._db.write(batch.raw)
+
+    async def flush_wal(self) -> None:
+        """Make everything written so far durable."""
+        u = ffi.public()
+        with translated(self.url):
+            await self._db.flush_with_options(u.FlushOptions(flush_type=u.FlushType.WAL))
+
+    async def flush_memtable(self) -> None:
+        """Write the memtable out as a sorted table; only then can older WAL files be collected."""
+        u = ffi.public()
+        with translated(self.url):
+            await self._db.flush_with_options(u.FlushOptions(flush_type=u.FlushType.MEM_TABLE))
+
+    @property
+    def durable_seq(self) -> int:
+        """SlateDB's sequence number up to which everything is durable."""
+        return int(self._db.status().durable_seq)
+
+    async def collect_garbage(
+        self,
+        *,
+        wal_min_age_seconds: float = 5,
+        manifest_min_age_seconds: float = 60,
+        compacted_min_age_seconds: float = 300,
+    ) -> None:
+        """Delete the files that the current manifest does not need and that are older than the given ages.
+
+        A reader without a checkpoint goes on reading for the least of these ages after its files were replaced.
+        """
+        u = ffi.public()
+
+        def older_than(seconds: float) -> Any:
+            return u.GarbageCollectorDirectoryOptions(min_age_ms=int(seconds * 1000), dry_run=False)
+
+        options = u.GarbageCollectorOptions(
+            wal_options=older_than(wal_min_age_seconds),
+            manifest_options=older_than(manifest_min_age_seconds),
+            compactions_options=older_than(manifest_min_age_seconds),
+            compacted_options=older_than(compacted_min_age_seconds),
+        )
+        with translated(self.url):
+            await u.AdminBuilder(self._location.path, self._location.store).build().run_gc_once(options)
+
+
+class ReadOnlyStore(_Reads):
+    """A reader beside the writer, or without one. It sees what is durable, a moment later.
+
+    It writes nothing to the store, so nothing holds back the files that it reads: open another one for another look.
+    """
+
+    @classmethod
+    async def open(
+        cls, url: str, path: str, *, deadline_seconds: float = 30, store_options: dict[str, str] | None = None
+    ) -> ReadOnlyStore:
+        """Open the database `path` in the store at `url` for reading.
+
+        Raises:
+            errors.StoreError: there is no such database, or the store did not answer within `deadline_seconds`.
+        """
+        location = locate(url, path, store_options, create=False)
+        u = ffi.public()
+        builder = u.DbReaderBuilder(location.path, location.store)
+        builder.with_reader_mode(u.ReaderMode.FOLLOW_LATEST())
+        return cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+
+
+async def _build(builder: Any, url: str, deadline_seconds: float) -> Any:
+    try:
+        with translated(url):
+            return await asyncio.wait_for(builder.build(), deadline_seconds)
+    except TimeoutError as error:
+        raise errors.StoreError(
+            f"the store {url} did not answer within {deadline_seconds:g} s: see that the endpoint, the bucket and the "
+            "credentials are right",
+            url=url,
+            deadline_seconds=deadline_seconds,
+        ) from error

@@ -1,0 +1,270 @@
+"""The durable state of an instance in memory, and what each effect does to it.
+
+The live engine and recovery call the same methods, so that replaying the journal gives the state that was answered
+for. What changed since the last checkpoint is remembered here for :mod:`kombu_opendata.storage.checkpoint`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Iterator, NamedTuple
+
+from . import effects as fx
+from .queue_state import Entry, QueueState
+from .records.payload import MAX_INLINE_BYTES
+from .records.producer import Producer
+from .settled_log import SettledLog
+from .topology import Topology
+
+DEFAULT_MAX_ATTEMPTS = 20
+DEFAULT_DONE_RETENTION_SECONDS = 86_400
+DEFAULT_FAILED_RETENTION_SECONDS = 14 * 86_400
+DEFAULT_LEASE_SECONDS = 60
+
+
+class QueueOptions(NamedTuple):
+    """The settings of a durable queue; retentions of 0 are for ever."""
+
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    done_retention_seconds: int = DEFAULT_DONE_RETENTION_SECONDS
+    failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
+    lease_seconds: int = DEFAULT_LEASE_SECONDS
+    arguments: dict[str, Any] = {}
+
+
+class Queue:
+    """A durable queue: its messages, its done and failed lists, its options."""
+
+    __slots__ = ("done", "failed", "messages", "name", "options")
+
+    def __init__(self, name: str, options: QueueOptions) -> None:
+        self.name = name
+        self.options = options
+        self.messages = QueueState(name)
+        self.done = SettledLog()
+        self.failed = SettledLog()
+
+
+class Dirty:
+    """What the next checkpoint must write besides the queues' own dirty sets."""
+
+    def __init__(self) -> None:
+        self.block: tuple[int, int] | None = None
+        self.queues: set[str] = set()  # config and options
+        self.deleted_queues: dict[str, set[int]] = {}  # and the ids known to have been in it
+        self.exchanges: set[str] = set()
+        self.bindings: set[tuple[str, str, str]] = set()  # queue, exchange, key
+        self.producers: set[bytes] = set()
+        self.sessions: set[bytes] = set()
+        self.attempts: dict[int, list[str]] = {}
+        self.whole_attempts: set[int] = set()  # ids whose list starts here: no older record
+        self.routes: dict[int, int] = {}  # of new messages in several queues or in chunks
+        self.garbage: list[int] = []  # settled or removed for good in one queue
+
+    def __bool__(self) -> bool:
+        return any(bool(value) for value in vars(self).values())
+
+
+class StoreState:
+    """Everything of one instance that must survive."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.topology = Topology()
+        self.producers: dict[bytes, Producer] = {}
+        self.session_names: dict[bytes, str] = {}
+        self.leases: dict[bytes, dict[tuple[str, int], Entry]] = {}
+        self.next_id = 0
+        self.block_end = 0
+        self.dirty = Dirty()
+
+    # ------------------------------------------------------------------ messages
+    def publish(
+        self, id: int, places: list[tuple[str, int]], priority: int, visible: int, deadline: int, now: int, *, large: bool
+    ) -> None:
+        """Add one message to its queues."""
+        for name, bucket in places:
+            self.queues[name].messages.add(bucket, id, priority, visible, deadline, now)
+        if large or len(places) > 1:
+            self.dirty.routes[id] = len(places)
+
+    def remember_publish(self, session: bytes, seq: int, id: int, queues: int, now: int) -> None:
+        """The session's publish number ``seq`` was applied."""
+        self.producers[session] = Producer(seq, id, queues, now)
+        self.dirty.producers.add(session)
+
+    def claim(self, queue: QueueState, entry: Entry, session: bytes, at: int, lease_until: int) -> None:
+        queue.claim(entry, session, at, lease_until)
+        leases = self.leases.get(session)
+        if leases is None:
+            leases = self.leases[session] = {}
+        leases[(entry.queue, entry.id)] = entry
+        self.dirty.sessions.add(session)
+
+    def _unlease(self, entry: Entry) -> None:
+        leases = self.leases.get(entry.session)
+        if leases is not None:
+            leases.pop((entry.queue, entry.id), None)
+            self.dirty.sessions.add(entry.session)
+            if not leases:
+                del self.leases[entry.session]
+
+    def ack(self, queue: Queue, entry: Entry, at: int) -> None:
+        """in flight → done."""
+        self._unlease(entry)
+        queue.messages.settle(entry)
+        queue.done.append(entry.id, at, entry.attempts)
+
+    def fail(self, queue: Queue, entry: Entry, at: int, consumer: str) -> None:
+        """in flight → failed."""
+        self._unlease(entry)
+        queue.messages.settle(entry)
+        queue.failed.append(entry.id, at, entry.attempts)
+        self._record_attempt(entry, consumer)
+
+    def put_back(self, queue: Queue, entry: Entry, at: int, costs_attempt: bool, consumer: str) -> None:
+        """in flight → available."""
+        self._unlease(entry)
+        if costs_attempt:
+            self._record_attempt(entry, consumer)
+        queue.messages.put_back(entry, at, costs_attempt=costs_attempt)
+
+    def _record_attempt(self, entry: Entry, consumer: str) -> None:
+        """The RFC's attempts record: who claimed it, in order. One attempt in one queue needs no look at the old one."""
+        if entry.attempts == 1 and entry.id not in self.dirty.attempts:
+            self.dirty.whole_attempts.add(entry.id)
+        self.dirty.attempts.setdefault(entry.id, []).append(consumer)
+
+    def remove(self, queue: Queue, entry: Entry) -> None:
+        """available → gone: expired or purged."""
+        queue.messages.remove(entry)
+        self.dirty.garbage.append(entry.id)
+
+    def renew(self, session: bytes, lease_until: int) -> None:
+        """Prolong every lease of a session."""
+        for entry in self.leases.get(session, {}).values():
+            entry.lease_until = lease_until
+            self.queues[entry.queue].messages.dirty.add(entry.bucket)
+
+    # ------------------------------------------------------------------ queues, exchanges, bindings
+    def declare_queue(self, name: str, options: QueueOptions) -> Queue:
+        queue = self.queues[name] = Queue(name, options)
+        self.topology.add_queue(name)
+        self.dirty.queues.add(name)
+        return queue
+
+    def delete_queue(self, name: str) -> None:
+        """Forget a queue that was purged. Its settled lists are collected by the caller before."""
+        queue = self.queues.pop(name)
+        known = {id for rows in (queue.done, queue.failed) for id in rows.unsaved_ids()}
+        for entry in list(queue.messages.in_flight.values()):
+            self._unlease(entry)
+            known.add(entry.id)
+        for exchange, key in self.topology.remove_queue(name):
+            self.dirty.bindings.add((name, exchange, key))
+        self.dirty.queues.discard(name)
+        self.dirty.deleted_queues[name] = known
+
+    def declare_exchange(self, name: str, type: str, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
+        self.topology.add_exchange(name, type, durable, auto_delete, arguments)
+        if durable:
+            self.dirty.exchanges.add(name)
+
+    def delete_exchange(self, name: str) -> None:
+        for queue, exchange, key, _arguments in list(self.topology.bindings()):
+            if exchange == name:
+                self.unbind(queue, exchange, key)
+        if self.topology.exchanges[name].durable:
+            self.dirty.exchanges.add(name)
+        self.topology.remove_exchange(name)
+
+    def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        self.topology.bind(queue, exchange, routing_key, arguments)
+        self._binding_changed(queue, exchange, routing_key)
+
+    def unbind(self, queue: str, exchange: str, routing_key: str) -> None:
+        self.topology.unbind(queue, exchange, routing_key)
+        self._binding_changed(queue, exchange, routing_key)
+
+    def _binding_changed(self, queue: str, exchange: str, routing_key: str) -> None:
+        if queue in self.queues:
+            self.dirty.queues.add(queue)
+            self.dirty.bindings.add((queue, exchange, routing_key))
+
+    # ------------------------------------------------------------------ sessions
+    def name_session(self, session: bytes, name: str) -> None:
+        self.session_names[session] = name
+        self.dirty.sessions.add(session)
+
+    def forget_session(self, session: bytes) -> None:
+        """The session is over and holds nothing: no retry of its publishes can come."""
+        self.session_names.pop(session, None)
+        if self.producers.pop(session, None) is not None:
+            self.dirty.producers.add(session)
+        self.dirty.sessions.add(session)
+
+    # ------------------------------------------------------------------ replay
+    def replay(self, effect: fx.Effect) -> tuple[int, Any] | None:
+        """Apply one effect from the journal. A publish returns (id, effect): its records must be written again."""
+        kind = effect[0]
+        if kind == fx.PUBLISH:
+            _, id, _created, now, visible, deadline, _s, _headers, envelope, priority, places, session, seq, total = effect
+            self.publish(id, places, priority, visible, deadline, now, large=len(envelope) > MAX_INLINE_BYTES)
+            self.next_id = max(self.next_id, id + 1)
+            if session:
+                self.remember_publish(session, seq, id, total, now)
+            return id, effect
+        if kind == fx.CLAIM:
+            _, name, session, at, until, pairs = effect
+            messages = self.queues[name].messages
+            for id in pairs[::2]:
+                self.claim(messages, messages.available[id], session, at, until)
+        elif kind in _SETTLE:
+            self._replay_settle(effect)
+        else:
+            getattr(self, _PLAIN[kind])(*effect[1:])
+        return None
+
+    def _replay_settle(self, effect: fx.Effect) -> None:
+        kind, name, *rest = effect
+        queue = self.queues[name]
+        if kind == fx.REMOVE:
+            for id in rest[0][::2]:
+                self.remove(queue, queue.messages.available[id])
+            return
+        at, pairs, *more = rest
+        for id in pairs[::2]:
+            entry = queue.messages.in_flight[id]
+            if kind == fx.ACK:
+                self.ack(queue, entry, at)
+            elif kind == fx.FAIL:
+                self.fail(queue, entry, at, more[0])
+            else:
+                self.put_back(queue, entry, at, bool(more[0]), more[1])
+
+    def block(self, base: int, size: int) -> None:
+        """Message ids up to ``base + size`` may be given out."""
+        self.next_id = max(self.next_id, base)
+        self.block_end = base + size
+        self.dirty.block = (base, size)
+
+    def redeclare_queue(
+        self, name: str, max_attempts: int, done: int, failed: int, lease: int, arguments: dict[str, Any]
+    ) -> None:
+        self.declare_queue(name, QueueOptions(max_attempts, done, failed, lease, arguments))
+
+
+_SETTLE = {fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE}
+_PLAIN = {
+    fx.BLOCK: "block", fx.RENEW: "renew", fx.DECLARE_QUEUE: "redeclare_queue", fx.DELETE_QUEUE: "delete_queue",
+    fx.DECLARE_EXCHANGE: "declare_exchange", fx.DELETE_EXCHANGE: "delete_exchange", fx.BIND: "bind",
+    fx.UNBIND: "unbind", fx.SESSION: "name_session", fx.FORGET: "forget_session",
+}  # fmt: skip
+
+
+def buckets_of(effect: fx.Effect) -> Iterator[tuple[str, int]]:
+    """The (queue, bucket) pairs that must be loaded before the effect can be replayed."""
+    kind = effect[0]
+    if kind in (fx.CLAIM, fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE):
+        pairs = next(part for part in effect[2:] if isinstance(part, (list, tuple)))
+        for bucket in set(pairs[1::2]):
+            yield effect[1], bucket

@@ -1,0 +1,174 @@
+"""The transport's errors: each is one of ours and one of AMQP's.
+
+Kombu and Celery decide by AMQP's classes (and the numbers in ``code`` and ``reply_code``) whether to reconnect, retry
+or give up; callers who know this package catch :mod:`kombu_opendata.errors`. :func:`translate` is the one place where
+the client's errors become these.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import amqp.exceptions as amqp
+
+from .. import errors
+
+
+# ---- the connection is broken: Kombu reconnects
+class ConnectionLost(errors.ConnectionLost, amqp.RecoverableConnectionError, builtins.ConnectionError):  # type: ignore[misc]
+    """The connection broke and could not be resumed."""
+
+    code = 320
+
+
+class ProtocolError(errors.ProtocolError, amqp.RecoverableConnectionError, builtins.ConnectionError):  # type: ignore[misc]
+    """The broker sent something that is no valid frame; the connection was closed."""
+
+    code = 501
+
+
+class ConsumerCancelled(errors.OpenDataError, amqp.ConsumerCancelled):  # type: ignore[misc]
+    """The broker ended a consumer, because its queue was deleted. A Celery worker declares it again."""
+
+    code = 320
+
+
+# ---- the connection can't be had: trying again won't help
+class VersionMismatch(errors.VersionMismatch, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+    """Client and broker speak different protocol versions."""
+
+    code = 530
+
+
+class StartError(errors.StartError, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+    """The embedded broker could not be started."""
+
+    code = 541
+
+
+class SocketPathTooLong(errors.SocketPathTooLong, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+    """The folder is too deep for a Unix socket."""
+
+    code = 402
+
+
+class StoreUnwritable(errors.StoreUnwritable, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+    """The store's folder can't be created or written."""
+
+    code = 402
+
+
+class NewerFormat(errors.NewerFormat, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+    """The store was written by a newer version of this package."""
+
+    code = 541
+
+
+class StoreError(errors.StoreError, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+    """The broker's store failed."""
+
+    code = 541
+
+
+class InvalidURL(errors.InvalidURL, ValueError):
+    """The broker URL can't be used. No connection error: a worker must stop, not try again."""
+
+
+# ---- the call is wrong
+class BadRequest(errors.RequestError, amqp.IrrecoverableChannelError):  # type: ignore[misc]
+    """The call itself is wrong."""
+
+    code = 502
+
+
+class NotFound(errors.NotFound, amqp.NotFound):  # type: ignore[misc]
+    """No such queue or exchange."""
+
+    code = 404
+
+
+class PreconditionFailed(errors.PreconditionFailed, amqp.PreconditionFailed):  # type: ignore[misc]
+    """It exists already with other properties, or is in use, or the delivery tag is stale."""
+
+    code = 406
+
+
+class AccessRefused(errors.AccessRefused, amqp.AccessRefused):  # type: ignore[misc]
+    """Wrong credentials."""
+
+    code = 403
+
+
+class ResourceLocked(errors.AccessRefused, amqp.ResourceLocked):  # type: ignore[misc]
+    """An exclusive queue of somebody else."""
+
+    code = 405
+
+
+class MessageTooLarge(errors.MessageTooLarge, amqp.PreconditionFailed):  # type: ignore[misc]
+    """The message is over the broker's maximum (RabbitMQ answers 406 as well)."""
+
+    code = 406
+
+
+class InvalidMessage(errors.InvalidMessage, amqp.PreconditionFailed):  # type: ignore[misc]
+    """The message can't be stored."""
+
+    code = 406
+
+
+class Unroutable(errors.Unroutable, amqp.IrrecoverableChannelError):  # type: ignore[misc]
+    """A mandatory message that no queue takes."""
+
+    code = 312
+
+
+# ---- not now
+class RetryLater(errors.RetryLater, amqp.RecoverableChannelError):  # type: ignore[misc]
+    """The broker can't take this now; nothing was stored."""
+
+    code = 506
+
+
+class StoreFull(errors.StoreFull, amqp.RecoverableChannelError):  # type: ignore[misc]
+    """The disk is full or the store takes no writes; nothing was stored."""
+
+    code = 506
+
+
+#: our class → the one the transport raises; a class that is not named here goes by its nearest base
+_TRANSLATED: dict[type[errors.OpenDataError], Any] = {
+    errors.ConnectionLost: ConnectionLost,
+    errors.ProtocolError: ProtocolError,
+    errors.VersionMismatch: VersionMismatch,
+    errors.StartError: StartError,
+    errors.SocketPathTooLong: SocketPathTooLong,
+    errors.StoreUnwritable: StoreUnwritable,
+    errors.NewerFormat: NewerFormat,
+    errors.StoreError: StoreError,
+    errors.InvalidURL: InvalidURL,
+    errors.RequestError: BadRequest,
+    errors.NotFound: NotFound,
+    errors.PreconditionFailed: PreconditionFailed,
+    errors.AccessRefused: AccessRefused,
+    errors.MessageTooLarge: MessageTooLarge,
+    errors.InvalidMessage: InvalidMessage,
+    errors.Unroutable: Unroutable,
+    errors.RetryLater: RetryLater,
+    errors.StoreFull: StoreFull,
+    errors.OpenDataError: BadRequest,
+}
+
+
+def translate(error: errors.OpenDataError) -> Exception:
+    """The transport's error for a client's one, with the same text and values."""
+    if isinstance(error, amqp.AMQPError):
+        return error
+    if isinstance(error, errors.AccessRefused) and "queue" in error.values:
+        return ResourceLocked(error.text, **error.values)
+    for cls in type(error).__mro__:
+        if cls in _TRANSLATED:
+            translated: Exception = _TRANSLATED[cls](error.text, **error.values)
+            return translated
+    return error

@@ -1,0 +1,116 @@
+"""The examples do what their text says: run as a user runs them, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+DEMO = [sys.executable, str(EXAMPLES / "demo")]
+QUICKSTART = EXAMPLES / "quickstart"
+DEADLINE_SECONDS = 90
+
+
+@contextmanager
+def process(command: list[str], log: Path, *, cwd: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is ended by its pid: SIGTERM, and after a while SIGKILL for it and what it started."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("CELERY_")}
+    with log.open("wb") as output:
+        started = subprocess.Popen(
+            command, cwd=cwd, env={**clean, **env}, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield started
+    finally:
+        if started.poll() is None:
+            started.terminate()
+        try:
+            started.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+
+
+def wait_for(condition: Callable[[], bool], started: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert started.poll() is None, f"ended with {started.returncode}:\n{log.read_text()}"
+        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s:\n{log.read_text()}"
+        time.sleep(0.05)
+
+
+def test_the_demo_counts_every_task_once_across_a_kill(store_folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "demo.log"
+    with process([*DEMO, "--tasks", "600", "--folder", str(store_folder)], log, cwd=tmp_path) as demo:
+        demo.wait(DEADLINE_SECONDS)
+    text = log.read_text()
+    assert demo.returncode == 0, text
+    assert "Every one of the 600 tasks ran exactly once." in text
+    killed = re.search(r"broker (\d+) killed with -9 after (\d+) tasks sent", text)
+    took_over = re.search(r"broker (\d+) took over", text)
+    assert killed, text
+    assert took_over, text
+    assert killed[1] != took_over[1]
+    assert 300 <= int(killed[2]) <= 600
+    numbers = [int(line) for line in (store_folder / "ran.txt").read_text().split()]
+    assert sorted(numbers) == list(range(600))
+    assert f"opendata://{store_folder}/queue" in text
+    assert (store_folder / "queue").is_dir(), "the store is kept"
+    assert not running(int(took_over[1])), "the broker is stopped"
+
+
+def test_an_interrupted_demo_leaves_no_process_behind(store_folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "demo.log"
+    ledger = store_folder / "ran.txt"
+    command = [*DEMO, "--tasks", "1000000", "--folder", str(store_folder)]
+    with process(command, log, cwd=tmp_path) as demo:
+        wait_for(lambda: ledger.exists() and ledger.stat().st_size > 0, demo, log)
+        demo.send_signal(signal.SIGINT)
+        demo.wait(DEADLINE_SECONDS)
+    text = log.read_text()
+    assert demo.returncode == 130, text
+    ready = re.search(r"worker (\d+) is ready .*broker (\d+)", text)
+    assert ready, text
+    assert not running(int(ready[1]))
+    assert not running(int(ready[2]))
+
+
+def test_the_demo_fails_when_the_store_can_not_be_used(store_folder: Path, tmp_path: Path) -> None:
+    (store_folder / "queue").write_text("a file where a folder should be")
+    log = tmp_path / "demo.log"
+    command = [*DEMO, "--tasks", "10", "--deadline", "20", "--folder", str(store_folder)]
+    with process(command, log, cwd=tmp_path) as demo:
+        demo.wait(DEADLINE_SECONDS)
+    assert demo.returncode == 1, log.read_text()
+    assert "The demo failed" in log.read_text()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_the_quickstart_runs_as_its_readme_says(pool: str, store_folder: Path, broker_url: str, tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    worker_command = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--loglevel=INFO", f"--pool={pool}"]
+    send = [sys.executable, "-c", "from tasks import add; add.delay(2, 2)"]
+    env = {**os.environ, "OPENDATA_URL": broker_url}
+    with process(worker_command, log, cwd=QUICKSTART, OPENDATA_URL=broker_url) as worker:
+        # Sent before the worker is ready or after it: both must do.
+        subprocess.run(send, cwd=QUICKSTART, env=env, check=True, timeout=DEADLINE_SECONDS)
+        wait_for(lambda: re.search(r"tasks\.add\[.*succeeded in .*: 4", log.read_text()) is not None, worker, log)
+    assert worker.returncode == 0, log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()

@@ -1,0 +1,109 @@
+"""A million waiting messages in our broker: its memory, its rates against an empty queue, its restart.
+
+The rates on the empty queue are taken before the fill, on the same store and queue, with the same clients.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from . import clients
+from .clients import Timing
+from .peers import Peer, broker_pid, our_broker
+from .processes import BenchError, end, run_alone
+from .results import Results
+from .targets import EMPTY, OURS
+from .workloads import PUBLISHERS, Sizes, publish_together, rate
+
+QUEUE = "bench-backlog"
+FILL_STEPS = 10
+
+
+def steps(sizes: Sizes) -> int:
+    """How often `measure` calls back."""
+    return 2 * sizes.rounds + FILL_STEPS + 2 * sizes.restarts
+
+
+def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
+    """Measures everything about the backlog; calls `step` with a word of progress as it goes."""
+    with our_broker(folder / "backlog") as peer:
+        store = folder / "backlog" / "store"
+        run_alone(clients.declare, peer, QUEUE)
+        for _ in range(sizes.rounds):
+            _sample_rates(peer, EMPTY, sizes, results)
+            step("rates on an empty queue")
+        _fill(peer, sizes, results, step)
+        results.add("backlog.memory", OURS, memory_mb(store, "VmRSS"))
+        for _ in range(sizes.rounds):
+            _sample_rates(peer, OURS, sizes, results)
+            results.add("backlog.memory", OURS, memory_mb(store, "VmRSS"))
+            step("rates with the backlog")
+        results.add("backlog.peak", OURS, memory_mb(store, "VmHWM"))
+        _check_depth(peer, sizes)
+        for key, number in (("backlog.term", signal.SIGTERM), ("backlog.kill", signal.SIGKILL)):
+            for _ in range(sizes.restarts):
+                _restart(peer, store, number, key, results)
+                step("restart")
+        results.remarks.append(f"Memory after the last restart: {memory_mb(store, 'VmRSS'):.0f} MB.")
+
+
+def _sample_rates(peer: Peer, series: str, sizes: Sizes, results: Results) -> None:
+    published = publish_together(peer, QUEUE, sizes.backlog_sample_each)
+    consumed: Timing = run_alone(clients.consume, peer, QUEUE, sizes.backlog_sample_each * PUBLISHERS)
+    results.add("backlog.publish", series, rate(*published))
+    results.add("backlog.consume", series, rate(consumed))
+
+
+def _fill(peer: Peer, sizes: Sizes, results: Results, step: Callable[[str], None]) -> None:
+    each = sizes.backlog // PUBLISHERS // FILL_STEPS
+    rates = []
+    for number in range(FILL_STEPS):
+        rates.append(rate(*publish_together(peer, QUEUE, each)))
+        step(f"filled to {(number + 1) * each * PUBLISHERS:,}")
+    results.remarks.append(
+        f"Backlog: {sizes.backlog:,} messages, filled by {PUBLISHERS} processes in {FILL_STEPS} steps at "
+        + ", ".join(f"{one:,.0f}" for one in rates)
+        + " msg/s."
+    )
+
+
+def _check_depth(peer: Peer, sizes: Sizes) -> None:
+    waiting = run_alone(clients.depth, peer, QUEUE)
+    # A consumer may settle one prefetch more than it was asked to.
+    if not sizes.backlog - 100 * sizes.rounds <= waiting <= sizes.backlog:
+        raise BenchError(f"{waiting:,} messages wait where it should be {sizes.backlog:,}")
+
+
+def _restart(peer: Peer, store: Path, number: int, key: str, results: Results) -> None:
+    pid = broker_pid(store)
+    if pid is None:
+        raise BenchError(f"no broker runs on {store}: broker.pid is missing or stale")
+    stopping = end(pid, with_signal=number, grace_seconds=60.0)
+    seconds = run_alone(clients.first_delivery, peer, QUEUE)
+    results.add(key, OURS, seconds)
+    if number == signal.SIGTERM:
+        results.remarks.append(f"A stop by SIGTERM took {stopping:.2f} s.")
+
+
+def memory_mb(store: Path, what: str) -> float:
+    """The broker's memory in MB (10⁶ bytes): `VmRSS`, or the highest so far, `VmHWM`.
+
+    Raises:
+        BenchError: no broker runs on this folder.
+    """
+    pid = broker_pid(store)
+    if pid is None:
+        raise BenchError(f"no broker runs on {store}: broker.pid is missing or stale")
+    return kilobytes(pid, what) * 1024 / 1e6
+
+
+def kilobytes(pid: int, what: str) -> int:
+    """One field of a process's memory; where there is no /proc, what ``ps`` says is resident."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(pid)], text=True))
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:"))

@@ -1,0 +1,11 @@
+"""Kombu's names as `Any`: the package says it is typed, but most of its functions are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kombu.connection import Connection as _Connection
+from kombu.entity import Queue as _Queue
+
+Connection: Any = _Connection
+Queue: Any = _Queue

@@ -1,0 +1,85 @@
+"""Facts about the machine and the versions, for the report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+
+PACKAGES = ("kombu-opendata", "kombu", "celery", "slatedb", "msgspec", "uvloop", "amqp", "redis")
+
+
+def facts(folder: Path) -> dict[str, str]:
+    """What the numbers depend on; `folder` is where the brokers keep their data."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "memory": _memory(),
+        "system": f"{platform.system()} {platform.release()}, {_distribution()}",
+        "Python": f"{platform.python_implementation()} {platform.python_version()}",
+        "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
+        "disk": f"{_file_system(folder)}; append of 4 kB + fsync: {fsync_milliseconds(folder):.2f} ms",
+        "load average before": " ".join(f"{one:.2f}" for one in os.getloadavg()),
+    }
+
+
+def fsync_milliseconds(folder: Path, times: int = 100) -> float:
+    """The median time of an append of 4 kB and its fsync."""
+    taken = []
+    path = folder / "fsync-probe"
+    with path.open("wb", buffering=0) as file:
+        for _ in range(times):
+            start = time.perf_counter()
+            file.write(bytes(4096))
+            os.fsync(file.fileno())
+            taken.append((time.perf_counter() - start) * 1000)
+    path.unlink()
+    return median(taken)
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _processor() -> str:
+    for line in _lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> str:
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemTotal:"):
+            return f"{int(line.split()[1]) / 2**20:.1f} GiB"
+    return "unknown"
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:
+        return platform.platform()
+
+
+def _file_system(folder: Path) -> str:
+    best, kind = "", "unknown file system"
+    for line in _lines("/proc/mounts"):
+        _, mount, name = line.split()[:3]
+        if folder.absolute().is_relative_to(mount) and len(mount) >= len(best):
+            best, kind = mount, name
+    return kind
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

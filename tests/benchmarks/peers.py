@@ -1,0 +1,114 @@
+"""The brokers of a run: ours, RabbitMQ and Redis, all up at the same time and stopped in all cases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from . import servers
+from .processes import end, is_running
+from .targets import OURS, RABBITMQ, REDIS, TITLES
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A broker a client can be pointed at (travels to the client processes)."""
+
+    name: str
+    url: str
+    version: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.name]
+
+
+SETTINGS = {
+    OURS: (
+        "embedded broker on a local folder (`opendata:///…`), started by the first client; all settings at "
+        "their defaults. A publish returns when its commit is durable (write-ahead log written and fsynced); acks are "
+        "committed too."
+    ),
+    RABBITMQ: (
+        "classic queue, `durable`; messages with `delivery_mode=2`; `confirm_publish: True`, so each publish waits "
+        "for the confirm, which RabbitMQ sends after its own write and fsync; no plugins; everything else at its "
+        "defaults."
+    ),
+    REDIS: (
+        "`appendonly yes`, `appendfsync everysec`, `save ''`: an answered publish of the last second is lost at power "
+        "loss, so this is weaker durability than the other two; Kombu's transport options at their defaults."
+    ),
+}
+
+
+def embedded(folder: Path) -> Peer:
+    """Our broker on this folder; the first client starts it."""
+    return Peer(OURS, f"opendata://{folder.absolute()}", version=_own_version())
+
+
+@contextmanager
+def running(names: Collection[str], folder: Path, skipped: dict[str, str]) -> Iterator[list[Peer]]:
+    """Starts the brokers named; writes those that this machine does not have to `skipped`, with the reason."""
+    with ExitStack() as stack:
+        peers = []
+        if OURS in names:
+            peers.append(stack.enter_context(our_broker(folder / "ours")))
+        for name, find, start, options in (
+            (RABBITMQ, servers.find_rabbitmq, servers.rabbitmq, {"confirm_publish": True}),
+            (REDIS, servers.find_redis, servers.redis, {}),
+        ):
+            if not names:
+                continue
+            if name not in names:
+                skipped[TITLES[name]] = "left out on request"
+                continue
+            program = find()
+            if program is None:
+                skipped[TITLES[name]] = f"skipped: no {name}-server on this machine (Debian: apt install {name}-server)"
+                continue
+            if name == REDIS and find_spec("redis") is None:
+                skipped[TITLES[name]] = "skipped: Kombu's Redis transport needs the Python package (pip install redis)"
+                continue
+            (folder / name).mkdir()
+            url, answered = stack.enter_context(start(program, folder / name))
+            peers.append(Peer(name, url, answered, options))
+        yield peers
+
+
+@contextmanager
+def our_broker(folder: Path) -> Iterator[Peer]:
+    """Our broker on a new folder; ends whatever broker runs there on the way out."""
+    folder.mkdir(parents=True, mode=0o700)
+    try:
+        yield embedded(folder / "store")
+    finally:
+        stop(folder / "store")
+
+
+def broker_pid(store: Path) -> int | None:
+    """The process id of the embedded broker of this folder, or None when none runs."""
+    try:
+        pid = int((store / "broker.pid").read_text(encoding="ascii").split()[0])
+    except (FileNotFoundError, IndexError):
+        return None
+    return pid if is_running(pid) else None
+
+
+def stop(store: Path) -> None:
+    """Stops the embedded broker of this folder, if one runs."""
+    pid = broker_pid(store)
+    if pid is not None:
+        end(pid)
+
+
+def _own_version() -> str:
+    try:
+        return version("kombu-opendata")
+    except PackageNotFoundError:
+        return "source tree"

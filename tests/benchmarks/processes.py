@@ -1,0 +1,158 @@
+"""Runs functions in fresh processes, and several of them together from behind a barrier.
+
+Results travel through a queue and not through standard output: an embedded broker that a measured
+client starts may outlive it and would keep an inherited pipe open.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+DEADLINE_SECONDS = 900.0
+
+
+class BenchError(Exception):
+    """A measurement could not be made; the text says which and why."""
+
+
+class Waiter(Protocol):
+    """The part of a barrier that a measured function sees."""
+
+    def wait(self) -> Any: ...
+
+
+def run_together(
+    function: Callable[..., Any],
+    arguments: Sequence[tuple[Any, ...]],
+    *,
+    deadline_seconds: float = DEADLINE_SECONDS,
+) -> list[Any]:
+    """Calls ``function(barrier, *arguments[i])`` in one process each; returns what they returned, in any order.
+
+    Raises:
+        BenchError: one of them failed, died or exceeded the deadline; the others are ended.
+    """
+    barrier = _SPAWN.Barrier(len(arguments), timeout=60.0)
+    answers: Any = _SPAWN.Queue()
+    children: list[BaseProcess] = [
+        _SPAWN.Process(target=_child, args=(answers, barrier, function, one)) for one in arguments
+    ]
+    try:
+        for child in children:
+            child.start()
+        results = _collect(answers, children, deadline_seconds)
+        for child in children:
+            child.join(30.0)
+        return results
+    finally:
+        for child in children:
+            if child.is_alive():
+                child.kill()
+                child.join()
+
+
+def run_alone(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls ``function(barrier, *arguments)`` in a process of its own and returns what it returned."""
+    return run_together(function, [arguments])[0]
+
+
+def _child(answers: Any, barrier: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        answers.put((True, function(barrier, *arguments)))
+    except BaseException:
+        barrier.abort()
+        answers.put((False, traceback.format_exc()))
+
+
+def _collect(answers: Any, children: Sequence[BaseProcess], deadline_seconds: float) -> list[Any]:
+    until = time.monotonic() + deadline_seconds
+    results: list[Any] = []
+    while len(results) < len(children):
+        try:
+            good, value = answers.get(timeout=1.0)
+        except queue.Empty:
+            dead = [child.exitcode for child in children if child.exitcode not in (None, 0)]
+            if dead:
+                raise BenchError(f"a client process died with exit code {dead[0]}") from None
+            if time.monotonic() > until:
+                raise BenchError(f"clients did not finish within {deadline_seconds:.0f} s") from None
+            continue
+        if not good:
+            raise BenchError(f"a client failed:\n{value}")
+        results.append(value)
+    return results
+
+
+def wait_until(condition: Callable[[], Any], what: str, *, seconds: float, poll_seconds: float = 0.05) -> None:
+    """Waits for `condition` to become true.
+
+    Raises:
+        BenchError: it did not within `seconds`.
+    """
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise BenchError(f"{what}: not within {seconds:.0f} s")
+        time.sleep(poll_seconds)
+
+
+def is_running(pid: int) -> bool:
+    """Whether this process exists and has not exited (a zombie has)."""
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def end(pid: int, *, with_signal: int = signal.SIGTERM, grace_seconds: float = 30.0) -> float:
+    """Ends one process, by force after the grace time; returns the seconds that took."""
+    start = time.perf_counter()
+    try:
+        os.kill(pid, with_signal)
+        try:
+            wait_until(lambda: not is_running(pid), f"exit of {pid}", seconds=grace_seconds, poll_seconds=0.002)
+        except BenchError:
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not is_running(pid), f"exit of {pid} after SIGKILL", seconds=10.0)
+    except ProcessLookupError:
+        pass
+    return time.perf_counter() - start
+
+
+@contextmanager
+def server(command: Sequence[str], *, log: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a server in a process group of its own and ends the whole group on the way out."""
+    with open(log, "ab") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        _end_group(process)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    for number, seconds in ((signal.SIGTERM, 30.0), (signal.SIGKILL, 10.0)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(seconds)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()

@@ -1,0 +1,54 @@
+"""The samples of a run and what follows from them: medians, ratios, verdicts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from statistics import median
+
+from .targets import OURS, AtLeast, AtMost, Row
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Median over median, and the spread of the ratios taken round by round."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass
+class Results:
+    """Samples by (row key, series), in the order of the rounds, and what went wrong."""
+
+    samples: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
+    failures: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def add(self, key: str, series: str, value: float) -> None:
+        self.samples[key, series].append(value)
+
+    def of(self, key: str, series: str) -> list[float]:
+        return self.samples.get((key, series), [])
+
+    def median(self, key: str, series: str) -> float | None:
+        values = self.of(key, series)
+        return median(values) if values else None
+
+    def ratio(self, key: str, against: str) -> Ratio | None:
+        """Ours over `against`; None when either was not measured."""
+        ours, theirs = self.of(key, OURS), self.of(key, against)
+        if not ours or not theirs:
+            return None
+        pairs = [a / b for a, b in zip(ours, theirs, strict=False)]
+        return Ratio(median(ours) / median(theirs), min(pairs), max(pairs))
+
+    def verdict(self, row: Row, asked: AtLeast | AtMost) -> bool | None:
+        """Whether the row meets what is asked; None when it could not be measured."""
+        if isinstance(asked, AtLeast):
+            ratio = self.ratio(row.key, asked.against)
+            return None if ratio is None else ratio.value >= asked.factor
+        value = self.median(row.key, OURS)
+        return None if value is None else value <= asked.limit

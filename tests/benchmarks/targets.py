@@ -1,0 +1,72 @@
+"""The rows of the benchmark's table and the numbers asked for, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OURS = "ours"
+RABBITMQ = "rabbitmq"
+REDIS = "redis"
+EMPTY = "empty"
+"""The series that holds our own numbers on an empty queue, for the rows about a backlog."""
+
+TITLES = {OURS: "ours", RABBITMQ: "RabbitMQ", REDIS: "Redis", EMPTY: "an empty queue"}
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """The median must be at least `factor` times the median of the series `against`."""
+
+    factor: float
+    against: str
+
+    def __str__(self) -> str:
+        return f"≥ {self.factor:g} × {TITLES[self.against]}"
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """The median must be at most `limit`, in the row's unit."""
+
+    limit: float
+
+    def __str__(self) -> str:
+        return f"≤ {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured quantity: its key, the text that names it, its unit and what is asked of it."""
+
+    key: str
+    work: str
+    unit: str
+    asked: tuple[AtLeast | AtMost, ...] = ()
+
+
+ROWS: tuple[Row, ...] = (
+    Row("publish.rate", "Kombu publish, one at a time, durable", "msg/s", (AtLeast(1.0, RABBITMQ),)),
+    Row("publish.cpu", "client CPU per publish", "µs", (AtMost(100),)),
+    Row("publish8.rate", "Kombu publish, 8 processes at once, durable", "msg/s", (AtLeast(1.5, RABBITMQ),)),
+    Row("consume.rate", "Kombu consume + ack, prefetch 100", "msg/s", (AtLeast(2.0, RABBITMQ),)),
+    Row("consume.cpu", "client CPU per consume + ack", "µs", (AtMost(40),)),
+    Row(
+        "celery.rate",
+        "Celery solo worker, prefetch multiplier 8",
+        "tasks/s",
+        (AtLeast(1.25, RABBITMQ), AtLeast(4.0, REDIS)),
+    ),
+    Row("celery.cpu", "worker CPU per task", "µs"),
+    Row("celery.send", "Celery `apply_async`, durable", "tasks/s"),
+    Row("backlog.memory", "backlog of waiting messages: broker memory (RSS)", "MB", (AtMost(300),)),
+    Row("backlog.peak", "the same: highest RSS since the broker started", "MB"),
+    Row("backlog.publish", "backlog: publish, 8 processes at once", "msg/s", (AtLeast(0.8, EMPTY),)),
+    Row("backlog.consume", "backlog: consume + ack, prefetch 100", "msg/s", (AtLeast(0.8, EMPTY),)),
+    Row("backlog.term", "backlog: restart after SIGTERM, to first delivery", "s", (AtMost(5),)),
+    Row("backlog.kill", "backlog: restart after kill -9, to first delivery", "s", (AtMost(5),)),
+    Row("import.time", "import of the transport, over kombu's own", "ms", (AtMost(150),)),
+    Row("connect.time", "first connect, cold embedded broker", "s", (AtMost(1.5),)),
+)
+
+WORKLOADS = ("publish", "publish8", "consume", "celery", "backlog", "import", "connect")
+"""What ``--only`` takes: the part of a row's key before the dot."""

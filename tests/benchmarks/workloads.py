@@ -1,0 +1,125 @@
+"""One round of each comparison against one broker: prepares a queue, measures, removes the queue."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import celery_app, clients
+from .clients import Timing
+from .peers import Peer
+from .processes import BenchError, run_alone, run_together, server, wait_until
+from .results import Results
+
+PUBLISHERS = 8
+_serial = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much a round does, in messages or tasks; `consume` and `backlog` are multiples of 8."""
+
+    publish: int = 3_000
+    publish_each: int = 1_500
+    consume: int = 12_000
+    tasks: int = 5_000
+    backlog: int = 1_000_000
+    backlog_sample_each: int = 1_000
+    rounds: int = 5
+    restarts: int = 3
+
+
+QUICK = Sizes(
+    publish=500,
+    publish_each=200,
+    consume=2_000,
+    tasks=800,
+    backlog=50_000,
+    backlog_sample_each=250,
+    rounds=2,
+    restarts=1,
+)
+
+
+@contextmanager
+def a_queue(peer: Peer, what: str) -> Iterator[str]:
+    """A new durable queue, deleted on the way out."""
+    name = f"bench-{what}-{next(_serial)}"
+    run_alone(clients.declare, peer, name)
+    yield name
+    run_alone(clients.delete, peer, name)
+
+
+def publish_one_by_one(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    with a_queue(peer, "publish") as name:
+        timing: Timing = run_alone(clients.publish, peer, name, sizes.publish)
+    results.add("publish.rate", peer.name, rate(timing))
+    results.add("publish.cpu", peer.name, cpu_microseconds(timing))
+
+
+def publish_at_once(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    with a_queue(peer, "publish8") as name:
+        timings = publish_together(peer, name, sizes.publish_each)
+        waiting = run_alone(clients.depth, peer, name)
+        if waiting != PUBLISHERS * sizes.publish_each:
+            raise BenchError(f"{waiting} messages wait where {PUBLISHERS} × {sizes.publish_each} were published")
+    results.add("publish8.rate", peer.name, rate(*timings))
+
+
+def consume_and_ack(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    with a_queue(peer, "consume") as name:
+        publish_together(peer, name, sizes.consume // PUBLISHERS)
+        timing: Timing = run_alone(clients.consume, peer, name, sizes.consume)
+        left = run_alone(clients.depth, peer, name)
+        if left or timing.messages != sizes.consume:
+            raise BenchError(f"{timing.messages} deliveries of {sizes.consume} messages, {left} left over")
+    results.add("consume.rate", peer.name, rate(timing))
+    results.add("consume.cpu", peer.name, cpu_microseconds(timing))
+
+
+def celery_end_to_end(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    with a_queue(peer, "celery") as name:
+        run = celery_app.Run(peer, name, sizes.tasks, str(folder / f"{name}.json"))
+        sent: Timing = run_alone(celery_app.send, run)
+        worked = work(run, folder / f"{name}.log")
+    results.add("celery.send", peer.name, rate(sent))
+    results.add("celery.rate", peer.name, rate(worked))
+    results.add("celery.cpu", peer.name, cpu_microseconds(worked))
+
+
+def work(run: celery_app.Run, log: Path) -> Timing:
+    """Runs a worker until it has executed all tasks; returns the times it wrote."""
+    path = Path(run.result_path)
+    with server(celery_app.worker_command(run), log=str(log)) as process:
+        wait_until(lambda: path.exists() or process.poll() is not None, f"the tasks of {run.queue}", seconds=300.0)
+    if not path.exists():
+        raise BenchError(f"the worker exited:\n{log.read_text(encoding='utf-8', errors='replace')[-1500:]}")
+    return Timing(*json.loads(path.read_text(encoding="ascii")))
+
+
+def publish_together(peer: Peer, name: str, count_each: int) -> list[Timing]:
+    """Publishes with eight processes that start at one moment."""
+    return run_together(clients.publish, [(peer, name, count_each)] * PUBLISHERS)
+
+
+def rate(*timings: Timing) -> float:
+    """Messages per second from the first start to the last end."""
+    seconds = max(one.end for one in timings) - min(one.start for one in timings)
+    return sum(one.messages for one in timings) / seconds
+
+
+def cpu_microseconds(timing: Timing) -> float:
+    """The client's CPU time per message."""
+    return timing.cpu_seconds / timing.messages * 1e6
+
+
+COMPARED: dict[str, Callable[[Peer, Sizes, Results, Path], None]] = {
+    "publish": publish_one_by_one,
+    "publish8": publish_at_once,
+    "consume": consume_and_ack,
+    "celery": celery_end_to_end,
+}

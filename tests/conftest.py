@@ -1,0 +1,77 @@
+"""Fixtures that every kind of test uses, and the markers that follow from a test's folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+BROKER_STOP_SECONDS = 20
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not item.path.is_relative_to(TESTS):
+            continue
+        room = item.path.relative_to(TESTS).parts[0]
+        if room in ("acceptance", "faults"):
+            item.add_marker(room)
+
+
+@pytest.fixture
+def store_folder() -> Iterator[Path]:
+    """A new folder with a short path (a Unix socket's may have 107 bytes); its broker is stopped at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="odq-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        try:
+            for pid_file in sorted(folder.rglob("broker.pid")):
+                _stop_broker(pid_file)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def broker_url(store_folder: Path) -> str:
+    """The URL of an embedded broker on ``store_folder``, which the first client starts."""
+    return f"opendata://{store_folder}"
+
+
+def _stop_broker(pid_file: Path) -> None:
+    """SIGTERM and wait; a broker that does not obey is killed, and the test fails."""
+    try:
+        pid = int(pid_file.read_text().split()[0])
+    except (FileNotFoundError, IndexError, ValueError):
+        return
+    if not _is_broker(pid, pid_file.parent):
+        return
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + BROKER_STOP_SECONDS
+    while _is_broker(pid, pid_file.parent):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            pytest.fail(f"broker {pid} of {pid_file.parent} did not end {BROKER_STOP_SECONDS} s after SIGTERM")
+        time.sleep(0.02)
+
+
+def _is_broker(pid: int, folder: Path) -> bool:
+    """Whether the process runs the folder's broker.
+
+    A pid file may be older than its process: the number may be somebody else's by now, or that of a test which runs a
+    broker inside itself. A broker names its folder on its command line, and a zombie's command line is empty.
+    """
+    try:
+        os.kill(pid, 0)
+        return os.fsencode(folder) in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return pid != os.getpid() and not Path("/proc/self/cmdline").exists()

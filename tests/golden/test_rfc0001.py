@@ -1,0 +1,131 @@
+"""The checked-in bytes of RFC 0001's records: every vector is encoded and decoded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata.storage.records import (
+    active,
+    attempts,
+    config,
+    decode_any,
+    keys,
+    metadata,
+    payload,
+    seq_block,
+    settled,
+    types,
+)
+
+VECTORS: dict[str, dict[str, Any]] = {
+    vector["name"]: vector for vector in json.loads(Path(__file__).with_name("rfc0001.json").read_text())
+}
+Fields = dict[str, Any]
+#: key, encoded value, what the value decodes to
+Record = tuple[bytes, bytes, object]
+
+
+def _queue(fields: Fields) -> str:
+    return (
+        str(fields["queue"])
+        if "queue" in fields
+        else bytes.fromhex(fields["queue_hex"]).decode("utf-8", "surrogateescape")
+    )
+
+
+def _tuples(rows: list[list[Any]]) -> list[Any]:
+    return [tuple(row) for row in rows]
+
+
+def _payload_inline(fields: Fields) -> Record:
+    body = bytes.fromhex(fields["payload_hex"])
+    return keys.payload_key(fields["message_id"]), payload.encode_inline(body), body
+
+
+def _payload_uri(fields: Fields) -> Record:
+    uri = fields["uri"]
+    return keys.payload_key(fields["message_id"]), payload.encode_uri(uri), payload.PayloadURI(uri)
+
+
+def _seq_block(fields: Fields) -> Record:
+    block = fields["base_sequence"], fields["block_size"]
+    return keys.SEQ_BLOCK_KEY, seq_block.encode(*block), block
+
+
+def _metadata(fields: Fields) -> Record:
+    names = ("message_id", "created_at", "received_at", "visible_at", "retention_seconds")
+    message_id, created_at, received_at, visible_at, retention = (fields[name] for name in names)
+    pairs = tuple(_tuples(fields["headers"]))
+    key = keys.metadata_key(message_id)
+    value = metadata.encode(message_id, created_at, received_at, visible_at, retention, dict(pairs))
+    return key, value, metadata.Metadata(message_id, created_at, received_at, visible_at, retention, pairs)
+
+
+def _active(fields: Fields) -> Record:
+    lists = _tuples(fields["available"]), _tuples(fields["in_flight"])
+    return keys.active_key(_queue(fields), fields["bucket"]), active.encode(*lists), lists
+
+
+def _done(fields: Fields) -> Record:
+    entries = _tuples(fields["done"])
+    return keys.done_key(_queue(fields)), settled.encode(entries), entries
+
+
+def _failed(fields: Fields) -> Record:
+    entries = _tuples(fields["failed"])
+    return keys.failed_key(_queue(fields)), settled.encode(entries), entries
+
+
+def _attempts(fields: Fields) -> Record:
+    return keys.attempts_key(fields["message_id"]), attempts.encode(fields["consumers"]), fields["consumers"]
+
+
+def _queue_config(fields: Fields) -> Record:
+    settings = config.QueueConfig(fields["filter"], fields["max_attempts"], fields["done_retention_seconds"])
+    return keys.config_key(_queue(fields)), config.encode(settings), settings
+
+
+RECORDS: dict[str, Callable[[Fields], Record]] = {
+    "payload_inline": _payload_inline,
+    "payload_uri": _payload_uri,
+    "seq_block": _seq_block,
+    "metadata": _metadata,
+    "active_bucket_0": _active,
+    "active_bucket_7": _active,
+    "active_escaped_queue": _active,
+    "done": _done,
+    "failed": _failed,
+    "attempts": _attempts,
+    "queue_config": _queue_config,
+}
+
+
+def test_every_vector_is_tested() -> None:
+    assert set(VECTORS) == {*RECORDS, "terminated_bytes"}
+
+
+def test_terminated_bytes() -> None:
+    vector = VECTORS["terminated_bytes"]
+    raw, stored = bytes.fromhex(vector["fields"]["raw_hex"]), bytes.fromhex(vector["value_hex"])
+    assert types.terminated(raw) == stored
+    assert types.read_terminated(stored, 0) == (raw, len(stored))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_record(name: str) -> None:
+    vector = VECTORS[name]
+    key, value, decoded = RECORDS[name](vector["fields"])
+    assert key.hex() == vector["key_hex"]
+    assert value.hex() == vector["value_hex"]
+    assert decode_any(key, value) == decoded
+
+
+def test_key_of_an_escaped_queue_name_parses() -> None:
+    key = keys.parse(bytes.fromhex(VECTORS["active_escaped_queue"]["key_hex"]))
+    assert key.name is not None
+    assert key.name.encode("utf-8", "surrogateescape") == b"q\xffx"

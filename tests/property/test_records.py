@@ -1,0 +1,204 @@
+"""Codecs: every record round-trips, and no damage makes a decoder raise anything but CorruptRecord."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kombu_opendata.errors import CorruptRecord, NewerFormat
+from kombu_opendata.storage.records import (
+    active,
+    attempts,
+    config,
+    decode_any,
+    header,
+    journal_position,
+    keys,
+    leases,
+    metadata,
+    options,
+    payload,
+    producer,
+    routes,
+    seq_block,
+    settled,
+    topology,
+    types,
+)
+
+u8 = st.integers(0, 2**8 - 1)
+u16 = st.integers(0, 2**16 - 1)
+u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+message_ids = st.integers(0, keys.MAX_MESSAGE_ID - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+sessions = st.binary(min_size=16, max_size=16)
+objects = st.dictionaries(texts, st.none() | st.booleans() | i64 | texts | st.lists(texts, max_size=2), max_size=3)
+entries = st.lists(st.tuples(u64, u8, i64, i64, u16), max_size=5)
+settled_entries = st.lists(st.tuples(u64, i64, u16), max_size=5)
+
+
+class Format(NamedTuple):
+    """A record's key, the arguments of its encoder, and how they compare with what it decodes to."""
+
+    key: bytes
+    values: st.SearchStrategy[Any]
+    encode: Callable[[Any], bytes]
+    expected: Callable[[Any], object] = lambda value: value
+
+
+FORMATS = {
+    "payload inline": Format(keys.payload_key(1), st.binary(max_size=40), payload.encode_inline),
+    "payload uri": Format(keys.payload_key(1), texts, payload.encode_uri, payload.PayloadURI),
+    "metadata": Format(
+        keys.metadata_key(1),
+        st.tuples(u64, i64, i64, i64, u32, st.lists(st.tuples(texts, texts), max_size=4).map(tuple)),
+        lambda value: metadata.encode(*value),
+        lambda value: metadata.Metadata(*value),
+    ),
+    "seq block": Format(keys.SEQ_BLOCK_KEY, st.tuples(u64, u64), lambda value: seq_block.encode(*value)),
+    "active": Format(keys.active_key("q", 3), st.tuples(entries, entries), lambda value: active.encode(*value)),
+    "done": Format(keys.done_key("q"), settled_entries, settled.encode),
+    "failed": Format(keys.failed_key("q", 1), settled_entries, settled.encode),
+    "attempts": Format(keys.attempts_key(1), st.lists(texts, max_size=4), attempts.encode),
+    "config": Format(keys.config_key("q"), st.builds(config.QueueConfig, texts, u16, u32), config.encode),
+    "header": Format(keys.STORE_HEADER_KEY, st.builds(header.StoreHeader, i64, texts, st.just(1)), header.encode),
+    "exchange": Format(
+        keys.exchange_key("e"),
+        st.builds(topology.Exchange, texts, st.booleans(), st.booleans(), objects),
+        topology.encode_exchange,
+    ),
+    "binding": Format(keys.binding_key("e", "q", "k"), objects, topology.encode_binding),
+    "options": Format(
+        keys.options_key("q"), st.builds(options.QueueOptions, u32, u32, u64, u64, objects), options.encode
+    ),
+    "producer": Format(keys.producer_key(bytes(16)), st.builds(producer.Producer, u64, u64, u32, i64), producer.encode),
+    "leases": Format(
+        keys.session_key(bytes(16)),
+        st.tuples(texts, i64, st.dictionaries(texts, st.lists(u64, max_size=4), max_size=3)),
+        lambda value: leases.encode(*value),
+    ),
+    "routes": Format(keys.routes_key(1), u16, routes.encode),
+    "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, journal_position.encode),
+}
+formats = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+
+
+def test_every_kind_of_record_is_tested() -> None:
+    tested = {keys.parse(form.key).kind for form in FORMATS.values()}
+    assert tested == set(keys.RecordKind) - {keys.RecordKind.CHUNK}  # a chunk has no format
+
+
+@formats
+@given(data=st.data())
+def test_round_trip(form: Format, data: st.DataObject) -> None:
+    value = data.draw(form.values)
+    assert decode_any(form.key, form.encode(value)) == form.expected(value)
+
+
+@formats
+@given(data=st.data())
+def test_every_truncation_is_corrupt(form: Format, data: st.DataObject) -> None:
+    stored = form.encode(data.draw(form.values))
+    for end in range(len(stored)):
+        with pytest.raises(CorruptRecord) as caught:
+            decode_any(form.key, stored[:end])
+        assert form.key.hex() in str(caught.value)
+        assert caught.value.values["key"] == form.key
+
+
+@formats
+@given(data=st.data(), more=st.binary(min_size=1, max_size=30))
+def test_trailing_bytes_are_corrupt(form: Format, data: st.DataObject, more: bytes) -> None:
+    with pytest.raises(CorruptRecord):
+        decode_any(form.key, form.encode(data.draw(form.values)) + more)
+
+
+@formats
+@given(data=st.data(), flips=st.lists(st.tuples(u16, st.integers(1, 255)), min_size=1, max_size=4))
+def test_flipped_bytes_decode_or_are_corrupt(form: Format, data: st.DataObject, flips: list[tuple[int, int]]) -> None:
+    stored = bytearray(form.encode(data.draw(form.values)))
+    for place, mask in flips:
+        stored[place % len(stored)] ^= mask
+    _decode_damaged(form.key, bytes(stored))
+
+
+@formats
+@given(value=st.binary(max_size=60))
+def test_any_bytes_decode_or_are_corrupt(form: Format, value: bytes) -> None:
+    _decode_damaged(form.key, value)
+
+
+def _decode_damaged(key: bytes, value: bytes) -> None:
+    try:
+        decode_any(key, value)
+    except CorruptRecord as error:
+        assert error.values["key"] == key  # noqa: PT017 - it need not raise
+    except NewerFormat:
+        assert key == keys.STORE_HEADER_KEY  # a damaged version number is like a newer one
+
+
+# ---- keys
+names = texts | st.binary(max_size=10).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
+parsed_keys = st.one_of(
+    st.builds(lambda i: (keys.payload_key(i), keys.Key(keys.RecordKind.PAYLOAD, id=i)), message_ids),
+    st.builds(lambda i: (keys.metadata_key(i), keys.Key(keys.RecordKind.METADATA, id=i)), message_ids),
+    st.builds(lambda q, b: (keys.active_key(q, b), keys.Key(keys.RecordKind.ACTIVE, q, b)), names, u64),
+    st.builds(lambda q, b: (keys.done_key(q, b), keys.Key(keys.RecordKind.DONE, q, b)), names, u64),
+    st.builds(lambda q, b: (keys.failed_key(q, b), keys.Key(keys.RecordKind.FAILED, q, b)), names, u64),
+    st.builds(lambda i: (keys.attempts_key(i), keys.Key(keys.RecordKind.ATTEMPTS, id=i)), message_ids),
+    st.builds(lambda q: (keys.config_key(q), keys.Key(keys.RecordKind.CONFIG, q)), names),
+    st.builds(lambda e: (keys.exchange_key(e), keys.Key(keys.RecordKind.EXCHANGE, e)), names),
+    st.builds(
+        lambda e, q, r: (
+            keys.binding_key(e, q, r),
+            keys.Key(keys.RecordKind.BINDING, e, queue=q, routing_key=r),
+        ),
+        names,
+        names,
+        names,
+    ),
+    st.builds(lambda q: (keys.options_key(q), keys.Key(keys.RecordKind.OPTIONS, q)), names),
+    st.builds(lambda s: (keys.producer_key(s), keys.Key(keys.RecordKind.PRODUCER, session=s)), sessions),
+    st.builds(lambda s: (keys.session_key(s), keys.Key(keys.RecordKind.LEASES, session=s)), sessions),
+    st.builds(lambda i, n: (keys.chunk_key(i, n), keys.Key(keys.RecordKind.CHUNK, id=i, chunk=n)), message_ids, u32),
+    st.builds(lambda i: (keys.routes_key(i), keys.Key(keys.RecordKind.ROUTES, id=i)), message_ids),
+)
+
+
+@given(st.binary(max_size=30), st.binary(max_size=5))
+def test_terminated_bytes_round_trip(raw: bytes, after: bytes) -> None:
+    stored = types.terminated(raw)
+    assert stored.index(0) == len(stored) - 1
+    assert types.read_terminated(b"\xaa" + stored + after, 1) == (raw, 1 + len(stored))
+
+
+@given(parsed_keys)
+def test_keys_parse_to_what_built_them(built: tuple[bytes, keys.Key]) -> None:
+    key, expected = built
+    assert keys.parse(key) == expected
+
+
+@given(parsed_keys)
+def test_a_key_is_in_the_range_of_its_own_kind_only(built: tuple[bytes, keys.Key]) -> None:
+    key, expected = built
+    inside = {kind for kind in keys.RecordKind if keys.kind_range(kind)[0] <= key < keys.kind_range(kind)[1]}
+    assert inside == {expected.kind}
+
+
+@given(parsed_keys, st.lists(st.tuples(u16, st.integers(1, 255)), max_size=3), u16)
+def test_damaged_keys_parse_or_are_corrupt(
+    built: tuple[bytes, keys.Key], flips: list[tuple[int, int]], length: int
+) -> None:
+    key = bytearray(built[0])
+    for place, mask in flips:
+        key[place % len(key)] ^= mask
+    try:
+        keys.parse(bytes(key[: length % (len(key) + 1)]))
+    except CorruptRecord as error:
+        assert str(error)  # noqa: PT017 - it need not raise

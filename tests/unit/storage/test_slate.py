@@ -1,0 +1,228 @@
+"""The SlateDB wrapper, on real folders and in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata import errors
+from kombu_opendata.storage import slate
+from kombu_opendata.storage.slate import ReadOnlyStore, SlateSettings, SlateStore
+
+VALUES = {b"empty": b"", b"one": b"\0", b"large": os.urandom(70_000)}
+
+
+def url_of(folder: Path) -> str:
+    return f"file://{folder}"
+
+
+async def put(store: SlateStore, **pairs: bytes) -> None:
+    batch = store.batch()
+    for key, value in pairs.items():
+        batch.put(key.encode(), value)
+    await store.write(batch)
+
+
+async def put_and_flush(store: SlateStore, **pairs: bytes) -> None:
+    await put(store, **pairs)
+    await store.flush_wal()
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_what_was_flushed_is_there_after_reopening(tmp_path: Path, kind: str) -> None:
+    url = url_of(tmp_path / "not yet" / "there #1") if kind == "file" else f"memory://{uuid.uuid4()}"
+
+    async def main() -> None:
+        store = await SlateStore.open(url, "default")
+        assert store.fast_path
+        batch = store.batch()
+        for key, value in VALUES.items():
+            batch.put(key, value)
+        await store.write(batch)
+        assert await store.get(b"large") == VALUES[b"large"]  # before it is durable
+        before = store.durable_seq
+        await store.flush_wal()
+        assert store.durable_seq > before
+        await store.close()
+        await store.close()
+        again = await SlateStore.open(url, "default")
+        assert {key: await again.get(key) for key in VALUES} == VALUES
+        assert await again.get(b"absent") is None
+        await again.close()
+
+    asyncio.run(main())
+    if kind == "file":
+        assert (tmp_path / "not yet" / "there #1" / "default").stat().st_mode & 0o777 == 0o700
+
+
+def test_an_empty_batch_is_no_write() -> None:
+    async def main() -> None:
+        store = await SlateStore.open(f"memory://{uuid.uuid4()}", "db")
+        await store.write(store.batch())
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_scans() -> None:
+    async def main() -> None:
+        store = await SlateStore.open(f"memory://{uuid.uuid4()}", "db", settings=SlateSettings(block_cache_bytes=0))
+        rows = [(b"%05d" % i, b"v%d" % i) for i in range(2500)]
+        batch = store.batch()
+        for key, value in rows:
+            batch.put(key, value)
+        await store.write(batch)
+        assert await store.scan(b"", None) == rows
+        assert await store.scan(b"00010", b"00020") == rows[10:20]
+        assert await store.scan(b"", None, limit=1200) == rows[:1200]
+        assert await store.scan(b"", None, limit=2, descending=True) == rows[:-3:-1]
+        assert await store.scan(b"", None, limit=0) == []
+        assert await store.scan(b"5", b"4") == []
+        await store.flush_memtable()
+        lists = [pairs async for pairs in store.scan_batches(b"", None, batch=500)]
+        assert [len(pairs) for pairs in lists] == [500] * 5
+        assert [pair for pairs in lists for pair in pairs] == rows
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_second_writer_fences_the_first(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = await SlateStore.open(url_of(tmp_path), "db")
+        second = await SlateStore.open(url_of(tmp_path), "db")
+        with pytest.raises(errors.StoreFenced):
+            await put_and_flush(first, a=b"1")
+        await first.close()
+        await put_and_flush(second, a=b"2")
+        assert await second.get(b"a") == b"2"
+        await second.close()
+        with pytest.raises(errors.StoreError, match="closed") as caught:
+            await second.get(b"a")
+        assert not isinstance(caught.value, errors.StoreFenced)
+
+    asyncio.run(main())
+
+
+def test_wal_files_go_after_a_memtable_flush(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SlateStore.open(url_of(tmp_path), "db")
+        assert store.folder == tmp_path / "db"
+        for i in range(20):
+            await put_and_flush(store, **{f"k{i}": b"v"})
+        wal = tmp_path / "db" / "wal"
+        assert len(list(wal.iterdir())) >= 20
+        await store.collect_garbage(wal_min_age_seconds=0)
+        assert len(list(wal.iterdir())) >= 20
+        await store.flush_memtable()
+        await store.collect_garbage(wal_min_age_seconds=0)
+        assert len(list(wal.iterdir())) <= 2
+        await store.close()
+        again = await SlateStore.open(url_of(tmp_path), "db")
+        assert len(await again.scan(b"", None)) == 20
+        await again.close()
+
+    asyncio.run(main())
+
+
+def test_a_reader_beside_the_writer(tmp_path: Path) -> None:
+    async def main() -> None:
+        writer = await SlateStore.open(url_of(tmp_path), "db")
+        await put_and_flush(writer, a=b"1", b=b"2")
+        before = files(tmp_path)
+        reader = await ReadOnlyStore.open(url_of(tmp_path), "db")
+        assert await reader.get(b"a") == b"1"
+        assert await reader.scan(b"", None) == [(b"a", b"1"), (b"b", b"2")]
+        assert [p async for p in reader.scan_batches(b"b", None)] == [[(b"b", b"2")]]
+        await reader.close()
+        assert files(tmp_path) == before
+        await writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_reader_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(errors.StoreError, match="no store"):
+        asyncio.run(ReadOnlyStore.open(url_of(tmp_path), "db"))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(errors.StoreError):
+        asyncio.run(ReadOnlyStore.open(f"memory://{uuid.uuid4()}", "db"))
+
+
+def test_a_path_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.StoreUnwritable, match=r"Not a directory|File exists") as caught:
+        asyncio.run(SlateStore.open(url_of(tmp_path / "file"), "db"))
+    assert caught.value.values["url"] == url_of(tmp_path / "file")
+
+
+def test_a_folder_that_cannot_be_made() -> None:
+    with pytest.raises(errors.StoreUnwritable, match="can't be written"):
+        asyncio.run(SlateStore.open("file:///proc/nowhere", "db"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(errors.StoreUnwritable, match="Permission denied"):
+        asyncio.run(SlateStore.open(url_of(tmp_path), "db"))
+
+
+@pytest.mark.parametrize("path", ["", "..", "a/../b", ".hidden", "a b", "a#b", "/a", "a/"])
+def test_names_that_the_store_would_mangle_are_refused(path: str) -> None:
+    with pytest.raises(errors.InvalidURL):
+        asyncio.run(SlateStore.open("memory://x", path))
+
+
+@pytest.mark.parametrize("url", ["file://host/a", "file:///", "file:a", "http://x", "s3:///a", "/tmp"])
+def test_urls_that_name_no_store(url: str) -> None:
+    with pytest.raises(errors.InvalidURL):
+        asyncio.run(SlateStore.open(url, "db"))
+
+
+def test_a_dead_endpoint_meets_the_deadline() -> None:
+    options = {
+        "endpoint": "http://127.0.0.1:9",
+        "access_key_id": "a",
+        "secret_access_key": "b",
+        "region": "r",
+        "allow_http": "true",
+    }
+    with pytest.raises(errors.StoreError, match="s3://bucket/prefix"):
+        asyncio.run(SlateStore.open("s3://bucket/prefix", "db", deadline_seconds=0.5, store_options=options))
+
+
+def test_damage_is_a_corrupt_record(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SlateStore.open(url_of(tmp_path), "db")
+        await put(store, a=b"1" * 100_000)
+        await store.flush_memtable()
+        await store.close()
+        for table in (tmp_path / "db" / "compacted").iterdir():
+            content = bytearray(table.read_bytes())
+            content[50_000] ^= 0xFF
+            table.write_bytes(content)
+        again = await SlateStore.open(url_of(tmp_path), "db")
+        with pytest.raises(errors.CorruptRecord) as caught:
+            await again.get(b"a")
+        assert caught.value.values["key"] == b""
+        await again.close()
+
+    asyncio.run(main())
+
+
+def test_slatedb_collects_nothing_by_itself() -> None:
+    assert '"garbage_collector_options":null' in SlateSettings().as_binding().to_json_string()
+
+
+def test_other_errors_pass_unchanged() -> None:
+    with pytest.raises(KeyError), slate.translated("memory://x"):
+        raise KeyError("mine")
