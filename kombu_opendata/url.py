@@ -165,8 +165,13 @@ def memory(name: str) -> Address:
     return Address("memory", name=name or DEFAULT_INSTANCE)
 
 
+def masked(url: str, mask: str = "**") -> str:
+    """Any URL, also a wrong one, with what looks like a secret masked."""
+    return re.sub(r"(//[^/@:]*):[^/@]*@", lambda found: f"{found[1]}:{mask}@", url)
+
+
 def _invalid(url: str, why: str) -> InvalidURL:
-    shown = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1:**@", url)
+    shown = masked(url)
     return InvalidURL(f"broker URL {shown!r} can't be used: {why}", url=shown)
 
 

@@ -33,7 +33,8 @@ console = Console(highlight=False, soft_wrap=True)
 @click.option("--concurrency", default=2, show_default=True, type=click.IntRange(1))
 @click.option("--deadline", default=180.0, show_default=True, help="seconds until it gives up")
 def main(tasks: int, folder: Path | None, pool: str, concurrency: int, deadline: float) -> None:
-    signal.signal(signal.SIGTERM, interrupted)
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, interrupted)
     folder = (folder or Path(tempfile.mkdtemp(prefix="opendata-demo-"))).resolve()
     store = folder / "queue"
     os.environ["CELERY_BROKER_URL"] = url_of(store)
@@ -101,10 +102,11 @@ def report(result: Result) -> None:
         console.print(f"[bold green]Every one of the {result.total:,} tasks ran exactly once.[/]")
     else:
         console.print("[bold red]Not every task ran exactly once.[/]")
+    ran = result.total - len(result.lost)
     rows = (
         ("sent", result.total, f"{rate(result.total, result.send_seconds)}, each on disk before the next"),
-        ("ran", result.total - len(result.lost), rate(result.total, result.run_seconds)),
-        ("lost", len(result.lost), some(result.lost)),
+        ("ran", ran, rate(ran, result.run_seconds)),
+        ("did not run", len(result.lost), some(result.lost)),
         ("ran twice", len(result.repeated), some(result.repeated)),
         ("left in queue", result.waiting, ""),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from typing import Any, Awaitable, Callable
 
@@ -14,6 +15,7 @@ from .entities import BrokerQueue, Consumer, Getter, QueueProperties, Session
 from .instance import Instance
 
 MAX_NAME_BYTES = 255
+MAX_ARGUMENTS_BYTES = 60_000
 _RESERVED_PREFIX = "amq."
 
 
@@ -32,6 +34,20 @@ def _check_name(name: str, what: str) -> None:
         name.encode()
     except UnicodeEncodeError as exc:
         raise RequestError(f"the {what} name is not valid Unicode: {exc.reason}") from exc
+
+
+def _check_arguments(arguments: dict[str, Any], what: str) -> None:
+    """Arguments are stored as JSON.
+
+    Raises:
+        RequestError: they are no JSON, or too long for a record.
+    """
+    try:
+        size = len(json.dumps(arguments, allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise RequestError(f"the arguments of {what} can't be stored as JSON: {exc}") from exc
+    if size > MAX_ARGUMENTS_BYTES:
+        raise RequestError(f"the arguments of {what} have {size} bytes, the limit is {MAX_ARGUMENTS_BYTES}", size=size)
 
 
 class Handlers:
@@ -57,6 +73,8 @@ class Handlers:
             raise MessageTooLarge(f"the message has {size} bytes, the limit is {limit}", size=size, limit=limit)
         if not 0 <= msg.priority <= 255:
             raise InvalidMessage(f"priority {msg.priority} is not within 0–255", priority=msg.priority)
+        if not 0 < msg.seq < 1 << 63:
+            raise InvalidMessage(f"publish number {msg.seq} is out of range", seq=msg.seq)
         for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
             if not -1 <= value < 1 << 53:
                 raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
@@ -111,6 +129,7 @@ class Handlers:
                 raise RequestError("a durable queue needs a name: it could not be found again")
             name = f"amq.gen-{uuid.uuid4().hex}"
         _check_name(name, "queue")
+        _check_arguments(msg.arguments, f"queue {name!r}")
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
         queue = self.instance.queues.get(name)
         if queue is not None:
@@ -217,6 +236,7 @@ class Handlers:
     def _exchange_is_new(self, msg: m.DeclareExchange) -> bool:
         if msg.exchange:
             _check_name(msg.exchange, "exchange")
+        _check_arguments(msg.arguments, f"exchange {msg.exchange!r}")
         return self.topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments)
 
     def delete_exchange(self, msg: m.DeleteExchange) -> None:
@@ -239,6 +259,7 @@ class Handlers:
         exchange = self.topology.get(msg.exchange)
         if len(msg.routing_key.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"the routing key is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
+        _check_arguments(msg.arguments, "the binding")
         if not self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key):
             if queue.stored is not None and exchange.durable:
                 self.engine.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Any
 
-from ..errors import OpenDataError, StoreFull
+from ..errors import OpenDataError, StoreError, StoreFull
 from ..protocol.messages import Deliver, Got, Settled
 from ..storage.engine import Engine
 from ..storage.queue_state import Entry
@@ -89,7 +89,15 @@ class Instance:
 
     # ------------------------------------------------------------------ the tick
     def _tick(self) -> None:
+        """One turn. An unforeseen error ends the broker: what is durable is right, what is in memory may not be."""
         self._scheduled = False
+        try:
+            self._deliver_and_commit()
+        except Exception as exc:
+            log.exception("instance %s failed", self.name)
+            self.fail(exc)
+
+    def _deliver_and_commit(self) -> None:
         waiting, self._waiting = self._waiting, set()
         for queue in waiting:
             if not queue.deleting:
@@ -104,9 +112,6 @@ class Instance:
             self.engine.commit_journal()
         except StoreFull:
             self.loop.call_later(_RETRY_SECONDS, self.schedule)
-            return
-        except OpenDataError as exc:
-            self.fail(exc)
             return
         self.commits += 1
         for session in self._talking:
@@ -141,6 +146,7 @@ class Instance:
 
     def fail(self, exc: BaseException) -> None:
         """The engine can't go on: memory is ahead of the store. The broker must stop and start again."""
+        self.engine.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"the broker failed: {exc!r}")
         if not self.failed.done():
             self.failed.set_exception(exc)
 

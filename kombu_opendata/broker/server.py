@@ -20,6 +20,7 @@ from ..storage.state import DEFAULT_LEASE_SECONDS
 from . import leases
 from .connection import Connection
 from .entities import Session
+from .handlers import MAX_NAME_BYTES
 from .instance import Instance
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Server:
         self._background: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._stopped_by = ""
+        self._stalled: set[str] = set()
         loop = asyncio.get_running_loop()
         self._idle_since = loop.time()
         self._renewed_at = loop.time()
@@ -168,6 +170,8 @@ class Server:
                 raise AccessRefused(f"user {hello.user!r} is unknown or the secret is wrong", user=hello.user)
         if len(hello.session) != 16:
             raise RequestError("a session id has 16 bytes")
+        if len(hello.name.encode()) > MAX_NAME_BYTES:
+            raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         return await self.instance(hello.instance)
 
     def session(self, instance: Instance, hello: m.Hello) -> Session:
@@ -193,6 +197,7 @@ class Server:
             for instance in self.instances.values():
                 leases.expire(instance, int(1000 * self.settings.session_grace_seconds))
                 leases.expire_queues(instance)
+                self._watch_store(instance)
             if loop.time() - self._renewed_at > DEFAULT_LEASE_SECONDS / 3:
                 self._renewed_at = loop.time()
                 for instance in self.instances.values():
@@ -200,6 +205,16 @@ class Server:
             idle = self.settings.idle_exit_seconds
             if idle and not self.connections and loop.time() - self._idle_since > idle:
                 self.stop(f"no client for {idle:g} s")
+
+    def _watch_store(self, instance: Instance) -> None:
+        """Say once that the store stopped taking writes, and once that it does again."""
+        stalled = instance.engine.stalled_seconds
+        if stalled and instance.name not in self._stalled:
+            self._stalled.add(instance.name)
+            log.error("instance %s: the store has taken no writes for %.0f s (disk full?); waiting", instance.name, stalled)
+        elif not stalled and instance.name in self._stalled:
+            self._stalled.discard(instance.name)
+            log.info("instance %s: the store takes writes again", instance.name)
 
     def status(self) -> dict[str, Any]:
         """What the status call reports."""

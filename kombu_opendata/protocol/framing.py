@@ -115,7 +115,7 @@ class FrameReader(Generic[M]):
                 try:
                     with memoryview(view) as window:
                         message = self._decode(window[start + 4 : stop])
-                except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
                     raise ProtocolError(f"a frame does not decode: {exc}") from exc
                 start = stop
                 yield message

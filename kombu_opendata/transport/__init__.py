@@ -1,0 +1,57 @@
+"""OpenData-Queue transport module for Kombu.
+
+Messages, queue state and history live in SlateDB: in a folder, or in an object-store bucket. One broker process owns the
+store; this transport is a thin client of it and imports no storage code.
+
+Features
+========
+* Type: Native
+* Supports Direct: Yes
+* Supports Topic: Yes
+* Supports Fanout: Yes
+* Supports Priority: Yes, 0 to 255, higher first
+* Supports TTL: Yes
+
+Publishes are confirmed: a call that returned is durable, and is stored once however often the connection broke
+meanwhile. Consumers, leases and acknowledgements survive a broker restart. A delivery tag that is settled, or not of this
+channel, is refused with a precondition error.
+
+Connection String
+=================
+
+========================================================  =========================================================
+URL                                                       broker
+========================================================  =========================================================
+``opendata:///abs/folder``                                embedded: started by the first client that needs it
+``opendata://[USER:SECRET@]HOST[:PORT][/INSTANCE]``       run by somebody, TCP; port 5677, instance ``default``
+``opendatas://[USER:SECRET@]HOST[:PORT][/INSTANCE]``      the same over TLS
+``opendata+memory://NAME``                                inside this process, for unit tests
+========================================================  =========================================================
+
+Several URLs, separated by ``;``, are tried in turn. An object store's URL is given to the broker, never to a client.
+
+Transport Options
+=================
+
+=====================  =======  =====================================================================
+option                 default  meaning
+=====================  =======  =====================================================================
+``start_timeout``      15       seconds an embedded broker may take to come up
+``reconnect_timeout``  10       seconds a lost connection is tried to be resumed before an error
+``close_timeout``      5        seconds that closing waits for the broker
+``idle_exit``          60       seconds without a client after which an embedded broker exits
+``consumer_name``      host:pid the consumer id in the broker's records
+=====================  =======  =====================================================================
+
+TLS takes Kombu's ``ssl`` parameter (Celery: ``broker_use_ssl``): True, or a dictionary with ``ca_certs``, ``certfile``,
+``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``, ``ciphers``, ``server_hostname`` or ``context``. The
+broker's certificate is verified unless ``cert_reqs`` says otherwise.
+"""
+
+from __future__ import annotations
+
+from .channel import Channel
+from .message import Message
+from .transport import TLSTransport, Transport
+
+__all__ = ["Channel", "Message", "TLSTransport", "Transport"]

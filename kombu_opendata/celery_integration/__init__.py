@@ -1,0 +1,1 @@
+"""What Celery needs beyond a Kombu transport."""

@@ -1,0 +1,142 @@
+"""A fast JSON serializer for Kombu, named ``msgspec``.
+
+Kombu loads it by the ``kombu.serializers`` entry point, long before it looks for a transport. Importing it imports
+:mod:`kombu_opendata`, which makes the broker URLs known: that is why ``broker_url`` alone is enough in a Celery app.
+
+What JSON has no form for is tagged as Kombu's own JSON tags it, ``{"__type__": …, "__value__": …}``, and comes back as
+what it was:
+
+==============================  =======================================================
+datetime, date, time            ISO 8601
+timedelta                       seconds
+UUID, Decimal                   their text
+bytes, bytearray, memoryview    base64; comes back as bytes
+float NaN and infinities        ``nan``, ``inf``, ``-inf``
+int over 64 bits                decimal digits
+==============================  =======================================================
+
+Tuples and sets come back as lists; enums, dataclasses and msgspec structs as their plain form.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import math
+import uuid
+from typing import Any, Callable, Union
+
+import msgspec
+
+import kombu_opendata  # noqa: F401 - registers the transports
+
+CONTENT_TYPE = "application/x-msgspec+json"
+CONTENT_ENCODING = "utf-8"
+
+_PLAIN = frozenset({str, bool, type(None)})
+_CONTAINERS = (list, tuple, set, frozenset)
+_MARK = b'"__type__"'
+_MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
+
+
+def _seconds(value: dt.timedelta) -> str:
+    return repr(value.total_seconds())
+
+
+def _base64(value: Any) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+#: type → name on the wire, its text; a subclass comes before its base
+_TAGGED: list[tuple[Union[type, tuple[type, ...]], str, Callable[[Any], str]]] = [
+    (dt.datetime, "datetime", dt.datetime.isoformat),
+    (dt.date, "date", dt.date.isoformat),
+    (dt.time, "time", dt.time.isoformat),
+    (dt.timedelta, "timedelta", _seconds),
+    (uuid.UUID, "uuid", str),
+    (decimal.Decimal, "decimal", str),
+    ((bytes, bytearray, memoryview), "bytes", _base64),
+]
+_UNTAGGED: dict[str, Callable[[str], Any]] = {
+    "datetime": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+    "time": dt.time.fromisoformat,
+    "timedelta": lambda text: dt.timedelta(seconds=float(text)),
+    "uuid": uuid.UUID,
+    "decimal": decimal.Decimal,
+    "bytes": base64.b64decode,
+    "float": float,
+    "int": int,
+}
+
+
+def _unknown(value: Any) -> Any:
+    if hasattr(value, "__json__"):
+        return value.__json__()
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} has no JSON form")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_unknown).encode
+_decode = msgspec.json.Decoder().decode
+
+
+def dumps(value: Any) -> bytes:
+    """The value as JSON bytes; raises TypeError for what has no form."""
+    return _encode(value if _is_plain(value) else _tag(value))
+
+
+def loads(data: Union[bytes, str, bytearray, memoryview]) -> Any:
+    """The value of JSON text or bytes; raises msgspec.DecodeError."""
+    raw = data.encode() if isinstance(data, str) else bytes(data)
+    value = _decode(raw)
+    return _untag(value) if _MARK in raw else value
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON keeps it as it is; the common case, decided without building anything."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is int:
+        return bool(_MIN_INT <= value <= _MAX_INT)
+    if kind is float:
+        return math.isfinite(value)
+    if kind is dict:
+        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
+    if kind is list or kind is tuple:
+        return all(map(_is_plain, value))
+    return False
+
+
+def _tag(value: Any) -> Any:
+    if _is_plain(value):
+        return value
+    if isinstance(value, dict):
+        return {key if isinstance(key, (str, int, float)) else str(key): _tag(item) for key, item in value.items()}
+    if isinstance(value, _CONTAINERS):
+        return [_tag(item) for item in value]
+    for kind, name, text_of in _TAGGED:
+        if isinstance(value, kind):
+            return {"__type__": name, "__value__": text_of(value)}
+    if type(value) is float:
+        return {"__type__": "float", "__value__": repr(value)}
+    if type(value) is int:
+        return {"__type__": "int", "__value__": str(value)}
+    return value
+
+
+def _untag(value: Any) -> Any:
+    if type(value) is list:
+        return [_untag(item) for item in value]
+    if type(value) is not dict:
+        return value
+    if len(value) == 2 and "__value__" in value:
+        restore = _UNTAGGED.get(value.get("__type__", ""))
+        if restore is not None:
+            return restore(value["__value__"])
+    return {key: _untag(item) for key, item in value.items()}
+
+
+#: what Kombu registers: encoder, decoder, content type, content encoding
+register_args = (dumps, loads, CONTENT_TYPE, CONTENT_ENCODING)

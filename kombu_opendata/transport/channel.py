@@ -1,0 +1,306 @@
+"""The channel: publishing, consuming and settling, as AMQP's, over the client's connection.
+
+Delivery tags count the channel's deliveries. Each stands for a lease (queue, message id, token) that survives a
+reconnect, so a tag stays good for as long as its lease does; one that is settled, or not of this channel, is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from itertools import count
+from typing import Any, Callable, Mapping, Optional
+
+import msgspec
+
+from ..client.connection import BrokerConnection
+from ..errors import ConnectionLost, OpenDataError, PreconditionFailed, Unroutable
+from ..protocol.messages import Cancelled, Consume, Delivery, Lease, Outcome, Publish, Published
+from .declare import DeclaringChannel
+from .envelope import encode, metadata_headers, priority_of, ttl_ms_of
+from .errors import ConsumerCancelled, translate
+from .message import Message, OutgoingMessage
+
+logger = logging.getLogger(__name__)
+
+_consumer_numbers = count(1)
+
+
+class Channel(DeclaringChannel):
+    """A channel of a connection.
+
+    Attributes:
+        connection: the BrokerConnection, None once closed.
+        channel_id: its number on the connection.
+        no_ack_consumers: tags of consumers whose messages need no ack.
+        events: callbacks by name; ``basic_return`` gets mandatory messages that no queue takes.
+    """
+
+    Message = Message
+
+    def __init__(self, connection: BrokerConnection) -> None:
+        self.connection: Optional[BrokerConnection] = connection
+        self.channel_id = connection.add_channel(self)
+        self.no_ack_consumers: set[str] = set()
+        self.events: defaultdict[str, set[Callable[..., Any]]] = defaultdict(set)
+        self._callbacks: dict[str, Callable[[Message], Any]] = {}
+        self._on_cancel: dict[str, Callable[[str], Any]] = {}
+        self._unacked: dict[int, Lease] = {}
+        self._last_tag = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.connection is not None
+
+    @property
+    def closed(self) -> bool:
+        return self.connection is None
+
+    def _connection(self) -> BrokerConnection:
+        if self.connection is None:
+            raise translate(ConnectionLost("the channel is closed"))
+        return self.connection
+
+    # ------------------------------------------------------------ publishing
+    def prepare_message(
+        self,
+        body: Any,
+        priority: Optional[int] = None,
+        content_type: Optional[str] = None,
+        content_encoding: Optional[str] = None,
+        headers: Optional[dict[str, Any]] = None,
+        properties: Optional[dict[str, Any]] = None,
+    ) -> OutgoingMessage:
+        """A message for :meth:`basic_publish`."""
+        properties = properties or {}
+        if priority is not None:
+            properties["priority"] = priority
+        return OutgoingMessage(body, content_type, content_encoding, headers or {}, properties)
+
+    def basic_publish(
+        self,
+        message: OutgoingMessage,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        immediate: bool = False,
+        timeout: Optional[float] = None,
+        confirm_timeout: Optional[float] = None,
+        **_kwargs: Any,
+    ) -> Optional[Published]:
+        """Publish; returns when the message is durable in every queue that takes it.
+
+        Raises:
+            InvalidMessage, MessageTooLarge: it was not sent.
+            Unroutable: mandatory, and no queue takes it (unless ``events["basic_return"]`` has a callback).
+            RetryLater: the broker takes nothing now.
+            socket.timeout: no answer in time; it may be stored all the same.
+        """
+        connection = self._connection()
+        body, content_type, content_encoding, headers, properties = message
+        exchange, routing_key = exchange or "", routing_key or ""
+        try:
+            priority = priority_of(properties.get("priority"))
+            request = Publish(
+                0,
+                0,
+                exchange,
+                routing_key,
+                encode(body, content_type, content_encoding, headers, properties, exchange, routing_key),
+                metadata_headers(headers, exchange, routing_key, priority, content_type),
+                priority,
+                int(connection.clock.wall() * 1000),
+                0,
+                ttl_ms_of(properties.get("expiration")),
+                mandatory,
+            )
+            return connection.publish(request, confirm_timeout if timeout is None else timeout)
+        except Unroutable as exc:
+            error = translate(exc)
+            if not self.events["basic_return"]:
+                raise error from exc
+            for callback in self.events["basic_return"]:
+                callback(error, exchange, routing_key, message)
+            return None
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+
+    basic_publish_confirm = basic_publish
+
+    def confirm_select(self, nowait: bool = False) -> None:
+        """Nothing to select: every publish is confirmed."""
+
+    # ------------------------------------------------------------ consuming
+    def basic_consume(
+        self,
+        queue: str = "",
+        consumer_tag: str = "",
+        no_local: bool = False,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        nowait: bool = False,
+        callback: Optional[Callable[[Message], Any]] = None,
+        arguments: Optional[Mapping[str, Any]] = None,
+        on_cancel: Optional[Callable[[str], Any]] = None,
+        argsig: Any = None,
+    ) -> str:
+        """Start a consumer; returns its tag. ``callback`` gets each message, ``on_cancel`` the tag if its queue goes."""
+        connection = self._connection()
+        tag = consumer_tag or f"ctag{self.channel_id}.{next(_consumer_numbers)}"
+        if callback is not None:
+            self._callbacks[tag] = callback
+        if on_cancel is not None:
+            self._on_cancel[tag] = on_cancel
+        if no_ack:
+            self.no_ack_consumers.add(tag)
+        try:
+            connection.consume(
+                Consume(0, self.channel_id, tag, queue, bool(no_ack), exclusive, dict(arguments or {}))
+            )
+        except OpenDataError as exc:
+            self._forget_consumer(tag)
+            raise translate(exc) from exc
+        return tag
+
+    def basic_cancel(self, consumer_tag: str, nowait: bool = False) -> None:
+        """Stop a consumer. What it delivered stays the caller's; what nobody has read yet goes back."""
+        if self.connection is None:
+            return
+        try:
+            self.connection.cancel(self.channel_id, consumer_tag)
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+        finally:
+            self._forget_consumer(consumer_tag)
+
+    def _forget_consumer(self, tag: str) -> Optional[Callable[[str], Any]]:
+        self._callbacks.pop(tag, None)
+        self.no_ack_consumers.discard(tag)
+        return self._on_cancel.pop(tag, None)
+
+    def basic_get(self, queue: str = "", no_ack: bool = False, **_kwargs: Any) -> Optional[Message]:
+        """Take one message, or None."""
+        connection = self._connection()
+        try:
+            delivery = connection.get(self.channel_id, queue, no_ack=bool(no_ack))
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+        return None if delivery is None else self._receive(delivery, held=not no_ack)
+
+    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
+        """How many unacknowledged messages the channel takes, over all its consumers; 0 is no limit."""
+        connection = self._connection()
+        try:
+            connection.set_prefetch(self.channel_id, max(0, int(prefetch_count or 0)))
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+
+    def deliver(self, event: Any) -> None:
+        """Hand one event to the consumer it is for."""
+        if type(event) is Cancelled:
+            return self._consumer_ended(event)
+        callback = self._callbacks.get(event[1])
+        if callback is None:
+            return self._return_unwanted(event)
+        message = self._receive(event, held=event[1] not in self.no_ack_consumers)
+        if message is not None:
+            callback(message)
+
+    def _receive(self, delivery: Delivery, *, held: bool) -> Optional[Message]:
+        self._last_tag = tag = self._last_tag + 1
+        if held:
+            self._unacked[tag] = delivery[2:5]
+        try:
+            return Message(self, tag, delivery)
+        except msgspec.MsgspecError as exc:
+            logger.error("message %d of queue %s can't be decoded and is rejected: %s", delivery[3], delivery[2], exc)
+            if held:
+                self.basic_reject(tag, requeue=False)
+            return None
+
+    def _return_unwanted(self, delivery: Delivery) -> None:
+        if self.connection is not None and delivery[1] not in self.no_ack_consumers:
+            self.connection.settle(self.channel_id, Outcome.RELEASE, [delivery[2:5]])
+
+    def _consumer_ended(self, event: Cancelled) -> None:
+        known = event.tag in self._callbacks
+        on_cancel = self._forget_consumer(event.tag)
+        if on_cancel is not None:
+            on_cancel(event.tag)
+        elif known:
+            raise ConsumerCancelled(f"the broker ended consumer {event.tag}: {event.reason}", tag=event.tag)
+
+    def message_to_python(self, raw_message: Message) -> Message:
+        return raw_message
+
+    # ------------------------------------------------------------ settling
+    def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
+        """The message is done."""
+        self._settle(delivery_tag, multiple, Outcome.ACK)
+
+    def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
+        """Back to its queue, which costs an attempt; or to the failed ones."""
+        self._settle(delivery_tag, False, Outcome.REQUEUE if requeue else Outcome.REJECT)
+
+    def basic_nack(self, delivery_tag: int, multiple: bool = False, requeue: bool = True) -> None:
+        self._settle(delivery_tag, multiple, Outcome.REQUEUE if requeue else Outcome.REJECT)
+
+    def basic_recover(self, requeue: bool = False) -> None:
+        """Give back all that the channel holds; it is delivered again, at no cost of an attempt."""
+        if not requeue:
+            raise NotImplementedError("basic_recover(requeue=False) is not supported: use requeue=True")
+        if self._unacked:
+            self._settle(0, True, Outcome.RELEASE)
+
+    basic_recover_async = basic_recover
+
+    def _settle(self, tag: int, multiple: bool, outcome: Outcome) -> None:
+        connection = self._connection()
+        unacked = self._unacked
+        if multiple:
+            tags = [t for t in unacked if t <= tag or not tag]
+        else:
+            tags = [tag] if tag in unacked else []
+        if not tags:
+            if multiple and not tag:
+                return
+            raise translate(
+                PreconditionFailed(f"delivery tag {tag} is unknown on channel {self.channel_id}, or settled", tag=tag)
+            )
+        try:
+            connection.settle(self.channel_id, outcome, [unacked.pop(t) for t in tags])
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+
+    # ------------------------------------------------------------ the end
+    def close(self) -> None:
+        """Cancel the consumers and give back what is not acknowledged."""
+        connection = self.connection
+        if connection is None:
+            return
+        self.detach()
+        try:
+            connection.close_channel(self.channel_id)
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+
+    def detach(self) -> None:
+        """The connection ended."""
+        self.connection = None
+        self._callbacks.clear()
+        self._on_cancel.clear()
+        self.no_ack_consumers.clear()
+        self._unacked.clear()
+
+    def after_fork_in_child(self) -> None:
+        """What the parent's channel received and consumed stays the parent's."""
+        self._callbacks.clear()
+        self._on_cancel.clear()
+        self.no_ack_consumers.clear()
+        self._unacked.clear()
+
+    def flow(self, active: bool = True) -> None:
+        raise NotImplementedError("the opendata transport has no flow control by channel: use basic_qos")
+
+    def tx_select(self) -> None:
+        raise NotImplementedError("the opendata transport has no transactions")

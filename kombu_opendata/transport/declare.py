@@ -1,0 +1,130 @@
+"""The half of a channel that deals with exchanges, queues and bindings."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+from amqp.protocol import queue_declare_ok_t
+from kombu.transport import base
+
+from ..errors import ConnectionLost, OpenDataError
+from ..protocol.messages import (
+    Bind,
+    Count,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    ListBindings,
+    PurgeQueue,
+    QueueInfo,
+    Unbind,
+)
+from .errors import translate
+
+
+class DeclaringChannel(base.StdChannel):  # type: ignore[misc]
+    """Exchanges, queues and bindings live in the broker; ``nowait`` makes no difference, each call is answered."""
+
+    connection: Any = None
+    channel_id: int = 0
+
+    def _call(self, message: Any) -> Any:
+        if self.connection is None:
+            raise translate(ConnectionLost("the channel is closed"))
+        try:
+            return self.connection.call(message)
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+
+    # ------------------------------------------------------------ exchanges
+    def exchange_declare(
+        self,
+        exchange: str,
+        type: str = "direct",
+        passive: bool = False,
+        durable: bool = False,
+        auto_delete: bool = True,
+        nowait: bool = False,
+        arguments: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        """Declare an exchange; ``passive`` only asks whether it exists. The default exchange always does."""
+        if exchange:
+            self._call(DeclareExchange(0, exchange, type, durable, auto_delete, dict(arguments or {}), passive))
+
+    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
+        self._call(DeleteExchange(0, exchange, if_unused))
+
+    def exchange_bind(self, destination: str, source: str = "", *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            f"exchange {destination!r} can't be bound to {source!r}: the opendata transport binds queues to exchanges, "
+            "not exchanges to each other; bind the queue to both"
+        )
+
+    def exchange_unbind(self, destination: str, source: str = "", *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("the opendata transport has no bindings between exchanges")
+
+    # ------------------------------------------------------------ queues
+    def queue_declare(
+        self,
+        queue: str = "",
+        passive: bool = False,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = True,
+        nowait: bool = False,
+        arguments: Optional[Mapping[str, Any]] = None,
+    ) -> queue_declare_ok_t:
+        """Declare a queue; returns its name, its waiting messages and its consumers. No name: the broker makes one."""
+        info: QueueInfo = self._call(
+            DeclareQueue(0, queue, durable, exclusive, auto_delete, dict(arguments or {}), passive)
+        )
+        return queue_declare_ok_t(info.queue, info.ready, info.consumers)
+
+    def queue_bind(
+        self,
+        queue: str,
+        exchange: str = "",
+        routing_key: str = "",
+        nowait: bool = False,
+        arguments: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        """Bind a queue to an exchange; every queue is bound to the default one by its name."""
+        if exchange:
+            self._call(Bind(0, queue, exchange, routing_key or "", dict(arguments or {})))
+
+    def queue_unbind(
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str = "",
+        nowait: bool = False,
+        arguments: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        self._call(Unbind(0, queue, exchange, routing_key or "", dict(arguments or {})))
+
+    def queue_delete(
+        self, queue: str = "", if_unused: bool = False, if_empty: bool = False, nowait: bool = False
+    ) -> int:
+        """Delete a queue; returns how many messages went with it."""
+        answer: Count = self._call(DeleteQueue(0, queue, if_unused, if_empty))
+        return answer.count
+
+    def queue_purge(self, queue: str = "", nowait: bool = False) -> int:
+        """Remove a queue's waiting messages; returns how many there were."""
+        answer: Count = self._call(PurgeQueue(0, queue))
+        return answer.count
+
+    def _size(self, queue: str) -> int:
+        return int(self.queue_declare(queue, passive=True).message_count)
+
+    def prepare_queue_arguments(self, arguments: Any, **kwargs: Any) -> Any:
+        return base.to_rabbitmq_queue_arguments(arguments, **kwargs)
+
+    def list_bindings(self) -> list[tuple[str, str, str]]:
+        """Queue, exchange and routing key of every binding."""
+        bindings: list[tuple[str, str, str]] = self._call(ListBindings(0)).bindings
+        return bindings
+
+    def get_bindings(self) -> list[dict[str, str]]:
+        return [{"destination": q, "source": e, "routing_key": key} for q, e, key in self.list_bindings()]

@@ -1,0 +1,156 @@
+"""The envelope: all that a consumer gets back of a message; and the metadata headers: what the broker sees of it.
+
+========================  ===========================================================
+envelope (msgpack array)  type
+========================  ===========================================================
+body                      bytes, or text as the serializer made it
+content_type              text or nil
+content_encoding          text or nil
+headers                   map, any values msgpack knows
+properties                map, AMQP's: priority, correlation_id, reply_to, …
+exchange                  text
+routing_key               text
+========================  ===========================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import msgspec
+
+from ..errors import InvalidMessage
+
+#: what an envelope decodes to; the body is bytes or text
+Envelope = tuple[Any, Optional[str], Optional[str], dict[Any, Any], dict[Any, Any], str, str]
+
+MAX_HEADERS = 255
+MAX_HEADER_BYTES = 65_535
+MAX_PRIORITY = 255
+
+#: long texts that no filter is written for
+_UNSEEN = frozenset({"argsrepr", "kwargsrepr"})
+#: as many characters can't be more bytes than a header may have
+_SURELY_FITS = MAX_HEADER_BYTES // 4
+_BODY_TYPES = (bytes, str, bytearray, memoryview)
+
+_encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Envelope).decode
+
+
+def encode(
+    body: Any,
+    content_type: Optional[str],
+    content_encoding: Optional[str],
+    headers: Mapping[Any, Any],
+    properties: Mapping[Any, Any],
+    exchange: str,
+    routing_key: str,
+) -> bytes:
+    """The envelope of a message.
+
+    Raises:
+        InvalidMessage: a value that msgpack does not know; the text names the header or property.
+    """
+    if not isinstance(body, _BODY_TYPES):
+        raise InvalidMessage(f"the body must be bytes or text, not {type(body).__name__}", name="body")
+    try:
+        return _encode((body, content_type, content_encoding, headers, properties, exchange, routing_key))
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise _culprit(body, headers, properties, exc) from exc
+
+
+def _culprit(body: Any, headers: Mapping[Any, Any], properties: Mapping[Any, Any], exc: Exception) -> InvalidMessage:
+    for kind, values in (("header", headers), ("property", properties)):
+        for name, value in values.items():
+            try:
+                _encode({name: value})
+            except (TypeError, ValueError, OverflowError, RecursionError) as reason:
+                return InvalidMessage(f"{kind} {name!r} can't be encoded: {reason}", kind=kind, name=str(name))
+    try:
+        _encode(body)
+    except (TypeError, ValueError, OverflowError) as reason:
+        return InvalidMessage(f"the body can't be encoded: {reason}", name="body")
+    return InvalidMessage(f"the message can't be encoded: {exc}")
+
+
+def metadata_headers(
+    headers: Mapping[Any, Any], exchange: str, routing_key: str, priority: int, content_type: Optional[str]
+) -> dict[str, str]:
+    """The headers that the broker stores beside the message and that queue filters see: scalars, as text.
+
+    Booleans are ``true`` and ``false``; nested values, None, argsrepr and kwargsrepr are left out.
+
+    Raises:
+        InvalidMessage: too many, or one is too long.
+    """
+    seen: dict[str, str] = {}
+    for name, value in headers.items():
+        kind = type(value)
+        if kind is str:
+            text = value
+        elif kind is bool:
+            text = "true" if value else "false"
+        elif kind is int or kind is float:
+            text = repr(value)
+        elif isinstance(value, (str, int, float)):
+            text = str(value)  # a subclass, e.g. an Enum or a lazy string
+        else:
+            continue
+        if name in _UNSEEN:
+            continue
+        if len(text) > _SURELY_FITS or len(name) > _SURELY_FITS:
+            _check_length(name, text)
+        seen[name] = text
+    seen["exchange"] = exchange
+    seen["routing_key"] = routing_key
+    seen["priority"] = str(priority)
+    if content_type:
+        seen["content_type"] = content_type
+    if len(seen) > MAX_HEADERS:
+        raise InvalidMessage(
+            f"the message has {len(seen)} headers and the limit is {MAX_HEADERS} (four of them are the broker's own)",
+            count=len(seen),
+            limit=MAX_HEADERS,
+        )
+    return seen
+
+
+def _check_length(name: str, text: str) -> None:
+    for what, value in (("name", name), ("value", text)):
+        size = len(value.encode("utf-8", "surrogatepass"))
+        if size > MAX_HEADER_BYTES:
+            raise InvalidMessage(
+                f"the {what} of header {name[:80]!r} has {size} bytes and the limit is {MAX_HEADER_BYTES}",
+                name=name[:80],
+                size=size,
+                limit=MAX_HEADER_BYTES,
+            )
+
+
+def priority_of(value: Any) -> int:
+    """A message's priority, 0 (lowest) to 255; raises InvalidMessage."""
+    if value is None:
+        return 0
+    if type(value) is int and 0 <= value <= MAX_PRIORITY:
+        return value
+    try:
+        number = int(value)
+        if 0 <= number <= MAX_PRIORITY:
+            return number
+    except (TypeError, ValueError):
+        pass
+    raise InvalidMessage(f"priority {value!r} is no number from 0 to {MAX_PRIORITY}", name="priority")
+
+
+def ttl_ms_of(expiration: Any) -> int:
+    """AMQP's ``expiration`` property, milliseconds as text; -1 when there is none; raises InvalidMessage."""
+    if expiration is None or expiration == "":
+        return -1
+    try:
+        ttl_ms = int(expiration)
+    except (TypeError, ValueError):
+        ttl_ms = -1
+    if ttl_ms < 0:
+        raise InvalidMessage(f"expiration {expiration!r} is no number of milliseconds from 0 up", name="expiration")
+    return ttl_ms

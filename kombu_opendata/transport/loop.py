@@ -1,0 +1,97 @@
+"""One connection on Kombu's event loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..client.connection import BrokerConnection
+from ..errors import OpenDataError
+from .errors import translate
+
+#: events handed out before the loop's other work gets its turn
+BATCH = 64
+
+
+class LoopReader:
+    """Reads a connection when its socket is readable, and hands its events to their channels.
+
+    A resume changes the socket, so the reader follows it. Attempts to resume run from the loop, with pauses that are
+    the loop's timers; each attempt itself blocks for as long as a connect takes.
+    """
+
+    def __init__(self, connection: BrokerConnection, loop: Any) -> None:
+        self._connection = connection
+        self._loop = loop
+        self._scheduled = False
+        self._resuming = False
+        connection.observer = self
+        self.socket_opened(connection.fileno())
+        if connection.events:
+            self.events_buffered()
+
+    def stop(self) -> None:
+        """Leave the loop."""
+        connection = self._connection
+        if connection.observer is self:
+            connection.observer = None
+            if connection.connected:
+                self.socket_closing(connection.fileno())
+
+    # ------------------------------------------------------------ the link's observer
+    def socket_opened(self, fd: int) -> None:
+        self._loop.add_reader(fd, self.on_readable)
+
+    def socket_closing(self, fd: int) -> None:
+        # Before it is closed: where a forked child has a copy, the poller would go on reporting it.
+        self._loop.remove_reader(fd)
+
+    def events_buffered(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._on_scheduled)
+
+    def connection_lost(self) -> None:
+        if not self._resuming:
+            self._resuming = True
+            self._loop.call_soon(self._resume)
+
+    # ------------------------------------------------------------ the loop's callbacks
+    def on_readable(self) -> None:
+        """The socket has something."""
+        try:
+            self._connection.read_available()
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+        self._hand_out()
+
+    def _on_scheduled(self) -> None:
+        self._scheduled = False
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        connection = self._connection
+        channels = connection.channels
+        try:
+            for _ in range(BATCH):
+                if not connection.events or connection.closed:
+                    return
+                event = connection.events.popleft()
+                channel = channels.get(event[0] if isinstance(event, tuple) else event.channel)
+                if channel is not None:
+                    channel.deliver(event)
+        finally:
+            if connection.events and not connection.closed:
+                self.events_buffered()
+
+    def _resume(self) -> None:
+        self._resuming = False
+        connection = self._connection
+        if connection.closed or connection.observer is not self:
+            return
+        try:
+            resumed = connection.resume_once()
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+        if not resumed:
+            self._resuming = True
+            self._loop.call_later(connection.backoff, self._resume)

@@ -1,0 +1,43 @@
+"""Messages on their way in and out, as Kombu sees them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional
+
+from kombu.message import Message as KombuMessage
+
+from ..protocol.messages import Delivery
+from .envelope import decode
+
+
+class OutgoingMessage(NamedTuple):
+    """What ``prepare_message`` makes and ``basic_publish`` takes."""
+
+    body: Any
+    content_type: Optional[str]
+    content_encoding: Optional[str]
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+
+
+class Message(KombuMessage):  # type: ignore[misc]
+    """A delivered message. ``delivery_tag`` counts the channel's deliveries; ``delivery_info`` is AMQP's."""
+
+    def __init__(self, channel: Any, delivery_tag: int, delivery: Delivery) -> None:
+        body, content_type, content_encoding, headers, properties, exchange, routing_key = decode(delivery[6])
+        super().__init__(
+            body,
+            delivery_tag,
+            content_type,
+            content_encoding,
+            {
+                "consumer_tag": delivery[1],
+                "delivery_tag": delivery_tag,
+                "redelivered": delivery[5] > 1,
+                "exchange": exchange,
+                "routing_key": routing_key,
+            },
+            properties,
+            headers,
+            channel=channel,
+        )

@@ -1,0 +1,203 @@
+"""The transport: Kombu's way to a broker."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Optional
+from urllib.parse import urlsplit
+
+import amqp.exceptions as amqp
+from kombu.transport import base
+from kombu.utils.url import parse_url
+
+from .. import url as urls
+from ..client.connection import BrokerConnection
+from ..client.options import Options
+from ..errors import OpenDataError
+from ..url import Address
+from .channel import Channel
+from .errors import translate
+from .loop import LoopReader
+from .message import Message
+
+_OPTION_NAMES = ("start_timeout", "reconnect_timeout", "close_timeout", "idle_exit")
+
+
+class Management(base.Management):  # type: ignore[misc]
+    """What a management tool may ask."""
+
+    def get_bindings(self) -> list[dict[str, str]]:
+        with self.transport.client.channel() as channel:
+            bindings: list[dict[str, str]] = channel.get_bindings()
+        return bindings
+
+
+class Transport(base.Transport):  # type: ignore[misc]
+    """Transport for ``opendata://`` URLs; see the package's page for URLs and options."""
+
+    Channel = Channel
+    Connection = BrokerConnection
+    Management = Management
+    Message = Message
+
+    can_parse_url = True
+    default_port = urls.DEFAULT_PORT
+    driver_type = "opendata"
+    driver_name = "kombu-opendata"
+
+    implements = base.Transport.implements.extend(
+        asynchronous=True,
+        exchange_type=frozenset(["direct", "topic", "fanout"]),
+        heartbeats=False,
+    )
+
+    # Each error of the transport is one of AMQP's as well, see .errors.
+    connection_errors = (amqp.ConnectionError, OSError)
+    channel_errors = (amqp.ChannelError,)
+    recoverable_connection_errors = (amqp.RecoverableConnectionError, OSError)
+    recoverable_channel_errors = (amqp.RecoverableChannelError,)
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        self.client = client
+
+    def driver_version(self) -> str:
+        from .. import __version__
+
+        return __version__
+
+    # ------------------------------------------------------------ connections
+    def establish_connection(self) -> BrokerConnection:
+        """Connect; starts the embedded broker of a folder if nobody answers there."""
+        client = self.client
+        try:
+            connection = self.Connection(address_of(client), options_of(client))
+            connection.client = client
+            connection.connect()
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+        return connection
+
+    def close_connection(self, connection: BrokerConnection) -> None:
+        """Say goodbye: what is not acknowledged goes back to its queues at once."""
+        connection.client = None
+        for channel in list(connection.channels.values()):
+            channel.detach()
+        connection.close()
+        self.unregister_from_event_loop(connection, None)
+
+    def _collect(self, connection: Optional[BrokerConnection]) -> None:
+        if connection is not None:
+            connection.client = None
+            for channel in list(connection.channels.values()):
+                channel.detach()
+            connection.abandon()
+
+    def verify_connection(self, connection: BrokerConnection) -> bool:
+        return connection.connected
+
+    # ------------------------------------------------------------ channels and events
+    def create_channel(self, connection: BrokerConnection) -> Channel:
+        return self.Channel(connection)
+
+    def close_channel(self, channel: Channel) -> None:
+        channel.close()
+
+    def drain_events(self, connection: BrokerConnection, timeout: Optional[float] = None, **_kwargs: Any) -> None:
+        """Wait for one event and hand it to its channel; raises socket.timeout."""
+        try:
+            connection.drain(timeout)
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+        try:
+            event = connection.events.popleft()
+        except IndexError:  # another thread was faster
+            raise socket.timeout("no event in time") from None
+        channel = connection.channels.get(event[0] if isinstance(event, tuple) else event.channel)
+        if channel is not None:
+            channel.deliver(event)
+
+    # ------------------------------------------------------------ Celery's event loop
+    def register_with_event_loop(self, connection: BrokerConnection, loop: Any) -> None:
+        try:
+            LoopReader(connection, loop)
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+
+    def unregister_from_event_loop(self, connection: BrokerConnection, loop: Any) -> None:
+        if isinstance(connection.observer, LoopReader):
+            connection.observer.stop()
+
+    def on_readable(self, connection: BrokerConnection, loop: Any) -> None:
+        if isinstance(connection.observer, LoopReader):
+            connection.observer.on_readable()
+
+    # ------------------------------------------------------------ about
+    def get_manager(self, *args: Any, **kwargs: Any) -> Management:
+        return self.Management(self)
+
+    def qos_semantics_matches_spec(self, connection: BrokerConnection) -> bool:
+        return True
+
+    def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
+        """The broker's URL, its secret masked unless asked for."""
+        try:
+            return address_of(self.client).as_uri(include_password, mask)
+        except OpenDataError:
+            return urls.masked(str(uri), mask)
+
+
+class TLSTransport(Transport):
+    """Transport for ``opendatas://`` URLs."""
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        super().__init__(client, **kwargs)
+        if not client.ssl:
+            client.ssl = True
+
+
+def address_of(client: Any) -> Address:
+    """The address that a kombu.Connection stands for.
+
+    Kombu leaves the first URL whole, in ``hostname``. When it fails over to another it takes that one apart, and keeps
+    the former's port and virtual host where the new one has none; so the URL is looked up again in the list.
+    """
+    hostname = client.hostname
+    if hostname and "://" in hostname:
+        prefix = client.uri_prefix
+        return urls.parse(f"{prefix}+{hostname}" if prefix and not hostname.startswith(f"{prefix}") else hostname)
+    for alternate in client.alt:
+        if _is_current(client, alternate):
+            return urls.parse(alternate)
+    scheme = str(client.transport_cls)
+    if scheme == "opendata+memory":
+        return urls.memory(hostname or "")
+    vhost = client.virtual_host or ""
+    if not hostname:
+        return urls.embedded("/" + vhost.lstrip("/"))
+    secret = "" if callable(client.password) else client.password or ""
+    return urls.tcp(hostname, client.port, vhost, client.userid or "", secret, tls=scheme == "opendatas")
+
+
+def _is_current(client: Any, alternate: str) -> bool:
+    if "://" not in alternate:
+        return False
+    parts = parse_url(alternate)
+    same_host = parts["hostname"] == client.hostname and urlsplit(alternate).scheme == str(client.transport_cls)
+    return same_host and all(
+        stated is None or stated == current
+        for stated, current in ((parts["port"], client.port), (parts["virtual_host"], client.virtual_host))
+    )
+
+
+def options_of(client: Any) -> Options:
+    """The settings that a kombu.Connection carries; transport options that are not ours are Kombu's own."""
+    given = client.transport_options or {}
+    numbers = {name: float(given[name]) for name in _OPTION_NAMES if given.get(name) is not None}
+    return Options(
+        name=str(given.get("consumer_name") or ""),
+        user=client.userid or "",
+        secret=client.password or "",
+        tls=client.ssl or None,
+        connect_timeout=float(client.connect_timeout or Options.connect_timeout),
+        **numbers,
+    )
