@@ -8,32 +8,17 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from typing import Any, Optional, cast
+from typing import Any, Optional
 
-from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, from_wire
+from ..errors import OpenDataError
 from ..protocol.framing import frame
-from ..protocol.messages import (
-    Cancel,
-    CloseChannel,
-    Consume,
-    Delivery,
-    Failed,
-    Get,
-    Goodbye,
-    Got,
-    Lease,
-    Ok,
-    Outcome,
-    Publish,
-    Published,
-    Qos,
-    QueueInfo,
-)
-from .link import Event, Link
-from .wire import Waker, Wire
+from ..protocol.messages import Cancel, CloseChannel, Consume, Delivery, Get, Goodbye, Got, Ok, Outcome, Qos
+from .requester import Requester
+from .stream import Event
+from .wire import Waker
 
 
-class BrokerConnection(Link):
+class BrokerConnection(Requester):
     """A connection to a broker.
 
     Attributes:
@@ -55,144 +40,6 @@ class BrokerConnection(Link):
         """The descriptor to poll for reading; another one after a resume."""
         with self._lock:
             return self._ensure_open().fd
-
-    # ------------------------------------------------------------ requests
-    def call(self, message: Any, timeout: Optional[float] = None) -> Any:
-        """Send a request and wait for its answer; deliveries that come in meanwhile are kept in ``events``.
-
-        Raises:
-            OpenDataError: the broker's answer was an error, or the connection could not be resumed.
-            socket.timeout: no answer in time; what the request asked for may still happen.
-        """
-        with self._lock:
-            self._rid += 1
-            message.rid = self._rid
-            answer = self._exchange(message.rid, frame(message), timeout)
-            if not isinstance(message, Get):
-                name = answer.queue if isinstance(answer, QueueInfo) else ""
-                self.session.topology.note(message, name)
-            return answer
-
-    def publish(self, message: Publish, timeout: Optional[float] = None) -> Published:
-        """Store a message; returns when it is durable. Resumes do not store it twice.
-
-        Raises:
-            MessageTooLarge: it was not sent.
-            OpenDataError, socket.timeout: as :meth:`call`.
-        """
-        with self._lock:
-            if self.welcome is None:
-                self._ensure_open()
-            size, limit = len(message.envelope), self._max_message_bytes()
-            if size > limit:
-                raise MessageTooLarge(
-                    f"the message has {size} bytes and the broker's limit is {limit}: store large data elsewhere and "
-                    "send a reference, or raise the broker's maximum",
-                    size=size,
-                    limit=limit,
-                )
-            session = self.session
-            session.last_seq += 1
-            self._rid += 1
-            message.seq = session.last_seq
-            message.rid = self._rid
-            return cast(Published, self._exchange(self._rid, frame(message), timeout))
-
-    def _max_message_bytes(self) -> int:
-        assert self.welcome is not None
-        return self.welcome.max_message_bytes
-
-    def _exchange(self, rid: int, data: bytes, timeout: Optional[float]) -> Any:
-        answers, unanswered = self._answers, self._unanswered
-        deadline = None if timeout is None else self.clock.monotonic() + timeout
-        self._ensure_open()
-        self._check_frame(data)
-        unanswered[rid] = data
-        try:
-            self._transmit(data)
-            while True:
-                while rid not in answers:
-                    if deadline is not None:
-                        self._wait_until(deadline)
-                    self._pump()
-                answer = answers.pop(rid)
-                if not (type(answer) is Failed and answer.code == BrokerStopping.code) or self._closing:
-                    break
-                unanswered[rid] = data  # its successor will answer
-                self._recover(BrokerStopping(answer.text))
-        except BaseException:
-            unanswered.pop(rid, None)
-            answers.pop(rid, None)
-            raise
-        finally:
-            self._tell_buffered()
-        if type(answer) is Failed:
-            raise from_wire(answer.code, answer.text, answer.values)
-        return answer
-
-    def _check_frame(self, data: bytes) -> None:
-        limit = self.welcome.max_frame_bytes if self.welcome else 0
-        if len(data) - 4 > limit:
-            raise MessageTooLarge(
-                f"the request has {len(data) - 4} bytes and the broker's limit for a frame is {limit}",
-                size=len(data) - 4,
-                limit=limit,
-            )
-
-    def _wait_until(self, deadline: float) -> None:
-        rest = deadline - self.clock.monotonic()
-        if rest <= 0 or not self._ensure_open().wait(rest):
-            raise socket.timeout("the broker did not answer in time")
-
-    def _tell_buffered(self) -> None:
-        if self.events:
-            if self.observer is not None:
-                self.observer.events_buffered()
-            if self._waker is not None:
-                self._waker.wake()
-
-    def send(self, message: Any) -> None:
-        """Send a message that has no answer."""
-        with self._lock:
-            self._transmit(frame(message))
-
-    # ------------------------------------------------------------ leases
-    def settle(self, channel: int, outcome: int, leases: list[Lease]) -> None:
-        """End leases; sent at once and kept until the broker confirms it. Never blocks under an event loop."""
-        with self._lock:
-            if self.closed:
-                raise ConnectionLost("the connection is closed")
-            data = frame(self.session.settle(outcome, channel, leases))
-            wire = self._wire
-            if wire is None:
-                if not self._known or self.observer is None:
-                    self._ensure_open()  # the Hello carries it
-                return
-            self._settle_on(wire, data)
-
-    def _settle_on(self, wire: Wire, data: bytes) -> None:
-        try:
-            sent = wire.send_now(data)
-            if sent != len(data):
-                self._push(wire, memoryview(data)[sent:])
-        except OSError as exc:
-            self._break(exc)
-        except OpenDataError as exc:
-            self._fail(exc)
-        except BaseException:
-            self._drop()
-            raise
-
-    def _break(self, cause: BaseException) -> None:
-        """The socket broke outside of a call: resume, by the observer if there is one."""
-        if self.observer is None:
-            return self._recover(cause)
-        last_word = self._lose()
-        if last_word is not None:
-            self._give_up(last_word)
-        self.observer.connection_lost()
-        if self.events:
-            self.observer.events_buffered()
 
     # ------------------------------------------------------------ consuming
     def consume(self, message: Consume) -> None:

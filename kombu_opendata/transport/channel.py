@@ -127,9 +127,6 @@ class Channel(DeclaringChannel):
 
     basic_publish_confirm = basic_publish
 
-    def confirm_select(self, nowait: bool = False) -> None:
-        """Nothing to select: every publish is confirmed."""
-
     # ------------------------------------------------------------ consuming
     def basic_consume(
         self,
@@ -298,9 +295,3 @@ class Channel(DeclaringChannel):
         self._on_cancel.clear()
         self.no_ack_consumers.clear()
         self._unacked.clear()
-
-    def flow(self, active: bool = True) -> None:
-        raise NotImplementedError("the opendata transport has no flow control by channel: use basic_qos")
-
-    def tx_select(self) -> None:
-        raise NotImplementedError("the opendata transport has no transactions")

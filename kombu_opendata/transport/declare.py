@@ -128,3 +128,13 @@ class DeclaringChannel(base.StdChannel):  # type: ignore[misc]
 
     def get_bindings(self) -> list[dict[str, str]]:
         return [{"destination": q, "source": e, "routing_key": key} for q, e, key in self.list_bindings()]
+
+    # ------------------------------------------------------------ what AMQP has beside
+    def confirm_select(self, nowait: bool = False) -> None:
+        """Nothing to select: every publish is confirmed."""
+
+    def flow(self, active: bool = True) -> None:
+        raise NotImplementedError("the opendata transport has no flow control by channel: use basic_qos")
+
+    def tx_select(self) -> None:
+        raise NotImplementedError("the opendata transport has no transactions")
