@@ -17,7 +17,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field
-from typing import Literal, Optional
+from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from .errors import InvalidURL
@@ -145,7 +145,7 @@ def embedded(folder: str) -> Address:
 
 
 def tcp(
-    host: str, port: Optional[int], instance: str = "", user: str = "", secret: str = "", *, tls: bool = False
+    host: str, port: int | None, instance: str = "", user: str = "", secret: str = "", *, tls: bool = False
 ) -> Address:
     """A broker on a host; an empty instance (or AMQP's ``/``) is the default one."""
     instance = instance.strip("/") or DEFAULT_INSTANCE

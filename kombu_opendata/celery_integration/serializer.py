@@ -25,7 +25,8 @@ import datetime as dt
 import decimal
 import math
 import uuid
-from typing import Any, Callable, Union
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -49,7 +50,7 @@ def _base64(value: Any) -> str:
 
 
 #: type → name on the wire, its text; a subclass comes before its base
-_TAGGED: list[tuple[Union[type, tuple[type, ...]], str, Callable[[Any], str]]] = [
+_TAGGED: list[tuple[type | tuple[type, ...], str, Callable[[Any], str]]] = [
     (dt.datetime, "datetime", dt.datetime.isoformat),
     (dt.date, "date", dt.date.isoformat),
     (dt.time, "time", dt.time.isoformat),
@@ -86,7 +87,7 @@ def dumps(value: Any) -> bytes:
     return _encode(value if _is_plain(value) else _tag(value))
 
 
-def loads(data: Union[bytes, str, bytearray, memoryview]) -> Any:
+def loads(data: bytes | str | bytearray | memoryview) -> Any:
     """The value of JSON text or bytes; raises msgspec.DecodeError."""
     raw = data.encode() if isinstance(data, str) else bytes(data)
     value = _decode(raw)

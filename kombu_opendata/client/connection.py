@@ -6,9 +6,9 @@ a fork the child has an empty session of its own, and what the parent held stays
 
 from __future__ import annotations
 
-import socket
+import contextlib
 from collections import deque
-from typing import Any, Optional
+from typing import Any
 
 from ..errors import OpenDataError
 from ..protocol.framing import frame
@@ -69,7 +69,7 @@ class BrokerConnection(Requester):
             if not consumer.no_ack:
                 self.settle(channel, Outcome.RELEASE, [(e[2], e[3], e[4]) for e in unread])
 
-    def get(self, channel: int, queue: str, *, no_ack: bool) -> Optional[Delivery]:
+    def get(self, channel: int, queue: str, *, no_ack: bool) -> Delivery | None:
         """Claim one message, or None."""
         with self._lock:
             answer: Got = self.call(Get(0, channel, queue, no_ack))
@@ -102,7 +102,7 @@ class BrokerConnection(Requester):
                 self._drop()
                 raise
 
-    def drain(self, timeout: Optional[float] = None) -> None:
+    def drain(self, timeout: float | None = None) -> None:
         """Wait until there is an event; None waits for ever.
 
         Raises:
@@ -124,7 +124,7 @@ class BrokerConnection(Requester):
                 waker = self._waker
             rest = None if deadline is None else deadline - self.clock.monotonic()
             if (rest is not None and rest <= 0) or not wire.wait(rest, waker=waker):
-                raise socket.timeout("no event in time")
+                raise TimeoutError("no event in time")
             waker.clear()
 
     # ------------------------------------------------------------ channels and the end
@@ -175,10 +175,8 @@ class BrokerConnection(Requester):
         """End the session without waiting for anything."""
         with self._lock:
             if not self.closed and self._wire is not None:
-                try:
+                with contextlib.suppress(OSError):
                     self._wire.send_now(frame(Goodbye(self._rid + 1)))
-                except OSError:
-                    pass
             self._shut()
 
 

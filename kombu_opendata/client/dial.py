@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING, Any, Mapping, Union
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..errors import AccessRefused, ConnectionLost, RequestError
 from ..url import Address
@@ -97,7 +98,7 @@ def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
     return context
 
 
-def _verify_mode(value: Union[None, int, str]) -> ssl.VerifyMode:
+def _verify_mode(value: int | str | None) -> ssl.VerifyMode:
     import ssl
 
     if value is None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Iterator, Optional
+from typing import TYPE_CHECKING
 
 from ..errors import ConnectionLost, SocketPathTooLong, StartError, StoreInUse, StoreUnwritable, from_wire
 from ..url import Address
@@ -40,7 +41,7 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
     """
     check_socket_path(address.socket_path)
     deadline = clock.monotonic() + options.start_timeout
-    in_use: Optional[StoreInUse] = None
+    in_use: StoreInUse | None = None
     while True:
         sock = _try_connect(address, options)
         if sock is not None:
@@ -133,7 +134,7 @@ def start_broker(address: Address, options: Options, deadline: float, clock: Clo
     _judge(line, address, options, process.returncode)
 
 
-def _judge(line: Optional[bytes], address: Address, options: Options, returncode: Optional[int]) -> None:
+def _judge(line: bytes | None, address: Address, options: Options, returncode: int | None) -> None:
     import msgspec
 
     if line is None:
@@ -157,7 +158,7 @@ def _import_root() -> str:
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def _try_connect(address: Address, options: Options) -> Optional[socket.socket]:
+def _try_connect(address: Address, options: Options) -> socket.socket | None:
     try:
         return dial_unix(address.socket_path, options.connect_timeout)
     except (FileNotFoundError, ConnectionRefusedError):
@@ -196,7 +197,7 @@ def _open_private(path: str, flags: int) -> int:
         raise StoreUnwritable(f"{path} can't be written: {exc.strerror}", path=path) from exc
 
 
-def _read_line(fd: int, deadline: float, clock: Clock) -> Optional[bytes]:
+def _read_line(fd: int, deadline: float, clock: Clock) -> bytes | None:
     """The first line of a pipe; what there is at its end; None when the time is over."""
     import select
 
@@ -231,7 +232,7 @@ def _log_tail(path: str) -> str:
         return f"(unreadable: {exc.strerror})"
 
 
-def _too_late(address: Address, options: Options, in_use: Optional[StoreInUse]) -> StartError:
+def _too_late(address: Address, options: Options, in_use: StoreInUse | None) -> StartError:
     why = f"see {address.log_path}"
     if in_use is not None:
         why = f"another broker has this store but does not listen there ({in_use})"

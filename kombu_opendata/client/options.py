@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ class Options:
 
     name: str = ""
     user: str = ""
-    secret: Union[str, Callable[[], str]] = ""
-    tls: Union[None, bool, Mapping[str, Any]] = None
+    secret: str | Callable[[], str] = ""
+    tls: bool | Mapping[str, Any] | None = None
     connect_timeout: float = 5.0
     start_timeout: float = 15.0
     reconnect_timeout: float = 10.0
     close_timeout: float = 5.0
     idle_exit: float = 60.0
 
-    def resolve_secret(self) -> Optional[str]:
+    def resolve_secret(self) -> str | None:
         """The secret for the next Hello, or None where only the address has one."""
         return (self.secret() if callable(self.secret) else self.secret) or None

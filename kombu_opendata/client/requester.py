@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from typing import Any, Optional, cast
+from typing import Any, cast
 
 from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, from_wire
 from ..protocol.framing import frame
@@ -15,7 +14,7 @@ from .wire import Wire
 class Requester(Link):
     """A link that asks and settles."""
 
-    def call(self, message: Any, timeout: Optional[float] = None) -> Any:
+    def call(self, message: Any, timeout: float | None = None) -> Any:
         """Send a request and wait for its answer; deliveries that come in meanwhile are kept in ``events``.
 
         Raises:
@@ -26,12 +25,10 @@ class Requester(Link):
             self._rid += 1
             message.rid = self._rid
             answer = self._exchange(message.rid, frame(message), timeout)
-            if not isinstance(message, Get):
-                name = answer.queue if isinstance(answer, QueueInfo) else ""
-                self.session.topology.note(message, name)
+            self.session.topology.note(message, answer.queue if isinstance(answer, QueueInfo) else "")
             return answer
 
-    def publish(self, message: Publish, timeout: Optional[float] = None) -> Published:
+    def publish(self, message: Publish, timeout: float | None = None) -> Published:
         """Store a message; returns when it is durable. Resumes do not store it twice.
 
         Raises:
@@ -60,7 +57,7 @@ class Requester(Link):
         assert self.welcome is not None
         return self.welcome.max_message_bytes
 
-    def _exchange(self, rid: int, data: bytes, timeout: Optional[float]) -> Any:
+    def _exchange(self, rid: int, data: bytes, timeout: float | None) -> Any:
         answers, unanswered = self._answers, self._unanswered
         deadline = None if timeout is None else self.clock.monotonic() + timeout
         self._ensure_open()
@@ -100,7 +97,7 @@ class Requester(Link):
     def _wait_until(self, deadline: float) -> None:
         rest = deadline - self.clock.monotonic()
         if rest <= 0 or not self._ensure_open().wait(rest):
-            raise socket.timeout("the broker did not answer in time")
+            raise TimeoutError("the broker did not answer in time")
 
     def _tell_buffered(self) -> None:
         if self.events:

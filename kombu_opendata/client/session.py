@@ -7,7 +7,7 @@ topology and the publish counter. After a reconnect the Hello carries the first 
 from __future__ import annotations
 
 from collections import deque
-from typing import Iterable, Iterator, Union
+from collections.abc import Iterable, Iterator
 
 from ..protocol.messages import Consume, Delivery, Hello, Lease, Qos, Settle
 from .topology import Declaration, Topology
@@ -73,7 +73,7 @@ class Session:
         self.unconfirmed.clear()
         self._settled = self.confirmed = 0
 
-    def replay(self) -> Iterator[Union[Declaration, Qos, Consume]]:
+    def replay(self) -> Iterator[Declaration | Qos | Consume]:
         """What to tell the broker again after a resume, in order."""
         yield from self.topology.declarations()
         for channel, prefetch in self.prefetch.items():

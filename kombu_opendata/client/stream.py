@@ -10,7 +10,8 @@ import os
 import threading
 import weakref
 from collections import deque
-from typing import Any, Callable, Optional, Protocol, Union
+from collections.abc import Callable
+from typing import Any, Protocol, Union
 
 from ..errors import OpenDataError, RetryLater, from_wire
 from ..protocol.framing import frame
@@ -76,12 +77,12 @@ class Stream:
         self.options = options
         self.clock = clock
         self._entropy = entropy
-        self.observer: Optional[Observer] = None
-        self.welcome: Optional[Welcome] = None
+        self.observer: Observer | None = None
+        self.welcome: Welcome | None = None
         self.closed = False
         self._closing = False
-        self._waker: Optional[Waker] = None
-        self._wire: Optional[Wire] = None
+        self._waker: Waker | None = None
+        self._wire: Wire | None = None
         self._reset()
         _links.add(self)
 
@@ -94,7 +95,7 @@ class Stream:
         self._unanswered: dict[int, bytes] = {}
         self._answers: dict[int, Any] = {}
         self._replayed: dict[int, Any] = {}
-        self._lost_at: Optional[float] = None
+        self._lost_at: float | None = None
         self.backoff = FIRST_BACKOFF_SECONDS
 
     def after_fork_in_child(self) -> None:
@@ -107,7 +108,7 @@ class Stream:
         self._reset()
 
     # ------------------------------------------------------------ sending and receiving
-    def _push(self, wire: Wire, data: Union[bytes, memoryview]) -> None:
+    def _push(self, wire: Wire, data: bytes | memoryview) -> None:
         """Send all of it, reading meanwhile: the broker does not read on while it can't write to us."""
         rest = memoryview(data)
         while rest:
@@ -164,12 +165,12 @@ class Stream:
             self._push(self._wire, frame(settle))
 
     # ------------------------------------------------------------ breaking
-    def _lose(self) -> Optional[OpenDataError]:
+    def _lose(self) -> OpenDataError | None:
         """The socket broke: read what it still holds and close it; returns the broker's last word, if any."""
         wire = self._detach()
         if wire is None:
             return None
-        last_word: Optional[OpenDataError] = None
+        last_word: OpenDataError | None = None
         try:
             while (messages := wire.receive_now()) is not None:
                 self._dispatch(messages)
@@ -188,7 +189,7 @@ class Stream:
             if self.observer is not None:
                 self.observer.connection_lost()
 
-    def _detach(self) -> Optional[Wire]:
+    def _detach(self) -> Wire | None:
         wire, self._wire = self._wire, None
         if wire is not None:
             if self.observer is not None:

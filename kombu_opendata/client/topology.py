@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Union
+from collections.abc import Iterator
+from typing import Union
 
 from ..protocol.messages import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
 

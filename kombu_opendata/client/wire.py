@@ -13,7 +13,7 @@ import os
 import select
 import socket
 from contextlib import suppress
-from typing import Any, Optional
+from typing import Any
 
 from ..protocol.framing import FrameReader
 from ..protocol.messages import BrokerMessage
@@ -71,7 +71,7 @@ class Wire:
         """Wait for bytes; returns the messages that they complete."""
         return self._feed(self._sock.recv_into(self._window))
 
-    def receive_now(self) -> Optional[list[BrokerMessage]]:
+    def receive_now(self) -> list[BrokerMessage] | None:
         """The messages that came in, or None when no bytes are waiting."""
         try:
             size = self._sock.recv_into(self._window, 0, socket.MSG_DONTWAIT)
@@ -85,7 +85,7 @@ class Wire:
         data: Any = self._window[:size]
         return list(self.reader.feed(data))
 
-    def wait(self, timeout: Optional[float], *, write: bool = False, waker: Optional[Waker] = None) -> bool:
+    def wait(self, timeout: float | None, *, write: bool = False, waker: Waker | None = None) -> bool:
         """Wait until bytes can be read (or written, or the waker was used); False when the time is over."""
         poller = select.poll()
         poller.register(self.fd, select.POLLIN | (select.POLLOUT if write else 0))
@@ -119,7 +119,7 @@ class PortableWire(Wire):
                 return messages
             self.wait(None)
 
-    def receive_now(self) -> Optional[list[BrokerMessage]]:
+    def receive_now(self) -> list[BrokerMessage] | None:
         try:
             size = self._sock.recv_into(self._window)
         except OSError as exc:

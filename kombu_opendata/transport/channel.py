@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Any, Callable, Mapping, Optional
+from typing import Any
 
 import msgspec
 
@@ -39,7 +40,7 @@ class Channel(DeclaringChannel):
     Message = Message
 
     def __init__(self, connection: BrokerConnection) -> None:
-        self.connection: Optional[BrokerConnection] = connection
+        self.connection: BrokerConnection | None = connection
         self.channel_id = connection.add_channel(self)
         self.no_ack_consumers: set[str] = set()
         self.events: defaultdict[str, set[Callable[..., Any]]] = defaultdict(set)
@@ -65,11 +66,11 @@ class Channel(DeclaringChannel):
     def prepare_message(
         self,
         body: Any,
-        priority: Optional[int] = None,
-        content_type: Optional[str] = None,
-        content_encoding: Optional[str] = None,
-        headers: Optional[dict[str, Any]] = None,
-        properties: Optional[dict[str, Any]] = None,
+        priority: int | None = None,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        headers: dict[str, Any] | None = None,
+        properties: dict[str, Any] | None = None,
     ) -> OutgoingMessage:
         """A message for :meth:`basic_publish`."""
         properties = properties or {}
@@ -84,10 +85,10 @@ class Channel(DeclaringChannel):
         routing_key: str = "",
         mandatory: bool = False,
         immediate: bool = False,
-        timeout: Optional[float] = None,
-        confirm_timeout: Optional[float] = None,
+        timeout: float | None = None,
+        confirm_timeout: float | None = None,
         **_kwargs: Any,
-    ) -> Optional[Published]:
+    ) -> Published | None:
         """Publish; returns when the message is durable in every queue that takes it.
 
         Raises:
@@ -136,9 +137,9 @@ class Channel(DeclaringChannel):
         no_ack: bool = False,
         exclusive: bool = False,
         nowait: bool = False,
-        callback: Optional[Callable[[Message], Any]] = None,
-        arguments: Optional[Mapping[str, Any]] = None,
-        on_cancel: Optional[Callable[[str], Any]] = None,
+        callback: Callable[[Message], Any] | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        on_cancel: Callable[[str], Any] | None = None,
         argsig: Any = None,
     ) -> str:
         """Start a consumer; returns its tag. ``callback`` gets each message, ``on_cancel`` the tag if its queue goes."""
@@ -170,12 +171,12 @@ class Channel(DeclaringChannel):
         finally:
             self._forget_consumer(consumer_tag)
 
-    def _forget_consumer(self, tag: str) -> Optional[Callable[[str], Any]]:
+    def _forget_consumer(self, tag: str) -> Callable[[str], Any] | None:
         self._callbacks.pop(tag, None)
         self.no_ack_consumers.discard(tag)
         return self._on_cancel.pop(tag, None)
 
-    def basic_get(self, queue: str = "", no_ack: bool = False, **_kwargs: Any) -> Optional[Message]:
+    def basic_get(self, queue: str = "", no_ack: bool = False, **_kwargs: Any) -> Message | None:
         """Take one message, or None."""
         connection = self._connection()
         try:
@@ -203,7 +204,7 @@ class Channel(DeclaringChannel):
         if message is not None:
             callback(message)
 
-    def _receive(self, delivery: Delivery, *, held: bool) -> Optional[Message]:
+    def _receive(self, delivery: Delivery, *, held: bool) -> Message | None:
         self._last_tag = tag = self._last_tag + 1
         if held:
             self._unacked[tag] = delivery[2:5]
@@ -254,10 +255,7 @@ class Channel(DeclaringChannel):
     def _settle(self, tag: int, multiple: bool, outcome: Outcome) -> None:
         connection = self._connection()
         unacked = self._unacked
-        if multiple:
-            tags = [t for t in unacked if t <= tag or not tag]
-        else:
-            tags = [tag] if tag in unacked else []
+        tags = [t for t in unacked if t <= tag or not tag] if multiple else [tag] if tag in unacked else []
         if not tags:
             if multiple and not tag:
                 return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 from amqp.protocol import queue_declare_ok_t
 from kombu.transport import base
@@ -46,7 +47,7 @@ class DeclaringChannel(base.StdChannel):  # type: ignore[misc]
         durable: bool = False,
         auto_delete: bool = True,
         nowait: bool = False,
-        arguments: Optional[Mapping[str, Any]] = None,
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Declare an exchange; ``passive`` only asks whether it exists. The default exchange always does."""
         if exchange:
@@ -73,7 +74,7 @@ class DeclaringChannel(base.StdChannel):  # type: ignore[misc]
         exclusive: bool = False,
         auto_delete: bool = True,
         nowait: bool = False,
-        arguments: Optional[Mapping[str, Any]] = None,
+        arguments: Mapping[str, Any] | None = None,
     ) -> queue_declare_ok_t:
         """Declare a queue; returns its name, its waiting messages and its consumers. No name: the broker makes one."""
         info: QueueInfo = self._call(
@@ -87,7 +88,7 @@ class DeclaringChannel(base.StdChannel):  # type: ignore[misc]
         exchange: str = "",
         routing_key: str = "",
         nowait: bool = False,
-        arguments: Optional[Mapping[str, Any]] = None,
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Bind a queue to an exchange; every queue is bound to the default one by its name."""
         if exchange:
@@ -99,7 +100,7 @@ class DeclaringChannel(base.StdChannel):  # type: ignore[misc]
         exchange: str,
         routing_key: str = "",
         nowait: bool = False,
-        arguments: Optional[Mapping[str, Any]] = None,
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         self._call(Unbind(0, queue, exchange, routing_key or "", dict(arguments or {})))
 

@@ -15,14 +15,15 @@ routing_key               text
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from ..errors import InvalidMessage
 
 #: what an envelope decodes to; the body is bytes or text
-Envelope = tuple[Any, Optional[str], Optional[str], dict[Any, Any], dict[Any, Any], str, str]
+Envelope = tuple[Any, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
 
 MAX_HEADERS = 255
 MAX_HEADER_BYTES = 65_535
@@ -40,8 +41,8 @@ decode = msgspec.msgpack.Decoder(Envelope).decode
 
 def encode(
     body: Any,
-    content_type: Optional[str],
-    content_encoding: Optional[str],
+    content_type: str | None,
+    content_encoding: str | None,
     headers: Mapping[Any, Any],
     properties: Mapping[Any, Any],
     exchange: str,
@@ -75,7 +76,7 @@ def _culprit(body: Any, headers: Mapping[Any, Any], properties: Mapping[Any, Any
 
 
 def metadata_headers(
-    headers: Mapping[Any, Any], exchange: str, routing_key: str, priority: int, content_type: Optional[str]
+    headers: Mapping[Any, Any], exchange: str, routing_key: str, priority: int, content_type: str | None
 ) -> dict[str, str]:
     """The headers that the broker stores beside the message and that queue filters see: scalars, as text.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from kombu.message import Message as KombuMessage
 
@@ -14,8 +14,8 @@ class OutgoingMessage(NamedTuple):
     """What ``prepare_message`` makes and ``basic_publish`` takes."""
 
     body: Any
-    content_type: Optional[str]
-    content_encoding: Optional[str]
+    content_type: str | None
+    content_encoding: str | None
     headers: dict[str, Any]
     properties: dict[str, Any]
 

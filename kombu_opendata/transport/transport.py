@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from typing import Any, Optional
+from typing import Any
 from urllib.parse import urlsplit
 
 import amqp.exceptions as amqp
@@ -85,7 +84,7 @@ class Transport(base.Transport):  # type: ignore[misc]
         connection.close()
         self.unregister_from_event_loop(connection, None)
 
-    def _collect(self, connection: Optional[BrokerConnection]) -> None:
+    def _collect(self, connection: BrokerConnection | None) -> None:
         if connection is not None:
             connection.client = None
             for channel in list(connection.channels.values()):
@@ -102,7 +101,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     def close_channel(self, channel: Channel) -> None:
         channel.close()
 
-    def drain_events(self, connection: BrokerConnection, timeout: Optional[float] = None, **_kwargs: Any) -> None:
+    def drain_events(self, connection: BrokerConnection, timeout: float | None = None, **_kwargs: Any) -> None:
         """Wait for one event and hand it to its channel; raises socket.timeout."""
         try:
             connection.drain(timeout)
@@ -111,7 +110,7 @@ class Transport(base.Transport):  # type: ignore[misc]
         try:
             event = connection.events.popleft()
         except IndexError:  # another thread was faster
-            raise socket.timeout("no event in time") from None
+            raise TimeoutError("no event in time") from None
         channel = connection.channels.get(event[0] if isinstance(event, tuple) else event.channel)
         if channel is not None:
             channel.deliver(event)
