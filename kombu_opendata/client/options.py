@@ -38,3 +38,6 @@ class Options:
     def resolve_secret(self) -> str | None:
         """The secret for the next Hello, or None where only the address has one."""
         return (self.secret() if callable(self.secret) else self.secret) or None
+
+
+DEFAULTS = Options()

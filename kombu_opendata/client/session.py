@@ -1,7 +1,7 @@
 """What of a client survives its socket: the session.
 
 Leases that the client holds, settlements that the broker has not confirmed, consumers, prefetch limits, transient
-topology and the publish counter. After a reconnect the Hello carries the first two, and :meth:`Session.replay` the rest.
+topology and the publish counter. After a reconnect the Hello carries the first two, :meth:`Session.replay` the rest.
 """
 
 from __future__ import annotations
@@ -83,9 +83,10 @@ class Session:
     def cancelled(self, channel: int, tag: str) -> None:
         """A consumer ended."""
         consumer = self.consumers.pop((channel, tag), None)
-        if consumer is not None and self.topology.is_auto_delete(consumer.queue):
-            if not any(other.queue == consumer.queue for other in self.consumers.values()):
-                self.topology.forget_queue(consumer.queue)
+        if consumer is None or any(other.queue == consumer.queue for other in self.consumers.values()):
+            return
+        if self.topology.is_auto_delete(consumer.queue):
+            self.topology.forget_queue(consumer.queue)
 
     def close_channel(self, channel: int) -> None:
         """A channel ended: its consumers are gone, and what it held goes back."""

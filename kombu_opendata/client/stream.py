@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, Union
+from typing import Any, Protocol, TypeAlias
 
 from ..errors import OpenDataError, RetryLater, from_wire
 from ..protocol.framing import frame
@@ -29,7 +29,7 @@ from ..protocol.messages import (
 )
 from ..url import Address
 from .clock import SYSTEM, Clock
-from .options import Options
+from .options import DEFAULTS, Options
 from .session import Session
 from .wire import Waker, Wire
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 FIRST_BACKOFF_SECONDS = 0.05
 
 #: what a connection hands out: a delivery, or the end of a consumer
-Event = Union[Delivery, Cancelled]
+Event: TypeAlias = Delivery | Cancelled
 
 
 class Observer(Protocol):
@@ -68,7 +68,7 @@ class Stream:
     def __init__(
         self,
         address: Address,
-        options: Options = Options(),
+        options: Options = DEFAULTS,
         *,
         clock: Clock = SYSTEM,
         entropy: Callable[[int], bytes] = os.urandom,

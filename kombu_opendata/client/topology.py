@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Union
+from typing import TypeAlias
 
 from ..protocol.messages import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
 
-Declaration = Union[DeclareExchange, DeclareQueue, Bind]
-TopologyChange = Union[Declaration, DeleteExchange, DeleteQueue, Unbind]
+Declaration: TypeAlias = DeclareExchange | DeclareQueue | Bind
 
 
 class Topology:

@@ -83,8 +83,9 @@ async def _load_settings(store: SlateStore, state: StoreState) -> None:
         state.topology.add_exchange(keys.parse(key).name or "", *stored)
     for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.BINDING]):
         parsed = keys.parse(key)
-        if parsed.exchange in state.topology.exchanges:
-            state.topology.bind(parsed.queue, parsed.exchange, parsed.routing_key, topology.decode_binding(key, value))
+        exchange, queue, routing_key = parsed.name or "", parsed.queue or "", parsed.routing_key or ""
+        if exchange in state.topology.exchanges and queue in state.queues:
+            state.topology.bind(queue, exchange, routing_key, topology.decode_binding(key, value))
     for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.PRODUCER]):
         state.producers[key[2:]] = producer.decode(key, value)
 

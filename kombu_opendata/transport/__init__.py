@@ -1,7 +1,7 @@
 """OpenData-Queue transport module for Kombu.
 
-Messages, queue state and history live in SlateDB: in a folder, or in an object-store bucket. One broker process owns the
-store; this transport is a thin client of it and imports no storage code.
+Messages, queue state and history live in SlateDB: in a folder, or in an object-store bucket. One broker process owns
+the store; this transport is a thin client of it and imports no storage code.
 
 Features
 ========
@@ -13,8 +13,8 @@ Features
 * Supports TTL: Yes
 
 Publishes are confirmed: a call that returned is durable, and is stored once however often the connection broke
-meanwhile. Consumers, leases and acknowledgements survive a broker restart. A delivery tag that is settled, or not of this
-channel, is refused with a precondition error.
+meanwhile. Consumers, leases and acknowledgements survive a broker restart. A delivery tag that is settled, or not of
+this channel, is refused with a precondition error.
 
 Connection String
 =================
@@ -43,9 +43,9 @@ option                 default  meaning
 ``consumer_name``      host:pid the consumer id in the broker's records
 =====================  =======  =====================================================================
 
-TLS takes Kombu's ``ssl`` parameter (Celery: ``broker_use_ssl``): True, or a dictionary with ``ca_certs``, ``certfile``,
-``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``, ``ciphers``, ``server_hostname`` or ``context``. The
-broker's certificate is verified unless ``cert_reqs`` says otherwise.
+TLS takes Kombu's ``ssl`` parameter (Celery: ``broker_use_ssl``): True, or a dictionary with ``ca_certs``,
+``certfile``, ``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``, ``ciphers``, ``server_hostname`` or
+``context``. The broker's certificate is verified unless ``cert_reqs`` says otherwise.
 """
 
 from __future__ import annotations

@@ -17,10 +17,11 @@ import msgspec
 from ..client.connection import BrokerConnection
 from ..errors import ConnectionLost, OpenDataError, PreconditionFailed, Unroutable
 from ..protocol.messages import Cancelled, Consume, Delivery, Lease, Outcome, Publish, Published
+from . import message as messages
 from .declare import DeclaringChannel
 from .envelope import encode, metadata_headers, priority_of, ttl_ms_of
 from .errors import ConsumerCancelled, translate
-from .message import Message, OutgoingMessage
+from .message import OutgoingMessage
 
 logger = logging.getLogger(__name__)
 
@@ -37,14 +38,14 @@ class Channel(DeclaringChannel):
         events: callbacks by name; ``basic_return`` gets mandatory messages that no queue takes.
     """
 
-    Message = Message
+    Message = messages.Message
 
     def __init__(self, connection: BrokerConnection) -> None:
         self.connection: BrokerConnection | None = connection
         self.channel_id = connection.add_channel(self)
-        self.no_ack_consumers: set[str] = set()
+        self.no_ack_consumers: set[str] = set()  # type: ignore[assignment]
         self.events: defaultdict[str, set[Callable[..., Any]]] = defaultdict(set)
-        self._callbacks: dict[str, Callable[[Message], Any]] = {}
+        self._callbacks: dict[str, Callable[[messages.Message], Any]] = {}
         self._on_cancel: dict[str, Callable[[str], Any]] = {}
         self._unacked: dict[int, Lease] = {}
         self._last_tag = 0
@@ -137,12 +138,12 @@ class Channel(DeclaringChannel):
         no_ack: bool = False,
         exclusive: bool = False,
         nowait: bool = False,
-        callback: Callable[[Message], Any] | None = None,
+        callback: Callable[[messages.Message], Any] | None = None,
         arguments: Mapping[str, Any] | None = None,
         on_cancel: Callable[[str], Any] | None = None,
         argsig: Any = None,
     ) -> str:
-        """Start a consumer; returns its tag. ``callback`` gets each message, ``on_cancel`` the tag if its queue goes."""
+        """Start a consumer; returns its tag. ``callback`` gets each message, ``on_cancel`` the tag if the queue goes."""
         connection = self._connection()
         tag = consumer_tag or f"ctag{self.channel_id}.{next(_consumer_numbers)}"
         if callback is not None:
@@ -176,7 +177,7 @@ class Channel(DeclaringChannel):
         self.no_ack_consumers.discard(tag)
         return self._on_cancel.pop(tag, None)
 
-    def basic_get(self, queue: str = "", no_ack: bool = False, **_kwargs: Any) -> Message | None:
+    def basic_get(self, queue: str = "", no_ack: bool = False, **_kwargs: Any) -> messages.Message | None:
         """Take one message, or None."""
         connection = self._connection()
         try:
@@ -204,12 +205,12 @@ class Channel(DeclaringChannel):
         if message is not None:
             callback(message)
 
-    def _receive(self, delivery: Delivery, *, held: bool) -> Message | None:
+    def _receive(self, delivery: Delivery, *, held: bool) -> messages.Message | None:
         self._last_tag = tag = self._last_tag + 1
         if held:
             self._unacked[tag] = delivery[2:5]
         try:
-            return Message(self, tag, delivery)
+            return messages.Message(self, tag, delivery)
         except msgspec.MsgspecError as exc:
             logger.error("message %d of queue %s can't be decoded and is rejected: %s", delivery[3], delivery[2], exc)
             if held:
@@ -228,7 +229,7 @@ class Channel(DeclaringChannel):
         elif known:
             raise ConsumerCancelled(f"the broker ended consumer {event.tag}: {event.reason}", tag=event.tag)
 
-    def message_to_python(self, raw_message: Message) -> Message:
+    def message_to_python(self, raw_message: messages.Message) -> messages.Message:
         return raw_message
 
     # ------------------------------------------------------------ settling

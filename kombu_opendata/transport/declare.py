@@ -24,7 +24,7 @@ from ..protocol.messages import (
 from .errors import translate
 
 
-class DeclaringChannel(base.StdChannel):  # type: ignore[misc]
+class DeclaringChannel(base.StdChannel):
     """Exchanges, queues and bindings live in the broker; ``nowait`` makes no difference, each call is answered."""
 
     connection: Any = None

@@ -8,7 +8,7 @@ the client's errors become these.
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import Any, ClassVar
 
 import amqp.exceptions as amqp
 
@@ -16,59 +16,59 @@ from .. import errors
 
 
 # ---- the connection is broken: Kombu reconnects
-class ConnectionLost(errors.ConnectionLost, amqp.RecoverableConnectionError, builtins.ConnectionError):  # type: ignore[misc]
+class ConnectionLost(errors.ConnectionLost, amqp.RecoverableConnectionError, builtins.ConnectionError):
     """The connection broke and could not be resumed."""
 
-    code = 320
+    code: ClassVar[Any] = 320
 
 
-class ProtocolError(errors.ProtocolError, amqp.RecoverableConnectionError, builtins.ConnectionError):  # type: ignore[misc]
+class ProtocolError(errors.ProtocolError, amqp.RecoverableConnectionError, builtins.ConnectionError):
     """The broker sent something that is no valid frame; the connection was closed."""
 
-    code = 501
+    code: ClassVar[Any] = 501
 
 
-class ConsumerCancelled(errors.OpenDataError, amqp.ConsumerCancelled):  # type: ignore[misc]
+class ConsumerCancelled(errors.OpenDataError, amqp.ConsumerCancelled):
     """The broker ended a consumer, because its queue was deleted. A Celery worker declares it again."""
 
-    code = 320
+    code: ClassVar[Any] = 320
 
 
 # ---- the connection can't be had: trying again won't help
-class VersionMismatch(errors.VersionMismatch, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+class VersionMismatch(errors.VersionMismatch, amqp.IrrecoverableConnectionError):
     """Client and broker speak different protocol versions."""
 
-    code = 530
+    code: ClassVar[Any] = 530
 
 
-class StartError(errors.StartError, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+class StartError(errors.StartError, amqp.IrrecoverableConnectionError):
     """The embedded broker could not be started."""
 
-    code = 541
+    code: ClassVar[Any] = 541
 
 
-class SocketPathTooLong(errors.SocketPathTooLong, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+class SocketPathTooLong(errors.SocketPathTooLong, amqp.IrrecoverableConnectionError):
     """The folder is too deep for a Unix socket."""
 
-    code = 402
+    code: ClassVar[Any] = 402
 
 
-class StoreUnwritable(errors.StoreUnwritable, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+class StoreUnwritable(errors.StoreUnwritable, amqp.IrrecoverableConnectionError):
     """The store's folder can't be created or written."""
 
-    code = 402
+    code: ClassVar[Any] = 402
 
 
-class NewerFormat(errors.NewerFormat, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+class NewerFormat(errors.NewerFormat, amqp.IrrecoverableConnectionError):
     """The store was written by a newer version of this package."""
 
-    code = 541
+    code: ClassVar[Any] = 541
 
 
-class StoreError(errors.StoreError, amqp.IrrecoverableConnectionError):  # type: ignore[misc]
+class StoreError(errors.StoreError, amqp.IrrecoverableConnectionError):
     """The broker's store failed."""
 
-    code = 541
+    code: ClassVar[Any] = 541
 
 
 class InvalidURL(errors.InvalidURL, ValueError):
@@ -76,65 +76,65 @@ class InvalidURL(errors.InvalidURL, ValueError):
 
 
 # ---- the call is wrong
-class BadRequest(errors.RequestError, amqp.IrrecoverableChannelError):  # type: ignore[misc]
+class BadRequest(errors.RequestError, amqp.IrrecoverableChannelError):
     """The call itself is wrong."""
 
-    code = 502
+    code: ClassVar[Any] = 502
 
 
-class NotFound(errors.NotFound, amqp.NotFound):  # type: ignore[misc]
+class NotFound(errors.NotFound, amqp.NotFound):
     """No such queue or exchange."""
 
-    code = 404
+    code: ClassVar[Any] = 404
 
 
-class PreconditionFailed(errors.PreconditionFailed, amqp.PreconditionFailed):  # type: ignore[misc]
+class PreconditionFailed(errors.PreconditionFailed, amqp.PreconditionFailed):
     """It exists already with other properties, or is in use, or the delivery tag is stale."""
 
-    code = 406
+    code: ClassVar[Any] = 406
 
 
-class AccessRefused(errors.AccessRefused, amqp.AccessRefused):  # type: ignore[misc]
+class AccessRefused(errors.AccessRefused, amqp.AccessRefused):
     """Wrong credentials."""
 
-    code = 403
+    code: ClassVar[Any] = 403
 
 
-class ResourceLocked(errors.AccessRefused, amqp.ResourceLocked):  # type: ignore[misc]
+class ResourceLocked(errors.AccessRefused, amqp.ResourceLocked):
     """An exclusive queue of somebody else."""
 
-    code = 405
+    code: ClassVar[Any] = 405
 
 
-class MessageTooLarge(errors.MessageTooLarge, amqp.PreconditionFailed):  # type: ignore[misc]
+class MessageTooLarge(errors.MessageTooLarge, amqp.PreconditionFailed):
     """The message is over the broker's maximum (RabbitMQ answers 406 as well)."""
 
-    code = 406
+    code: ClassVar[Any] = 406
 
 
-class InvalidMessage(errors.InvalidMessage, amqp.PreconditionFailed):  # type: ignore[misc]
+class InvalidMessage(errors.InvalidMessage, amqp.PreconditionFailed):
     """The message can't be stored."""
 
-    code = 406
+    code: ClassVar[Any] = 406
 
 
-class Unroutable(errors.Unroutable, amqp.IrrecoverableChannelError):  # type: ignore[misc]
+class Unroutable(errors.Unroutable, amqp.IrrecoverableChannelError):
     """A mandatory message that no queue takes."""
 
-    code = 312
+    code: ClassVar[Any] = 312
 
 
 # ---- not now
-class RetryLater(errors.RetryLater, amqp.RecoverableChannelError):  # type: ignore[misc]
+class RetryLater(errors.RetryLater, amqp.RecoverableChannelError):
     """The broker can't take this now; nothing was stored."""
 
-    code = 506
+    code: ClassVar[Any] = 506
 
 
-class StoreFull(errors.StoreFull, amqp.RecoverableChannelError):  # type: ignore[misc]
+class StoreFull(errors.StoreFull, amqp.RecoverableChannelError):
     """The disk is full or the store takes no writes; nothing was stored."""
 
-    code = 506
+    code: ClassVar[Any] = 506
 
 
 #: our class → the one the transport raises; a class that is not named here goes by its nearest base
@@ -164,7 +164,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
 def translate(error: errors.OpenDataError) -> Exception:
     """The transport's error for a client's one, with the same text and values."""
     if isinstance(error, amqp.AMQPError):
-        return error
+        return error  # type: ignore[no-any-return]
     if isinstance(error, errors.AccessRefused) and "queue" in error.values:
         return ResourceLocked(error.text, **error.values)
     for cls in type(error).__mro__:

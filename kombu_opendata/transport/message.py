@@ -20,12 +20,12 @@ class OutgoingMessage(NamedTuple):
     properties: dict[str, Any]
 
 
-class Message(KombuMessage):  # type: ignore[misc]
+class Message(KombuMessage):
     """A delivered message. ``delivery_tag`` counts the channel's deliveries; ``delivery_info`` is AMQP's."""
 
     def __init__(self, channel: Any, delivery_tag: int, delivery: Delivery) -> None:
         body, content_type, content_encoding, headers, properties, exchange, routing_key = decode(delivery[6])
-        super().__init__(
+        super().__init__(  # type: ignore[no-untyped-call]
             body,
             delivery_tag,
             content_type,

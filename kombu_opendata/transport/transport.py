@@ -14,15 +14,15 @@ from ..client.connection import BrokerConnection
 from ..client.options import Options
 from ..errors import OpenDataError
 from ..url import Address
-from .channel import Channel
+from . import channel as channels
+from . import message as messages
 from .errors import translate
 from .loop import LoopReader
-from .message import Message
 
 _OPTION_NAMES = ("start_timeout", "reconnect_timeout", "close_timeout", "idle_exit")
 
 
-class Management(base.Management):  # type: ignore[misc]
+class OpenDataManagement(base.Management):
     """What a management tool may ask."""
 
     def get_bindings(self) -> list[dict[str, str]]:
@@ -31,16 +31,16 @@ class Management(base.Management):  # type: ignore[misc]
         return bindings
 
 
-class Transport(base.Transport):  # type: ignore[misc]
+class Transport(base.Transport):
     """Transport for ``opendata://`` URLs; see the package's page for URLs and options."""
 
-    Channel = Channel
+    Channel = channels.Channel
     Connection = BrokerConnection
-    Management = Management
-    Message = Message
+    Management = OpenDataManagement
+    Message = messages.Message
 
     can_parse_url = True
-    default_port = urls.DEFAULT_PORT
+    default_port = urls.DEFAULT_PORT  # type: ignore[assignment]
     driver_type = "opendata"
     driver_name = "kombu-opendata"
 
@@ -51,7 +51,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     )
 
     # Each error of the transport is one of AMQP's as well, see .errors.
-    connection_errors = (amqp.ConnectionError, OSError)
+    connection_errors = (amqp.ConnectionError, OSError)  # type: ignore[assignment]
     channel_errors = (amqp.ChannelError,)
     recoverable_connection_errors = (amqp.RecoverableConnectionError, OSError)
     recoverable_channel_errors = (amqp.RecoverableChannelError,)
@@ -95,10 +95,10 @@ class Transport(base.Transport):  # type: ignore[misc]
         return connection.connected
 
     # ------------------------------------------------------------ channels and events
-    def create_channel(self, connection: BrokerConnection) -> Channel:
+    def create_channel(self, connection: BrokerConnection) -> channels.Channel:
         return self.Channel(connection)
 
-    def close_channel(self, channel: Channel) -> None:
+    def close_channel(self, channel: channels.Channel) -> None:
         channel.close()
 
     def drain_events(self, connection: BrokerConnection, timeout: float | None = None, **_kwargs: Any) -> None:
@@ -131,8 +131,8 @@ class Transport(base.Transport):  # type: ignore[misc]
             connection.observer.on_readable()
 
     # ------------------------------------------------------------ about
-    def get_manager(self, *args: Any, **kwargs: Any) -> Management:
-        return self.Management(self)
+    def get_manager(self, *args: Any, **kwargs: Any) -> OpenDataManagement:
+        return self.Management(self)  # type: ignore[no-untyped-call]
 
     def qos_semantics_matches_spec(self, connection: BrokerConnection) -> bool:
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -54,6 +55,7 @@ def names(allowed: tuple[str, ...]) -> Callable[[click.Context, click.Parameter,
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     help="Where the brokers keep their data meanwhile, for example on another disk (default: the temporary folder).",
 )
+@click.option("--keep", is_flag=True, help="Leave the brokers' data and logs there.")
 def main(
     out: Path | None,
     quick: bool,
@@ -61,17 +63,23 @@ def main(
     peers: tuple[str, ...],
     rounds: int | None,
     parent: Path | None,
+    keep: bool,
 ) -> None:
     """Measures this broker, RabbitMQ and Redis in one run and reports ratios."""
+    # Every broker is ended on the way out, so there must be one.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     sizes = QUICK if quick else Sizes()
     sizes = replace(sizes, rounds=rounds or sizes.rounds)
-    results, console, start = Results(), Console(), time.monotonic()
+    results, console, start = Results(), Console(width=None if sys.stdout.isatty() else 160), time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="opendata-bench-", dir=parent))
     try:
         facts = machine.facts(folder)
         met = _measure(only, peers, sizes, results, folder, console)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if keep:
+            console.print(f"data and logs: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
     command = shlex.join(["python", "-m", "tests.benchmarks", *sys.argv[1:]])
     run = report.Run(results, sizes, met, facts, command, time.monotonic() - start)
     report.show(run, console)
@@ -88,13 +96,14 @@ def _measure(
     """Runs the workloads chosen and returns the brokers that took part."""
     columns = (TextColumn("{task.description:<42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("starting the brokers", total=_total(only, peers, sizes))
+        bar = progress.add_task("starting the brokers", total=None)
 
         def step(text: str) -> None:
             progress.update(bar, advance=1, description=text)
 
         compared = [name for name in COMPARED if name in only]
-        with running(peers if compared else (), folder, results.skipped) as brokers:
+        with running(peers if compared else (), folder, results) as brokers:
+            progress.update(bar, total=_total(only, peers, len(brokers), sizes))
             for name in compared:
                 _compare(name, brokers, sizes, results, folder, step)
         if {"publish", "consume"} & set(only):
@@ -109,8 +118,8 @@ def _measure(
     return brokers or [embedded(folder)]
 
 
-def _total(only: tuple[str, ...], peers: tuple[str, ...], sizes: Sizes) -> int:
-    total = sum(sizes.rounds * len(peers) for name in COMPARED if name in only)
+def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: Sizes) -> int:
+    total = sum(sizes.rounds * brokers for name in COMPARED if name in only)
     if OURS in peers:
         total += backlog.steps(sizes) * ("backlog" in only) + sizes.rounds * ("connect" in only)
     return total + sizes.rounds * ("import" in only)
@@ -120,7 +129,7 @@ def _guarded(name: str, results: Results, measure: Callable[[], None]) -> None:
     """Runs one measurement; a failure is reported and the others go on."""
     try:
         measure()
-    except BenchError as error:
+    except (BenchError, OSError) as error:
         results.failures[name] = str(error).strip()
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from . import servers
-from .processes import end, is_running
+from .processes import BenchError, end, is_running
+from .results import Results
 from .targets import OURS, RABBITMQ, REDIS, TITLES
 
 
@@ -53,8 +54,8 @@ def embedded(folder: Path) -> Peer:
 
 
 @contextmanager
-def running(names: Collection[str], folder: Path, skipped: dict[str, str]) -> Iterator[list[Peer]]:
-    """Starts the brokers named; writes those that this machine does not have to `skipped`, with the reason."""
+def running(names: Collection[str], folder: Path, results: Results) -> Iterator[list[Peer]]:
+    """Starts the brokers named; notes in `results` those this machine does not have and those that did not start."""
     with ExitStack() as stack:
         peers = []
         if OURS in names:
@@ -66,17 +67,25 @@ def running(names: Collection[str], folder: Path, skipped: dict[str, str]) -> It
             if not names:
                 continue
             if name not in names:
-                skipped[TITLES[name]] = "left out on request"
+                results.skipped[TITLES[name]] = "left out on request"
                 continue
             program = find()
             if program is None:
-                skipped[TITLES[name]] = f"skipped: no {name}-server on this machine (Debian: apt install {name}-server)"
+                results.skipped[TITLES[name]] = (
+                    f"skipped: no {name}-server on this machine (Debian: apt install {name}-server)"
+                )
                 continue
             if name == REDIS and find_spec("redis") is None:
-                skipped[TITLES[name]] = "skipped: Kombu's Redis transport needs the Python package (pip install redis)"
+                results.skipped[TITLES[name]] = (
+                    "skipped: Kombu's Redis transport needs the Python package (pip install redis)"
+                )
                 continue
             (folder / name).mkdir()
-            url, answered = stack.enter_context(start(program, folder / name))
+            try:
+                url, answered = stack.enter_context(start(program, folder / name))
+            except BenchError as error:
+                results.failures[f"start of {TITLES[name]}"] = str(error)
+                continue
             peers.append(Peer(name, url, answered, options))
         yield peers
 

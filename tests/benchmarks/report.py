@@ -125,8 +125,8 @@ def _method(sizes: Sizes) -> str:
         for line in (
             "Every client is a process of its own and connects as an application does, through Kombu's public API. A "
             f"message is what Celery sends for `add(2, 2)`: a JSON body of {len(json.dumps(BODY))} bytes and "
-            f"{len(HEADERS)} headers, to the default exchange. Consumers use `on_message`, as Celery's worker does, and "
-            "do not decode the body.",
+            f"{len(HEADERS)} headers, to the default exchange. Consumers use `on_message`, as Celery's worker does, "
+            "and do not decode the body.",
             f"Publish: {sizes.publish:,} messages a round by one process; {PUBLISHERS} × {sizes.publish_each:,} by "
             f"{PUBLISHERS} processes that start at one moment, from the first start to the last end.",
             f"Consume: a queue of {sizes.consume:,}, prefetch 100, one ack per message, until the channel is closed.",
