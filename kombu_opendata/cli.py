@@ -75,3 +75,17 @@ def hash_secret(secret: str) -> None:
     from .broker.users import hash_secret as make
 
     click.echo(make(secret))
+
+
+@main.command()
+@click.argument("url")
+@click.option("--json", "as_json", is_flag=True, help="print the broker's report as JSON")
+def status(url: str, as_json: bool) -> None:
+    """Show what a running broker knows. URL is a broker URL (opendata://…) or a store's folder."""
+    from .status import print_report, read_report
+
+    try:
+        report = read_report(url)
+    except OpenDataError as exc:
+        raise click.ClickException(exc.text) from exc
+    print_report(report, as_json=as_json)

@@ -22,6 +22,8 @@ from demo_tasks import app
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from kombu_opendata import OpenDataError
+
 QUICKSTART = Path(__file__).resolve().parents[1] / "quickstart"
 console = Console(highlight=False, soft_wrap=True)
 
@@ -61,6 +63,7 @@ def play(folder: Path, broker: Broker, result: Result, *, pool: str, concurrency
         # Undone in reverse: first whatever could start a broker again, the broker last.
         cleanup.callback(broker.stop)
         cleanup.callback(app.close)
+        start_broker()
         worker = Worker(folder, pool=pool, concurrency=concurrency)
         cleanup.callback(worker.stop)
         cleanup.callback(sender.stop)
@@ -72,6 +75,15 @@ def play(folder: Path, broker: Broker, result: Result, *, pool: str, concurrency
             )
         worker.stop()
         count(ledger, result)
+
+
+def start_broker() -> None:
+    """The first client starts the broker. Here that is the demo, so that a folder it can't use is told at once."""
+    try:
+        with app.connection_for_write() as connection:
+            connection.connect()
+    except OpenDataError as exc:
+        raise DemoError(str(exc)) from exc
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class Broker:
     def pid(self) -> int | None:
         try:
             return int(self._pid_file.read_text().split()[0])
-        except (FileNotFoundError, IndexError, ValueError):
+        except (OSError, IndexError, ValueError):
             return None  # not started yet, or caught while it writes the file
 
     def kill(self) -> int:

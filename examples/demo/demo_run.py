@@ -52,7 +52,7 @@ class Sender(threading.Thread):
 
     def check(self) -> None:
         if self.error is not None:
-            raise DemoError(f"sending task {self.sent} failed: {self.error!r}") from self.error
+            raise DemoError(f"sending task {self.sent} failed: {self.error}") from self.error
 
     def stop(self) -> None:
         self._stop_asked.set()

@@ -30,6 +30,11 @@ START_LOCK_NAME = "broker.start.lock"
 CONNECT_INTERVAL_SECONDS = 0.02
 RESTART_INTERVAL_SECONDS = 0.2
 LOG_TAIL_BYTES = 2000
+MAX_DEATHS = 3
+
+
+class _Died(StartError):
+    """The new broker ended without a word: killed, or broken."""
 
 
 def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
@@ -42,6 +47,7 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
     check_socket_path(address.socket_path)
     deadline = clock.monotonic() + options.start_timeout
     in_use: StoreInUse | None = None
+    deaths = 0
     while True:
         sock = _try_connect(address, options)
         if sock is not None:
@@ -60,6 +66,11 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
                     start_broker(address, options, deadline, clock)
                 except StoreInUse as exc:
                     in_use = exc
+                    pause = RESTART_INTERVAL_SECONDS
+                except _Died:
+                    deaths += 1
+                    if deaths == MAX_DEATHS:
+                        raise
                     pause = RESTART_INTERVAL_SECONDS
                 else:
                     continue
@@ -103,6 +114,7 @@ def start_broker(address: Address, options: Options, deadline: float, clock: Clo
     import subprocess
 
     log = _open_private(address.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log_size = os.fstat(log).st_size
     read_fd, write_fd = os.pipe()
     try:
         try:
@@ -131,10 +143,10 @@ def start_broker(address: Address, options: Options, deadline: float, clock: Clo
     finally:
         os.close(read_fd)
     _reap(process)
-    _judge(line, address, options, process.returncode)
+    _judge(line, address, options, log_size)
 
 
-def _judge(line: bytes | None, address: Address, options: Options, returncode: int | None) -> None:
+def _judge(line: bytes | None, address: Address, options: Options, log_size: int) -> None:
     import msgspec
 
     if line is None:
@@ -145,9 +157,9 @@ def _judge(line: bytes | None, address: Address, options: Options, returncode: i
             return
         error = from_wire(str(report["code"]), str(report["text"]), dict(report.get("values") or {}))
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError) as exc:
-        raise StartError(
-            f"the broker of {address.folder} ended before it was ready (exit code {returncode}); "
-            f"{address.log_path} ends with: {_log_tail(address.log_path)}",
+        raise _Died(
+            f"the broker of {address.folder} ended before it was ready; its log {address.log_path} says: "
+            + _log_tail(address.log_path, log_size),
             folder=address.folder,
         ) from exc
     raise error
@@ -222,11 +234,12 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
         process.wait(5)
 
 
-def _log_tail(path: str) -> str:
+def _log_tail(path: str, start: int) -> str:
+    """The end of what was written to the log since it had ``start`` bytes."""
     try:
         with open(path, "rb") as log:
             log.seek(0, os.SEEK_END)
-            log.seek(max(0, log.tell() - LOG_TAIL_BYTES))
+            log.seek(max(start, log.tell() - LOG_TAIL_BYTES))
             return log.read().decode(errors="replace").strip() or "(nothing)"
     except OSError as exc:
         return f"(unreadable: {exc.strerror})"

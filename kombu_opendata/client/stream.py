@@ -24,6 +24,7 @@ from ..protocol.messages import (
     Failed,
     Got,
     Outcome,
+    Published,
     Settled,
     Welcome,
 )
@@ -122,7 +123,10 @@ class Stream:
         unanswered, fatal = self._unanswered, None
         for message in messages:
             kind = type(message)
-            if kind is Deliver:
+            if kind is Published and message.rid in unanswered:
+                del unanswered[message.rid]
+                self._answers[message.rid] = message
+            elif kind is Deliver:
                 if message.settled:
                     self.session.confirm(message.settled)
                 self.events.extend(message.deliveries)

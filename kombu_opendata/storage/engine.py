@@ -75,7 +75,9 @@ class Engine(Operations):
         """
         settings = settings or EngineSettings()
         folder = Path(url.removeprefix("file://")) / instance if url.startswith("file://") else None
-        if folder is not None and settings.sync:
+        if folder is not None and not settings.sync:
+            powerloss.forget(folder)
+        elif folder is not None:
             moved = powerloss.heal_after_power_loss(folder)
             if moved:
                 log.warning("after a power loss %d unsynced files were put aside: %s", len(moved), ", ".join(moved))

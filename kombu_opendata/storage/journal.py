@@ -28,14 +28,16 @@ segments are reused, so old bytes may follow the end.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import struct
 import zlib
 from pathlib import Path
 from typing import Iterator
 
-from ..errors import CorruptRecord, NewerFormat, StoreFull, StoreUnwritable
+from ..errors import CorruptRecord, NewerFormat, OpenDataError, StoreFull, StoreUnwritable
 
 _HEADER = struct.Struct("<4sHHQQ")
 _RECORD = struct.Struct("<IIQ")
@@ -80,6 +82,7 @@ class Journal:
         self._spare: _Segment | None = None
         self._offset = 0
         self._dirty = False
+        self._spare_numbers = itertools.count()  # two threads may allocate at once
         self.sequence = 0
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -94,25 +97,22 @@ class Journal:
             CorruptRecord: records between ``after`` and the end are missing.
             NewerFormat: a segment was written by a newer version.
         """
-        expected: int | None = None
         self.sequence = after
         for segment in self._existing():
-            if expected is not None and segment.first > expected or expected is None and segment.first > after + 1:
+            if segment.first > self.sequence + 1:
                 raise CorruptRecord(
                     f"journal {self.folder}: records {self.sequence + 1} to {segment.first - 1} are missing",
                     key=segment.path.name.encode(),
                     offset=0,
                 )
-            expected = segment.first
             for sequence, payload in self._records(segment):
-                expected = sequence + 1
                 if sequence > after:
                     self.sequence = sequence
                     yield sequence, payload
 
     def _existing(self) -> list[_Segment]:
-        """The segments on disk, in order. A file without a whole header was never used and is removed."""
-        found = []
+        """The segments on disk, in order. A file without a header was never used and is removed."""
+        found: list[_Segment] = []
         for path in sorted(self.folder.glob("*.journal")):
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             size = os.fstat(fd).st_size
@@ -123,9 +123,11 @@ class Journal:
                     os.close(fd)
                     raise NewerFormat(f"{path} has journal format {version}; this version reads up to {VERSION}: upgrade")
                 found.append(_Segment(path, fd, number, first, size))
-            else:
-                os.close(fd)
-                path.unlink()
+                continue
+            os.close(fd)
+            if head.strip(b"\0"):
+                raise CorruptRecord(f"{path} has no journal header: restore it", key=path.name.encode(), offset=0)
+            path.unlink()
         for path in self.folder.glob("*.spare"):
             path.unlink()
         self._segments = found
@@ -148,13 +150,12 @@ class Journal:
     # ------------------------------------------------------------------ writing
     @property
     def room(self) -> int:
-        """Bytes that can surely be appended now."""
+        """The largest record that can surely be appended now, in bytes."""
         if not self._segments:
             return 0
         left = self._segments[-1].size - self._offset - _RECORD.size
-        if self._spare is not None:
-            left += self._spare.size - _HEADER.size - _RECORD.size
-        return max(left, 0)
+        fresh = self._spare.size - _HEADER.size - _RECORD.size if self._spare is not None else 0
+        return max(left, fresh, 0)
 
     @property
     def waiting_bytes(self) -> int:
@@ -167,7 +168,7 @@ class Journal:
         Raises:
             StoreFull: no space.
         """
-        self._roll(0)
+        self._continue_in(self._spare_of(self.segment_bytes) or self._allocate(self.segment_bytes))
         self.prepare_spare()
 
     def append(self, payload: bytes) -> int:
@@ -178,25 +179,33 @@ class Journal:
 
         Raises:
             StoreFull: no room; nothing was written.
+            StoreUnwritable: the disk failed; nothing was written.
         """
         need = _RECORD.size + len(payload)
         if self._offset + need > self._segments[-1].size:
             self._roll(need)
         sequence = self.sequence + 1
         crc = zlib.crc32(payload, zlib.crc32(_SEQUENCE.pack(sequence)))
-        try:
-            os.pwritev(self._segments[-1].fd, (_RECORD.pack(len(payload), crc, sequence), payload), self._offset)
-        except OSError as exc:
-            raise self._translated(exc) from exc
+        with self._translated():
+            written = os.pwritev(self._segments[-1].fd, (_RECORD.pack(len(payload), crc, sequence), payload), self._offset)
+            if written != need:
+                raise OSError(errno.ENOSPC, "a short write")
         self._offset += need
         self.sequence = sequence
         self._dirty = True
         return sequence
 
     def sync(self) -> None:
-        """Make every appended record survive a power loss."""
+        """Make every appended record survive a power loss.
+
+        Raises:
+            StoreUnwritable: the disk failed. What it holds is unknown: give the journal up.
+        """
         if self._dirty and self._sync:
-            os.fdatasync(self._segments[-1].fd)
+            try:
+                os.fdatasync(self._segments[-1].fd)
+            except OSError as exc:  # never StoreFull: a second try would succeed without having written anything
+                raise self._unwritable(exc) from exc
         self._dirty = False
 
     def release(self, upto: int) -> None:
@@ -222,18 +231,21 @@ class Journal:
             if self.waiting_bytes + self.segment_bytes > self.max_bytes:
                 return False
             try:
-                self._spare = self._allocate(self.segment_bytes)
+                spare = self._allocate(self.segment_bytes)
             except StoreFull:
                 return False
+            if self._spare is None:
+                self._spare = spare
+            else:  # meanwhile another thread made or released one
+                self._discard(spare)
         return True
 
     def make_room(self, need: int) -> bool:
         """Try to have ``need`` bytes of :attr:`room`, by allocating now; returns whether there are."""
-        if need > self.segment_bytes - _HEADER.size:
-            size = need + _HEADER.size + _RECORD.size
+        size = need + _HEADER.size + _RECORD.size
+        if size > self.segment_bytes:
             if self._spare is not None and self._spare.size < size:
-                os.close(self._spare.fd)
-                self._spare.path.unlink()
+                self._discard(self._spare)
                 self._spare = None
             if self._spare is None and self.waiting_bytes + size <= self.max_bytes:
                 try:
@@ -255,32 +267,45 @@ class Journal:
         """Go on in a new segment with room for a record of ``need`` bytes."""
         self.sync()
         size = max(self.segment_bytes, need + _HEADER.size)
-        if self._spare is not None and self._spare.size >= size:
-            segment, self._spare = self._spare, None
-        elif self.waiting_bytes + size > self.max_bytes + self.segment_bytes:
-            raise StoreFull("the store takes no writes and its journal is full; free disk space", path=str(self.folder))
-        else:
+        segment = self._spare_of(size)
+        if segment is None:
+            if self.waiting_bytes + size > self.max_bytes + self.segment_bytes:
+                raise StoreFull("the store takes no writes and its journal is full; free disk space", path=str(self.folder))
             segment = self._allocate(size)
+        self._continue_in(segment)
+
+    def _spare_of(self, size: int) -> _Segment | None:
+        """Take the spare if it is large enough."""
+        if self._spare is None or self._spare.size < size:
+            return None
+        segment, self._spare = self._spare, None
+        return segment
+
+    def _continue_in(self, segment: _Segment) -> None:
         segment.number = self._segments[-1].number + 1 if self._segments else 1
         segment.first = self.sequence + 1
         header = _HEADER.pack(MAGIC, VERSION, 0, segment.number, segment.first)
-        os.pwrite(segment.fd, header, 0)
-        if self._sync:
-            os.fdatasync(segment.fd)
         path = self.folder / f"{segment.number:016d}.journal"
-        segment.path.rename(path)
-        segment.path = path
-        self._sync_folder()
+        try:
+            with self._translated():
+                os.pwrite(segment.fd, header, 0)
+                if self._sync:
+                    os.fdatasync(segment.fd)
+                segment.path.rename(path)
+                segment.path = path
+                self._sync_folder()
+        except OpenDataError:
+            self._discard(segment)
+            raise
         self._segments.append(segment)
         self._offset = _HEADER.size
 
     def _allocate(self, size: int) -> _Segment:
         """A zero-filled file: overwriting written blocks needs no change of file metadata at a sync."""
-        path = self.folder / f"{os.getpid()}-{self.sequence}.spare"
-        try:
+        path = self.folder / f"{os.getpid()}-{next(self._spare_numbers)}.spare"
+        with self._translated():
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        except OSError as exc:
-            raise self._translated(exc) from exc
+        segment = _Segment(path, fd, 0, 0, size)
         try:
             for offset in range(0, size, len(_ZEROS)):
                 wanted = memoryview(_ZEROS)[: size - offset]
@@ -291,10 +316,14 @@ class Journal:
             if self._sync:
                 os.fsync(fd)
         except OSError as exc:
-            os.close(fd)
-            path.unlink()
-            raise self._translated(exc) from exc
-        return _Segment(path, fd, 0, 0, size)
+            self._discard(segment)
+            with self._translated():
+                raise exc
+        return segment
+
+    def _discard(self, segment: _Segment) -> None:
+        os.close(segment.fd)
+        segment.path.unlink(missing_ok=True)
 
     def _sync_folder(self) -> None:
         if self._sync:
@@ -304,7 +333,15 @@ class Journal:
             finally:
                 os.close(fd)
 
-    def _translated(self, exc: OSError) -> StoreFull | StoreUnwritable:
-        if exc.errno in _FULL:
-            return StoreFull(f"no space left for the journal in {self.folder}: free disk space", path=str(self.folder))
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            if exc.errno not in _FULL:
+                raise self._unwritable(exc) from exc
+            text = f"no space left for the journal in {self.folder}: free disk space"
+            raise StoreFull(text, path=str(self.folder)) from exc
+
+    def _unwritable(self, exc: OSError) -> StoreUnwritable:
         return StoreUnwritable(f"the journal in {self.folder} can't be written: {exc.strerror}", path=str(self.folder))

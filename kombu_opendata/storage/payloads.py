@@ -13,6 +13,11 @@ CHUNK_BYTES = 1 << 20
 _SCAN_DENSITY = 4
 
 
+def chunk_count(envelope: bytes) -> int:
+    """How many chunk records the payload has."""
+    return -(-len(envelope) // CHUNK_BYTES) if len(envelope) > payload.MAX_INLINE_BYTES else 0
+
+
 def rows(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
     """The records of one payload: one row, or chunks and a row that points at them."""
     if len(envelope) <= payload.MAX_INLINE_BYTES:
@@ -41,7 +46,11 @@ class Payloads:
 
     def find(self, id: int) -> bytes | None:
         """The payload of a message, if it is in memory."""
-        return self.pending.get(id) or self._hot.get(id) or self.flushing.get(id)
+        for held in (self.pending, self._hot, self.flushing):
+            envelope = held.get(id)
+            if envelope is not None:  # it may be empty
+                return envelope
+        return None
 
     def drop(self, id: int) -> None:
         """The message was delivered or settled: it is not needed soon."""
@@ -70,19 +79,20 @@ class Payloads:
             self._size -= len(hot.pop(next(iter(hot))))
 
     async def load(self, ids: list[int]) -> None:
-        """Bring payloads into the cache, as many of the first as half of it holds.
+        """Bring payloads into the cache, as many of the first as half of it holds; ``ids`` in the order of delivery.
 
         Raises:
             CorruptRecord: a payload is missing or damaged.
         """
-        ids = sorted(id for id in ids if self.find(id) is None)
+        ids = [id for id in ids if self.find(id) is None]
         if not ids:
             return
-        if ids[-1] - ids[0] < _SCAN_DENSITY * len(ids):
+        low, high = min(ids), max(ids)
+        if high - low < _SCAN_DENSITY * len(ids):
             found = {
                 int.from_bytes(key[2:], "big"): value
                 async for rows in self._store.scan_batches(
-                    keys.payload_key(ids[0]), keys.payload_key(ids[-1]) + b"\0", batch=max(len(ids), 16)
+                    keys.payload_key(low), keys.payload_key(high) + b"\0", batch=max(len(ids), 16)
                 )
                 for key, value in rows
             }

@@ -40,7 +40,11 @@ class Exchange:
 
 def topic_matches(pattern: str, routing_key: str) -> bool:
     """AMQP 0-9-1 topic match: ``*`` is one word, ``#`` any number of words, words are separated by dots."""
-    return _match(tuple(pattern.split(".")), tuple(routing_key.split(".")))
+    return _match(_words(pattern), _words(routing_key))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(".")) if text else ()
 
 
 @lru_cache(maxsize=10_000)

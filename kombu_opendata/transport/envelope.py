@@ -30,7 +30,7 @@ MAX_HEADER_BYTES = 65_535
 MAX_PRIORITY = 255
 
 #: long texts that no filter is written for
-_UNSEEN = frozenset({"argsrepr", "kwargsrepr"})
+_UNSEEN = ("argsrepr", "kwargsrepr")
 #: as many characters can't be more bytes than a header may have
 _SURELY_FITS = MAX_HEADER_BYTES // 4
 _BODY_TYPES = (bytes, str, bytearray, memoryview)
@@ -87,22 +87,28 @@ def metadata_headers(
     """
     seen: dict[str, str] = {}
     for name, value in headers.items():
+        if value is None:
+            continue
         kind = type(value)
         if kind is str:
             text = value
+            if len(text) > _SURELY_FITS:
+                _check_length(name, text)
         elif kind is bool:
             text = "true" if value else "false"
         elif kind is int or kind is float:
             text = repr(value)
-        elif isinstance(value, (str, int, float)):
-            text = str(value)  # a subclass, e.g. an Enum or a lazy string
+        elif kind is list or kind is dict or not isinstance(value, (str, int, float)):
+            continue
         else:
-            continue
-        if name in _UNSEEN:
-            continue
-        if len(text) > _SURELY_FITS or len(name) > _SURELY_FITS:
-            _check_length(name, text)
+            text = str(value)  # a subclass, e.g. an Enum or a lazy string
+        if type(name) is not str:
+            name = str(name)
+        if len(name) > _SURELY_FITS:
+            _check_length(name, "")
         seen[name] = text
+    for name in _UNSEEN:
+        seen.pop(name, None)
     seen["exchange"] = exchange
     seen["routing_key"] = routing_key
     seen["priority"] = str(priority)
@@ -118,6 +124,8 @@ def metadata_headers(
 
 
 def _check_length(name: str, text: str) -> None:
+    if name in _UNSEEN:
+        return
     for what, value in (("name", name), ("value", text)):
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > MAX_HEADER_BYTES:
