@@ -8,6 +8,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def store_folder() -> Iterator[Path]:
     """A new folder with a short path (a Unix socket's may have 107 bytes); its broker is stopped at the end."""
+    with _temporary_store() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def module_store_folder() -> Iterator[Path]:
+    """A ``store_folder`` that a module's tests share."""
+    with _temporary_store() as folder:
+        yield folder
+
+
+@contextmanager
+def _temporary_store() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="odq-", dir="/tmp"))
     try:
         yield folder

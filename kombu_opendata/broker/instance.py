@@ -46,7 +46,6 @@ class Instance:
         self.failed: asyncio.Future[None] = self.loop.create_future()
         self.published = 0
         self.delivered = 0
-        self.commits = 0
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign]
         for queue in engine.state.queues.values():
             properties = QueueProperties(True, False, False, queue.options.arguments)
@@ -113,7 +112,6 @@ class Instance:
         except StoreFull:
             self.loop.call_later(_RETRY_SECONDS, self.schedule)
             return
-        self.commits += 1
         for session in self._talking:
             if session.connection is not None:
                 session.connection.send_all(self._outbox(session))
@@ -131,7 +129,6 @@ class Instance:
             outgoing, self._outgoing = self._outgoing, []
             if self.engine.is_dirty:
                 await self.engine.checkpoint()
-                self.commits += 1
             for connection, messages in outgoing:
                 connection.send_all(messages)
 

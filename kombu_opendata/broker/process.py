@@ -131,23 +131,26 @@ async def _serve(options: BrokerOptions, settings: Any, readiness: Readiness) ->
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop, signal.Signals(number).name)
+    addresses = []
     try:
         for name in options.instances:
             await server.instance(name)
         for listen in options.listen:
             if listen.path:
                 await server.listen_unix(listen.path)
-                log.info("listening on unix:%s", listen.path)
+                addresses.append(f"unix:{listen.path}")
             else:
                 port = await server.listen_tcp(listen.host, listen.port)
-                log.info("listening on tcp:%s:%d%s", listen.host, port, " with TLS" if settings.tls else "")
+                host = f"[{listen.host}]" if ":" in listen.host else listen.host
+                addresses.append(f"tcp:{host}:{port}")
+            log.info("listening on %s%s", addresses[-1], " with TLS" if settings.tls and not listen.path else "")
     except OSError as exc:
         await server.close()
         raise StartError(f"the broker can't listen: {exc.strerror or exc}") from exc
     except BaseException:
         await server.close()
         raise
-    readiness.report({"ready": True, "pid": os.getpid()})
+    readiness.report({"ready": True, "pid": os.getpid(), "listening": addresses})
     reason = await server.run()
     log.info("stopped: %s", reason)
     return 0

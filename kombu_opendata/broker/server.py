@@ -229,7 +229,6 @@ class Server:
                     "sessions": len(instance.sessions),
                     "published": instance.published,
                     "delivered": instance.delivered,
-                    "commits": instance.commits,
                     "transient_queues": sum(queue.stored is None for queue in instance.queues.values()),
                 }
                 for name, instance in self.instances.items()

@@ -6,8 +6,10 @@ of messages that nobody needs any more), then it is written and flushed. The jou
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Set
+from typing import Callable, Mapping
 
+from . import payloads
 from .records import (
     active, attempts, config, journal_position, keys, leases, metadata, options, payload, producer, routes, seq_block, settled,
     topology,
@@ -15,7 +17,7 @@ from .records import (
 from .records.config import QueueConfig
 from .settled_log import SettledLog
 from .slate import Batch, SlateStore
-from .state import Dirty, Queue, StoreState
+from .state import DeletedQueue, Dirty, Queue, StoreState
 
 #: ids whose routes are looked up with one scan
 _ROUTES_SPAN = 100_000
@@ -24,6 +26,7 @@ _ROUTES_SPAN = 100_000
 def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) -> Dirty:
     """Add all that changed to ``batch``; what needs the store's old values is left in the returned Dirty."""
     dirty, state.dirty = state.dirty, Dirty()
+    dirty.redeclared = {name: _records_of(state.queues[name]) for name in dirty.deleted_queues.keys() & state.queues.keys()}
     for queue in state.queues.values():
         _put_queue(queue, batch)
     for name in dirty.queues & state.queues.keys():
@@ -113,33 +116,60 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
             batch.delete(keys.session_key(session))
 
 
-async def resolve(dirty: Dirty, batch: Batch, store: SlateStore) -> None:
-    """Add what depends on the store's old values: attempts records, deleted queues, garbage."""
+async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]) -> None:
+    """Add what depends on the store's old values: attempts records, deleted queues, garbage.
+
+    ``fresh`` are the payloads in the batch.
+    """
+    shared = await _routes_left(sorted(dirty.whole_attempts), store)  # another queue may have written the record
     for id, consumers in dirty.attempts.items():
         key = keys.attempts_key(id)
-        old = None if id in dirty.whole_attempts else await store.get(key)
+        old = None if id in dirty.whole_attempts and id not in shared else await store.get(key)
         batch.put(key, attempts.encode([*(attempts.decode(key, old) if old else ()), *consumers][-65_535:]))
     garbage = list(dirty.garbage)
-    for name, known in dirty.deleted_queues.items():
-        garbage += known | await _delete_queue_records(name, batch, store)
-    await _collect(garbage, dirty.routes, batch, store)
+    for name, incarnations in dirty.deleted_queues.items():
+        # Only the first is in the store: the others came and went since the last checkpoint.
+        stored = await _delete_queue_records(name, incarnations[0], dirty.redeclared.get(name, frozenset()), batch, store)
+        garbage += incarnations[0].ids | stored
+        garbage += [id for deleted in incarnations[1:] for id in deleted.ids]
+    await _collect(garbage, dirty.routes, batch, store, fresh)
 
 
-async def _delete_queue_records(name: str, batch: Batch, store: SlateStore) -> set[int]:
-    """Delete every record of a queue; returns the ids in its done and failed lists."""
+async def _delete_queue_records(
+    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: SlateStore
+) -> set[int]:
+    """Delete every record of a queue but for those just ``kept`` (put); returns the ids in its done and failed lists."""
     ids: set[int] = set()
-    for prefix in (keys.active_prefix(name), keys.done_prefix(name), keys.failed_prefix(name)):
+    gone = [keys.config_key(name), keys.options_key(name)]
+    for prefix, known in (
+        (keys.active_prefix(name), None),
+        (keys.done_prefix(name), deleted.done_buckets),
+        (keys.failed_prefix(name), deleted.failed_buckets),
+    ):
         async for rows in store.scan_batches(*keys.prefix_range(prefix)):
             for key, value in rows:
-                batch.delete(key)
-                if prefix != keys.active_prefix(name):
+                gone.append(key)
+                if known is not None and keys.parse(key).bucket not in known:
                     ids.update(id for id, _at, _attempts in settled.decode(key, value))
-    batch.delete(keys.config_key(name))
-    batch.delete(keys.options_key(name))
+    for key in gone:
+        if key not in kept:
+            batch.delete(key)
     return ids
 
 
-async def _collect(garbage: list[int], recent: dict[int, int], batch: Batch, store: SlateStore) -> None:
+def _records_of(queue: Queue) -> frozenset[bytes]:
+    """The keys of a queue that was declared since the last checkpoint."""
+    name = queue.name
+    found = {keys.config_key(name), keys.options_key(name)}
+    found.update(keys.active_key(name, number) for number in queue.messages.dirty)
+    found.update(keys.done_key(name, number) for number in queue.done.dirty)
+    found.update(keys.failed_key(name, number) for number in queue.failed.dirty)
+    return frozenset(found)
+
+
+async def _collect(
+    garbage: list[int], recent: dict[int, int], batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]
+) -> None:
     """Delete the messages that no queue needs any more: payload, metadata and attempts together.
 
     A message that is in several queues, or in chunks, has a routes record, which counts the queues left.
@@ -157,7 +187,8 @@ async def _collect(garbage: list[int], recent: dict[int, int], batch: Batch, sto
             batch.delete(key)
         if id in counted:
             batch.delete(keys.routes_key(id))
-            for number in range(await _chunks(id, store)):
+            chunks = payloads.chunk_count(fresh[id]) if id in fresh else await _chunks(id, store)
+            for number in range(chunks):
                 batch.delete(keys.chunk_key(id, number))
 
 

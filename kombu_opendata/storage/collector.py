@@ -32,11 +32,15 @@ class Collector:
         now = self._engine.clock.now_ms()
         removed = 0
         for queue in list(self._engine.state.queues.values()):
-            options = queue.options
-            removed += await self._sweep_log(queue, queue.done, keys.done_key, options.done_retention_seconds, now)
-            removed += await self._sweep_log(queue, queue.failed, keys.failed_key, options.failed_retention_seconds, now)
+            async with self._engine.checkpointing:
+                removed += await self._sweep_queue(queue, now)
         self._forget_producers(now)
         return removed
+
+    async def _sweep_queue(self, queue: Queue, now: int) -> int:
+        options = queue.options
+        removed = await self._sweep_log(queue, queue.done, keys.done_key, options.done_retention_seconds, now)
+        return removed + await self._sweep_log(queue, queue.failed, keys.failed_key, options.failed_retention_seconds, now)
 
     async def _sweep_log(
         self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int
@@ -53,6 +57,8 @@ class Collector:
                 rows = settled.decode(key, settled.join(log.rows))
             else:
                 value = await self._engine.store.get(key)
+                if self._engine.state.queues.get(queue.name) is not queue:
+                    break  # deleted in the meantime, and collected with that
                 if value is None and log.first not in log.dirty:
                     log.first += 1  # bucket 0 may be long empty
                     continue

@@ -12,6 +12,7 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from ..errors import OpenDataError, StoreFull
 from . import checkpoint, effects, powerloss, recovery
@@ -56,8 +57,9 @@ class Engine(Operations):
         self.batch = store.batch()
         self.collector = Collector(self)
         self.failure: OpenDataError | None = None
+        self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
-        self._checkpointing = asyncio.Lock()
+        self.checkpointing = asyncio.Lock()  # held while the store is behind the state's dirty sets
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._folder: Path | None = None
         self._sync_point: powerloss.SyncPoint | None = None
@@ -74,7 +76,7 @@ class Engine(Operations):
             StoreUnwritable, StoreInUse, NewerFormat, CorruptRecord, StoreError: it can't be opened; the text says why.
         """
         settings = settings or EngineSettings()
-        folder = Path(url.removeprefix("file://")) / instance if url.startswith("file://") else None
+        folder = Path(unquote(url.removeprefix("file://"))) / instance if url.startswith("file://") else None
         if folder is not None and not settings.sync:
             powerloss.forget(folder)
         elif folder is not None:
@@ -97,6 +99,8 @@ class Engine(Operations):
             await engine._recover()
         except BaseException:
             await store.close()
+            if journal is not None:
+                journal.close()
             raise
         return engine
 
@@ -121,6 +125,7 @@ class Engine(Operations):
         assert self.journal is not None
         if self.effects:
             self.journal.append(effects.encode(self.effects))
+            self.commits += 1
             self.effects = []
             self.new_bytes = 0
         if self.needs_sync:
@@ -141,7 +146,7 @@ class Engine(Operations):
         Raises:
             StoreError: the store failed for good; the engine must be given up.
         """
-        async with self._checkpointing:
+        async with self.checkpointing:
             position = None
             if self.journal is not None:
                 self.commit_journal()
@@ -155,9 +160,10 @@ class Engine(Operations):
             self.checkpoint_started_at = asyncio.get_running_loop().time()
             try:
                 dirty = checkpoint.snapshot(self.state, batch, position, now)
-                await checkpoint.resolve(dirty, batch, self.store)
+                await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing)
                 await self.store.write(batch)
                 await self.store.flush_wal()
+                self.commits += self.journal is None
             except OpenDataError as exc:
                 self.failure = exc
                 raise
@@ -194,7 +200,7 @@ class Engine(Operations):
 
     async def tidy(self) -> None:
         """Sync the store's files, release the journal, collect SlateDB's garbage. Every few seconds."""
-        async with self._checkpointing:
+        async with self.checkpointing:
             upto = self._released_upto
             await self.store.flush_memtable()
             if self._folder is not None and self.settings.sync:
@@ -237,12 +243,14 @@ class Engine(Operations):
         """Write everything to the store and close it cleanly."""
         for task in self._loading.values():
             task.cancel()
-        if self.failure is None:
-            await self.checkpoint()
-            await self.tidy()
-        await self.store.close()
-        if self.journal is not None:
-            self.journal.close()
+        try:
+            if self.failure is None:
+                await self.checkpoint()
+                await self.tidy()
+        finally:
+            await self.store.close()
+            if self.journal is not None:
+                self.journal.close()
         if self.failure is None and self._folder is not None and self.settings.sync:
             powerloss.mark_clean(self._folder)
 
@@ -301,25 +309,32 @@ class Engine(Operations):
     async def load_bucket(self, queue: Queue, number: int) -> None:
         """Bring a cold bucket into memory."""
         key = checkpoint.keys.active_key(queue.name, number)
+        summary = queue.messages.cold.get(number)
         value = await self.store.get(key)
-        if number in queue.messages.cold and self.state.queues.get(queue.name) is queue:
+        current = summary is not None and queue.messages.cold.get(number) is summary
+        if current and self.state.queues.get(queue.name) is queue:
             lists = checkpoint.active.decode(key, value or b"")
             queue.messages.restore(number, *lists, self.clock.now_ms())
 
     async def purge(self, queue: Queue) -> int:
-        """Remove every available message; returns how many. Cold buckets are loaded one after the other."""
-        removed = self.remove(queue, list(queue.messages.available.values()))
-        for number in list(queue.messages.cold):
-            await self.load_bucket(queue, number)
-            bucket = queue.messages.buckets.get(number)
-            removed += self.remove(queue, list(bucket.available.values()) if bucket else [])
+        """Remove every available message; returns how many."""
+        removed = await self._remove_available(queue)
         await self.commit()
+        return removed
+
+    async def _remove_available(self, queue: Queue) -> int:
+        """When this returns there is no cold bucket; they are loaded one after the other."""
+        messages = queue.messages
+        removed = self.remove(queue, list(messages.available.values()))
+        while messages.cold:
+            await self.load_bucket(queue, next(iter(messages.cold)))
+            removed += self.remove(queue, list(messages.available.values()))
         return removed
 
     async def delete_queue(self, queue: Queue) -> int:
         """Remove a queue with everything in it; returns how many messages were waiting."""
-        removed = await self.purge(queue)
-        self.drop_queue(queue.name)
+        removed = await self._remove_available(queue)
+        self.drop_queue(queue.name)  # with no await in between: nothing is left in it
         await self.checkpoint()
         return removed
 
@@ -336,6 +351,7 @@ class Engine(Operations):
                 for name, queue in self.state.queues.items()
             },
             "next_message_id": self.state.next_id,
+            "commits": self.commits,
             "journal_bytes": self.journal.waiting_bytes if self.journal else 0,
             "stalled_seconds": round(self.stalled_seconds, 1),
         }

@@ -112,9 +112,10 @@ class Journal:
 
     def _existing(self) -> list[_Segment]:
         """The segments on disk, in order. A file without a header was never used and is removed."""
-        found: list[_Segment] = []
+        found = self._segments = []
         for path in sorted(self.folder.glob("*.journal")):
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            with self._translated():
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             size = os.fstat(fd).st_size
             head = os.pread(fd, _HEADER.size, 0)
             if len(head) == _HEADER.size and head[:4] == MAGIC:
@@ -130,7 +131,6 @@ class Journal:
             path.unlink()
         for path in self.folder.glob("*.spare"):
             path.unlink()
-        self._segments = found
         return list(found)
 
     def _records(self, segment: _Segment) -> Iterator[tuple[int, bytes]]:

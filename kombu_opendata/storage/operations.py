@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable
 
-from ..errors import StoreFull
+from ..errors import InvalidMessage, RequestError, StoreFull
 from . import checkpoint, payloads
 from . import effects as fx
 from .clock import Clock
@@ -23,6 +23,8 @@ BLOCK_IDS = 4096
 #: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
 RESERVED_BYTES = 4 << 20
 MAX_DEADLINE_MS = (1 << 63) - 1
+#: of a queue's filter, whose text is in its config record
+MAX_FILTER_BYTES = 0xFFFF
 
 
 class Operations:
@@ -95,6 +97,8 @@ class Operations:
         Raises:
             InvalidMessage: the headers don't fit a metadata record; nothing was changed.
         """
+        if not 0 <= priority <= 255:
+            raise InvalidMessage(f"priority {priority} is not within 0–255", priority=priority)
         now = self.clock.now_ms()
         id = self.allocate_id()
         deadline = min(now + ttl_ms, MAX_DEADLINE_MS) if ttl_ms >= 0 else 0
@@ -213,6 +217,19 @@ class Operations:
         self._define((fx.DELETE_EXCHANGE, name))
 
     def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        """Bind a durable queue to a durable exchange.
+
+        Raises:
+            RequestError: the queue has so many bindings that its filter would not fit its record; nothing was changed.
+        """
+        size = self.state.topology.filter_size(queue, exchange, routing_key)
+        if size > MAX_FILTER_BYTES:
+            raise RequestError(
+                f"queue {queue!r} has too many bindings: its filter would have {size} bytes, the limit is "
+                f"{MAX_FILTER_BYTES}; use a topic pattern that covers several routing keys",
+                queue=queue,
+                limit=MAX_FILTER_BYTES,
+            )
         self._define((fx.BIND, queue, exchange, routing_key, arguments))
 
     def unbind(self, queue: str, exchange: str, routing_key: str) -> None:

@@ -47,9 +47,9 @@ async def recover(store: SlateStore, journal: Journal | None, clock: Clock) -> t
     wanted: Wanted = {place for effects in records for effect in effects for place in buckets_of(effect)}
     await _load_settings(store, state)
     newest = await _load_active(store, state, wanted, clock.now_ms())
-    await _load_sessions(store, state)
+    newest = max(newest, await _load_sessions(store, state), await _newest_stored(store, state))
     await _load_deadlines(store, state)
-    clock.not_before(newest)
+    clock.not_before(max(newest, _newest_effect(records)))
     publishes = []
     for effects in records:
         for effect in effects:
@@ -142,13 +142,36 @@ async def _load_active(store: SlateStore, state: StoreState, wanted: Wanted, now
     return newest
 
 
-async def _load_sessions(store: SlateStore, state: StoreState) -> None:
-    """Who holds what. A lease without a holder belongs to the empty session."""
+async def _newest_stored(store: SlateStore, state: StoreState) -> int:
+    """The newest time stamp of a publish or a settlement."""
+    newest = 0
+    for key, value in await store.scan(*keys.kind_range(keys.RecordKind.METADATA), limit=1, descending=True):
+        newest = metadata.decode(key, value).received_at_ms
+    for queue in state.queues.values():
+        newest = max(newest, queue.done.newest_at_ms(), queue.failed.newest_at_ms())
+    return newest
+
+
+def _newest_effect(records: list[list[fx.Effect]]) -> int:
+    """The newest time stamp in the journal."""
+    places = {fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2}
+    return max((effect[places[effect[0]]] for effects in records for effect in effects if effect[0] in places), default=0)
+
+
+async def _load_sessions(store: SlateStore, state: StoreState) -> int:
+    """Who holds what; returns the newest time stamp. A lease without a holder belongs to the empty session.
+
+    A name without a lease or a publish is forgotten: if the session comes back, it says its name again.
+    """
+    newest = 0
     for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.LEASES]):
         session = key[2:]
-        name, _at, held = leases.decode(key, value)
-        if name:
+        name, at, held = leases.decode(key, value)
+        newest = max(newest, at)
+        if held or session in state.producers:
             state.session_names[session] = name
+        else:
+            state.dirty.sessions.add(session)
         for queue_name, ids in held.items():
             queue = state.queues.get(queue_name)
             for id in ids if queue is not None else ():
@@ -158,6 +181,7 @@ async def _load_sessions(store: SlateStore, state: StoreState) -> None:
     for queue in state.queues.values():
         for entry in queue.messages.in_flight.values():
             state.leases.setdefault(entry.session, {})[(entry.queue, entry.id)] = entry
+    return newest
 
 
 async def _load_deadlines(store: SlateStore, state: StoreState) -> None:

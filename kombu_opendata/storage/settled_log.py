@@ -39,11 +39,9 @@ class SettledLog:
         rows.append(settled.pack_entry(id, at_ms, attempts))
         self.dirty[self.tail] = rows
 
-    def clear_tail(self) -> None:
-        """Forget the tail's entries, which were collected."""
-        self.rows = []
-        self.oldest_at_ms = None
-        self.dirty[self.tail] = self.rows
+    def newest_at_ms(self) -> int:
+        """When the last message was added; 0 when the tail is empty."""
+        return int.from_bytes(self.rows[-1][8:16], "little") if self.rows else 0
 
     def unsaved_ids(self) -> list[int]:
         """The ids in buckets that changed since the last checkpoint."""

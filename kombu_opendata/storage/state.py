@@ -44,13 +44,22 @@ class Queue:
         self.failed = SettledLog()
 
 
+class DeletedQueue(NamedTuple):
+    """What memory knew of a queue that is gone; the rest is in the store's done and failed records."""
+
+    ids: set[int]
+    done_buckets: set[int]  # not as the store has them: their messages are in `ids` or collected
+    failed_buckets: set[int]
+
+
 class Dirty:
     """What the next checkpoint must write besides the queues' own dirty sets."""
 
     def __init__(self) -> None:
         self.block: tuple[int, int] | None = None
         self.queues: set[str] = set()  # config and options
-        self.deleted_queues: dict[str, set[int]] = {}  # and the ids known to have been in it
+        self.deleted_queues: dict[str, list[DeletedQueue]] = {}  # by name: it may come again and go again
+        self.redeclared: dict[str, frozenset[bytes]] = {}  # deleted and declared again: the new one's keys
         self.exchanges: set[str] = set()
         self.bindings: set[tuple[str, str, str]] = set()  # queue, exchange, key
         self.producers: set[bytes] = set()
@@ -156,13 +165,14 @@ class StoreState:
         """Forget a queue that was purged. Its settled lists are collected by the caller before."""
         queue = self.queues.pop(name)
         known = {id for rows in (queue.done, queue.failed) for id in rows.unsaved_ids()}
+        deleted = DeletedQueue(known, set(queue.done.dirty), set(queue.failed.dirty))
         for entry in list(queue.messages.in_flight.values()):
             self._unlease(entry)
             known.add(entry.id)
         for exchange, key in self.topology.remove_queue(name):
             self.dirty.bindings.add((name, exchange, key))
         self.dirty.queues.discard(name)
-        self.dirty.deleted_queues[name] = known
+        self.dirty.deleted_queues.setdefault(name, []).append(deleted)
 
     def declare_exchange(self, name: str, type: str, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
         self.topology.add_exchange(name, type, durable, auto_delete, arguments)

@@ -171,17 +171,21 @@ class Topology:
     def filter_of(self, queue: str) -> str:
         """The queue's filter over metadata headers, the RFC's definition of a queue, compiled from its bindings."""
         terms = [f"exchange = '' AND routing_key = {_quoted(queue)}"]
-        for bound, exchange, key, _arguments in self.bindings():
-            if bound != queue:
-                continue
-            term = f"exchange = {_quoted(exchange)}"
-            kind = self.exchanges[exchange].type
-            if kind == "direct":
-                term += f" AND routing_key = {_quoted(key)}"
-            elif kind == "topic":
-                term += f" AND topic(routing_key, {_quoted(key)})"
-            terms.append(term)
+        terms += [self._term(exchange, key) for bound, exchange, key, _arguments in self.bindings() if bound == queue]
         return terms[0] if len(terms) == 1 else " OR ".join(f"({term})" for term in terms)
+
+    def filter_size(self, queue: str, exchange: str, routing_key: str) -> int:
+        """How many bytes the queue's filter has once it is bound like this as well."""
+        return len(f"({self.filter_of(queue)}) OR ({self._term(exchange, routing_key)})".encode())
+
+    def _term(self, exchange: str, key: str) -> str:
+        term = f"exchange = {_quoted(exchange)}"
+        kind = self.get(exchange).type
+        if kind == "direct":
+            term += f" AND routing_key = {_quoted(key)}"
+        elif kind == "topic":
+            term += f" AND topic(routing_key, {_quoted(key)})"
+        return term
 
 
 def _quoted(text: str) -> str:

@@ -114,7 +114,7 @@ class Channel(DeclaringChannel):
                 int(connection.clock.wall() * 1000),
                 0,
                 ttl_ms_of(properties.get("expiration")),
-                mandatory,
+                bool(mandatory),  # Celery's retry passes on None
             )
             return connection.publish(request, confirm_timeout if timeout is None else timeout)
         except Unroutable as exc:
@@ -154,7 +154,7 @@ class Channel(DeclaringChannel):
             self.no_ack_consumers.add(tag)
         try:
             connection.consume(
-                Consume(0, self.channel_id, tag, queue, bool(no_ack), exclusive, dict(arguments or {}))
+                Consume(0, self.channel_id, tag, queue, bool(no_ack), bool(exclusive), dict(arguments or {}))
             )
         except OpenDataError as exc:
             self._forget_consumer(tag)

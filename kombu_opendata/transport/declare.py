@@ -51,10 +51,11 @@ class DeclaringChannel(base.StdChannel):
     ) -> None:
         """Declare an exchange; ``passive`` only asks whether it exists. The default exchange always does."""
         if exchange:
-            self._call(DeclareExchange(0, exchange, type, durable, auto_delete, dict(arguments or {}), passive))
+            flags = bool(durable), bool(auto_delete)
+            self._call(DeclareExchange(0, exchange, type, *flags, dict(arguments or {}), bool(passive)))
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
-        self._call(DeleteExchange(0, exchange, if_unused))
+        self._call(DeleteExchange(0, exchange, bool(if_unused)))
 
     def exchange_bind(self, destination: str, source: str = "", *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(
@@ -77,9 +78,8 @@ class DeclaringChannel(base.StdChannel):
         arguments: Mapping[str, Any] | None = None,
     ) -> queue_declare_ok_t:
         """Declare a queue; returns its name, its waiting messages and its consumers. No name: the broker makes one."""
-        info: QueueInfo = self._call(
-            DeclareQueue(0, queue, durable, exclusive, auto_delete, dict(arguments or {}), passive)
-        )
+        flags = bool(durable), bool(exclusive), bool(auto_delete)
+        info: QueueInfo = self._call(DeclareQueue(0, queue, *flags, dict(arguments or {}), bool(passive)))
         return queue_declare_ok_t(info.queue, info.ready, info.consumers)
 
     def queue_bind(
@@ -108,7 +108,7 @@ class DeclaringChannel(base.StdChannel):
         self, queue: str = "", if_unused: bool = False, if_empty: bool = False, nowait: bool = False
     ) -> int:
         """Delete a queue; returns how many messages went with it."""
-        answer: Count = self._call(DeleteQueue(0, queue, if_unused, if_empty))
+        answer: Count = self._call(DeleteQueue(0, queue, bool(if_unused), bool(if_empty)))
         return answer.count
 
     def queue_purge(self, queue: str = "", nowait: bool = False) -> int:

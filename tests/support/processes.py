@@ -1,0 +1,139 @@
+"""Processes that tests start, watch and end by their pids."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+POLL_SECONDS = 0.02
+
+
+def wait_until(condition: Callable[[], object], seconds: float, what: str | Callable[[], str]) -> None:
+    """Look every 20 ms whether the condition holds; the test fails when it still does not after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what if isinstance(what, str) else what()}")
+        time.sleep(POLL_SECONDS)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    try:
+        os.kill(pid, 0)
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def tail(path: Path, lines: int = 40) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return f"({path} does not exist)"
+
+
+class Child:
+    """A process in a session of its own, with a log file."""
+
+    def __init__(
+        self,
+        command: list[str],
+        log: Path,
+        *,
+        cwd: Path,
+        env: dict[str, str] | None = None,
+        pass_fds: tuple[int, ...] = (),
+    ) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("CELERY_")}
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env={**clean, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+        self.pid = self.process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def check(self) -> None:
+        """The test fails when the process ended."""
+        assert not self.ended, f"{self.log.name}: ended with {self.process.returncode}:\n{tail(self.log)}"
+
+    def wait(self, seconds: float) -> int:
+        """Its exit code; the test fails when it does not end in time."""
+        wait_until(lambda: self.ended, seconds, lambda: f"end of {self.log.name}:\n{tail(self.log)}")
+        return int(self.process.returncode)
+
+    def terminate(self, seconds: float = 30) -> int:
+        """SIGTERM; returns the exit code."""
+        if not self.ended:
+            self.process.terminate()
+        return self.wait(seconds)
+
+    def kill(self) -> None:
+        """SIGKILL for the process alone, not for its children."""
+        self.process.kill()
+        self.process.wait()
+
+    def clean_up(self) -> None:
+        """SIGKILL for what is left of the process and its children. Its session keeps the group's number reserved."""
+        if not self.ended or _group_exists(self.pid):
+            _kill_group(self.pid)
+        self.process.wait()
+
+
+def _group_exists(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+class Children:
+    """All processes of a test."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+
+    def add(self, child: Child) -> None:
+        self._children.append(child)
+
+    def check(self) -> None:
+        for child in self._children:
+            child.check()
+
+    def clean_up(self) -> None:
+        for child in self._children:
+            child.clean_up()
+
+
+@contextmanager
+def children() -> Iterator[Children]:
+    """A set of processes that are gone at the end, whatever happens."""
+    started = Children()
+    try:
+        yield started
+    finally:
+        started.clean_up()

@@ -1,0 +1,51 @@
+"""A broker that is run by hand: ``opendata-queue broker``, with users and TLS."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from pathlib import Path
+from typing import Any
+
+from .processes import Child, tail
+
+COMMAND = Path(sys.executable).with_name("opendata-queue")
+READY_SECONDS = 30
+
+
+class ServedBroker(Child):
+    """``opendata-queue broker`` with these options.
+
+    Attributes:
+        report: what it said over the ready pipe.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        read_fd, write_fd = os.pipe()
+        try:
+            command = [str(COMMAND), "broker", *options, "--ready-fd", str(write_fd)]
+            super().__init__(command, folder / "served.log", cwd=folder, pass_fds=(write_fd,))
+        finally:
+            os.close(write_fd)
+        try:
+            self.report = self._read_report(read_fd)
+        finally:
+            os.close(read_fd)
+
+    def _read_report(self, fd: int) -> dict[str, Any]:
+        data = b""
+        while not data.endswith(b"\n"):
+            ready, _, _ = select.select([fd], [], [], READY_SECONDS)
+            chunk = os.read(fd, 65_536) if ready else b""
+            assert chunk, f"the broker did not say whether it is ready:\n{tail(self.log)}"
+            data += chunk
+        report: dict[str, Any] = json.loads(data)
+        return report
+
+    @property
+    def port(self) -> int:
+        """The TCP port, which the system chose."""
+        address = next(text for text in self.report["listening"] if text.startswith("tcp:"))
+        return int(address.rpartition(":")[2])

@@ -1,0 +1,319 @@
+"""What happens when the socket breaks: the session goes on, on a new one."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from kombu_opendata.client.connection import BrokerConnection
+from kombu_opendata.client.options import Options
+from kombu_opendata.errors import AccessRefused, ConnectionLost
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.url import Address
+
+
+def publish(envelope: bytes = b"e") -> m.Publish:
+    return m.Publish(0, 0, "x", "k", envelope, {}, 0, 1)
+
+
+def delivery(number: int, tag: str = "t") -> m.Delivery:
+    return (1, tag, "q", number, 7, 1, b"e")
+
+
+def call(met: Any, message: Any, answer: Any) -> None:
+    """Let the client send a request and the broker give this answer (its rid is filled in)."""
+    client, broker = met
+    method = client.connection.consume if isinstance(message, m.Consume) else client.connection.call
+    calling = client.start(method, message)
+    answer.rid = broker.receive(type(message)).rid
+    broker.send(answer)
+    calling.result(10)
+
+
+def consume(met: Any, tag: str = "t", queue: str = "q") -> None:
+    call(met, m.Consume(0, 1, tag, queue, False, False, {}), m.Ok(0))
+
+
+def test_a_publish_is_sent_again_with_the_same_number(met: Any, peer: Any) -> None:
+    client, broker = met
+    calling = client.start(client.connection.publish, publish())
+    first = broker.receive(m.Publish)
+    broker.close()
+    second = peer.accept()
+    hello = second.welcome()
+    assert hello.resume
+    assert hello.session == client.connection.session.id
+    again = second.receive(m.Publish)
+    assert (again.seq, again.envelope) == (first.seq, first.envelope)
+    second.send(m.Published(again.rid, 42, 1))
+    assert calling.result(10).message_id == 42
+
+
+def test_the_hello_carries_leases_in_hand_and_unconfirmed_settlements(met: Any, peer: Any) -> None:
+    client, broker = met
+    consume(met)
+    broker.send(m.Deliver(0, [delivery(n) for n in range(1, 6)]))
+    connection = client.connection
+    connection.drain(10)
+    connection.events.popleft()  # 1 is with the application, the others wait
+    connection.settle(1, m.Outcome.ACK, [("q", 2, 7)])
+    connection.settle(1, m.Outcome.ACK, [("q", 3, 7)])
+    connection.settle(1, m.Outcome.REQUEUE, [("q", 4, 7)])
+    for _ in range(3):
+        broker.receive(m.Settle)
+    broker.send(m.Settled(1))
+    calling = client.start(connection.call, m.PurgeQueue(0, "q"))
+    broker.receive(m.PurgeQueue)
+    broker.close()
+
+    second = peer.accept()
+    hello = second.welcome()
+    assert hello.held == [(1, "q", 1, 7), (1, "q", 5, 7)]
+    assert hello.settles == [(0, "q", 3, 7), (1, "q", 4, 7)]
+    second.send(m.Ok(second.receive(m.Consume).rid))
+    second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
+    calling.result(10)
+    assert not connection.session.unconfirmed
+
+    connection.settle(1, m.Outcome.ACK, [("q", 1, 7)])
+    assert second.receive(m.Settle).seq == 1, "a new connection counts from 0"
+    assert [event[3] for event in connection.events] == [2, 3, 4, 5]
+
+
+def test_what_the_old_socket_still_holds_is_read_first(met: Any, peer: Any) -> None:
+    client, broker = met
+    consume(met)
+    calling = client.start(client.connection.publish, publish())
+    request = broker.receive(m.Publish)
+    broker.send(m.Deliver(0, [delivery(1)]), m.Published(request.rid, 42, 1), m.Deliver(0, [delivery(2)]))
+    broker.close()
+    assert calling.result(10).message_id == 42
+    draining = client.start(client.connection.call, m.PurgeQueue(0, "q"))
+    second = peer.accept()
+    assert second.welcome().held == [(1, "q", 1, 7), (1, "q", 2, 7)]
+    second.send(m.Ok(second.receive(m.Consume).rid))
+    second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
+    draining.result(10)
+
+
+def test_consumers_prefetch_and_transient_topology_are_declared_again(met: Any, peer: Any) -> None:
+    client, broker = met
+    transient = m.DeclareQueue(0, "reply", False, False, True, {}, False)
+    call(met, m.DeclareExchange(0, "bus", "fanout", False, False, {}, False), m.Ok(0))
+    call(met, m.DeclareExchange(0, "durable", "direct", True, False, {}, False), m.Ok(0))
+    call(met, transient, m.QueueInfo(0, "reply", 0, 0))
+    call(met, m.DeclareQueue(0, "kept", True, False, False, {}, False), m.QueueInfo(0, "kept", 0, 0))
+    call(met, m.DeclareQueue(0, "", False, True, False, {}, False), m.QueueInfo(0, "made-up", 0, 0))
+    call(met, m.Bind(0, "reply", "bus", "", {}), m.Ok(0))
+    call(met, m.Bind(0, "kept", "durable", "k", {}), m.Ok(0))
+    call(met, m.DeclareQueue(0, "gone", False, False, False, {}, False), m.QueueInfo(0, "gone", 0, 0))
+    call(met, m.DeleteQueue(0, "gone", False, False), m.Count(0, 0))
+    client.connection.set_prefetch(1, 8)
+    assert broker.receive(m.Qos).prefetch == 8
+    consume(met, "t", "reply")
+    broker.close()
+
+    calling = client.start(client.connection.call, m.PurgeQueue(0, "q"))
+    second = peer.accept()
+    second.welcome()
+    said = [second.receive(kind) for kind in (m.DeclareExchange, m.DeclareQueue, m.DeclareQueue, m.Bind)]
+    assert [(s.exchange if isinstance(s, (m.DeclareExchange, m.Bind)) else s.queue) for s in said] == [
+        "bus",
+        "reply",
+        "made-up",
+        "bus",
+    ]
+    qos, consumer = second.receive(m.Qos), second.receive(m.Consume)
+    assert (qos.channel, qos.prefetch, consumer.tag, consumer.queue) == (1, 8, "t", "reply")
+    second.send(*(m.Ok(s.rid) for s in [*said, qos, consumer]))
+    second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
+    calling.result(10)
+
+
+def test_the_last_cancel_of_an_auto_delete_queue_forgets_it(met: Any, peer: Any) -> None:
+    client, broker = met
+    call(met, m.DeclareQueue(0, "reply", False, False, True, {}, False), m.QueueInfo(0, "reply", 0, 0))
+    consume(met, "t", "reply")
+    cancelling = client.start(client.connection.cancel, 1, "t")
+    broker.send(m.Ok(broker.receive(m.Cancel).rid))
+    cancelling.result(10)
+    broker.close()
+    calling = client.start(client.connection.call, m.PurgeQueue(0, "q"))
+    second = peer.accept()
+    second.welcome()
+    second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))  # nothing is declared before
+    calling.result(10)
+
+
+def test_a_consumer_whose_queue_is_gone_ends(met: Any, peer: Any) -> None:
+    client, broker = met
+    consume(met)
+    broker.close()
+    draining = client.start(client.connection.drain, 10)
+    second = peer.accept()
+    second.welcome()
+    second.send(m.Failed(second.receive(m.Consume).rid, "not_found", "no queue 'q'", {}))
+    draining.result(10)
+    assert client.connection.events.popleft() == m.Cancelled(1, "t", "no queue 'q'")
+    assert client.connection.session.consumers == {}
+
+
+def test_a_consume_that_was_not_answered_is_sent_once(met: Any, peer: Any) -> None:
+    client, broker = met
+    consuming = client.start(client.connection.consume, m.Consume(0, 1, "t", "q", False, False, {}))
+    broker.receive(m.Consume)
+    broker.close()
+    second = peer.accept()
+    second.welcome()
+    second.send(m.Ok(second.receive(m.Consume).rid))
+    consuming.result(10)
+    calling = client.start(client.connection.call, m.PurgeQueue(0, "q"))
+    second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
+    calling.result(10)
+
+
+def test_a_stopping_broker_is_left_for_its_successor(met: Any, peer: Any) -> None:
+    client, broker = met
+    calling = client.start(client.connection.publish, publish())
+    request = broker.receive(m.Publish)
+    broker.send(m.BrokerGoodbye("stopped"), m.Failed(request.rid, "broker_stopping", "stopping", {}))
+    second = peer.accept()  # still the old one, which refuses
+    second.preamble()
+    second.send(m.Failed(second.receive(m.Hello).rid, "broker_stopping", "stopping", {}))
+    third = peer.accept()
+    third.welcome()
+    again = third.receive(m.Publish)
+    assert again.seq == request.seq
+    third.send(m.Published(again.rid, 1, 1))
+    assert calling.result(10).message_id == 1
+
+
+def test_a_settlement_on_a_broken_socket_goes_with_the_hello(met: Any, peer: Any) -> None:
+    client, broker = met
+    consume(met)
+    broker.send(m.Deliver(0, [delivery(1)]))
+    client.connection.drain(10)
+    broker.close()
+    settling = client.start(client.connection.settle, 1, m.Outcome.ACK, [("q", 1, 7)])
+    second = peer.accept()
+    hello = second.welcome()
+    assert (hello.held, hello.settles) == ([], [(0, "q", 1, 7)])
+    second.send(m.Ok(second.receive(m.Consume).rid))
+    settling.result(10)
+
+
+def test_a_refused_resume_is_final(met: Any, peer: Any) -> None:
+    client, broker = met
+    calling = client.start(client.connection.publish, publish())
+    broker.receive(m.Publish)
+    broker.close()
+    second = peer.accept()
+    second.preamble()
+    second.send(m.Failed(second.receive(m.Hello).rid, "access_refused", "wrong secret", {}))
+    with pytest.raises(AccessRefused, match="wrong secret"):
+        calling.result(10)
+    assert client.connection.closed
+
+
+class _Timer:
+    """A clock that jumps by what is slept."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_client: Any) -> None:
+    from kombu_opendata.client.clock import Clock
+    from kombu_opendata.protocol.framing import PREAMBLE, frame
+
+    timer = _Timer()
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    connection = BrokerConnection(
+        Address("tcp", host="127.0.0.1", port=port),
+        Options(reconnect_timeout=10),
+        clock=Clock(monotonic=lambda: timer.now, sleep=timer.sleep),
+    )
+    connecting = new_client().start(connection.connect)
+    server, _ = listener.accept()
+    listener.close()
+    server.sendall(PREAMBLE + frame(m.Welcome(1, "0", 1 << 20, 1 << 20, 0, 0, 0)))
+    connecting.result(10)
+    server.close()
+    with pytest.raises(ConnectionLost, match=r"not resumed within 10 s: cannot connect to the broker at opendata://"):
+        connection.publish(publish())
+    assert connection.closed
+    assert 10 <= timer.now < 12
+
+
+class _Observer:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def socket_opened(self, fd: int) -> None:
+        self.told.append("opened")
+
+    def socket_closing(self, fd: int) -> None:
+        self.told.append("closing")
+
+    def events_buffered(self) -> None:
+        self.told.append("buffered")
+
+    def connection_lost(self) -> None:
+        self.told.append("lost")
+
+
+def test_under_an_event_loop_a_break_blocks_nobody(met: Any, peer: Any) -> None:
+    client, broker = met
+    consume(met)
+    connection = client.connection
+    observer = connection.observer = _Observer()
+    broker.send(m.Deliver(0, [delivery(1), delivery(2)]))
+    broker.close()
+    connection.read_available()
+    connection.read_available()  # meets the end
+    assert observer.told == ["closing", "lost", "buffered"]
+    connection.settle(1, m.Outcome.ACK, [("q", 1, 7)])  # returns at once
+    resuming = client.start(connection.resume_once)
+    second = peer.accept()
+    hello = second.welcome()
+    assert (hello.held, hello.settles) == ([(1, "q", 2, 7)], [(0, "q", 1, 7)])
+    second.send(m.Ok(second.receive(m.Consume).rid))
+    assert resuming.result(10)
+    assert observer.told[3:] == ["opened", "buffered"]
+    assert connection.resume_once(), "there is nothing left to do"
+
+
+def test_an_interrupted_call_does_not_leave_the_stream_out_of_step(met: Any, peer: Any) -> None:
+    client, broker = met
+
+    class Interrupt(BaseException):
+        pass
+
+    connection = client.connection
+    real = connection._dispatch
+
+    def interrupted(messages: Any) -> None:
+        connection._dispatch = real
+        raise Interrupt
+
+    connection._dispatch = interrupted
+    calling = client.start(connection.publish, publish())
+    request = broker.receive(m.Publish)
+    broker.send(m.Published(request.rid, 1, 1))
+    with pytest.raises(Interrupt):
+        calling.result(10)
+    calling = client.start(connection.publish, publish())
+    second = peer.accept()
+    assert second.welcome().resume
+    request = second.receive(m.Publish)
+    assert request.seq == 2
+    second.send(m.Published(request.rid, 2, 1))
+    assert calling.result(10).message_id == 2

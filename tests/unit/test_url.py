@@ -1,0 +1,87 @@
+"""Broker URLs."""
+
+from __future__ import annotations
+
+import pytest
+
+from kombu_opendata.errors import InvalidURL
+from kombu_opendata.url import Address, masked, parse
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("opendata:///var/lib/q", Address("embedded", folder="/var/lib/q")),
+        ("opendata:///var//lib/./q/../q/", Address("embedded", folder="/var/lib/q")),
+        ("opendata:///tmp/a%20b", Address("embedded", folder="/tmp/a b")),
+        ("opendata://host", Address("tcp", host="host", port=5677)),
+        ("opendata://host:1234//", Address("tcp", host="host", port=1234)),
+        (
+            "opendata://us%40er:se%2Fcret@host:1/inst-1",
+            Address("tcp", host="host", port=1, instance="inst-1", user="us@er", secret="se/cret"),
+        ),
+        ("opendatas://[::1]:9/x", Address("tcp", host="::1", port=9, instance="x", tls=True)),
+        ("opendata+memory://name", Address("memory", name="name")),
+        ("memory://name", Address("memory", name="name")),
+        ("opendata+memory://", Address("memory", name="default")),
+    ],
+)
+def test_a_url_is_read(url: str, address: Address) -> None:
+    assert parse(url) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("/var/lib/q", "it is no URL"),
+        ("redis://host", "none of opendata"),
+        ("opendata://", "neither a folder nor a host"),
+        ("opendata:///", "names no folder"),
+        ("opendata://./queue", "must be absolute"),
+        ("opendata://~/queue", "must be absolute"),
+        ("opendata:///tmp/a%00b", "control characters"),
+        ("opendata:///tmp/q?sync=0", "takes no query"),
+        ("opendata://host/x?y=1", "takes no query"),
+        ("opendata://host:no", "[Pp]ort"),
+        ("opendata://tmp/some/folder", "three slashes"),
+        ("opendata://host/a b", "instance is one name"),
+        ("opendatas:///tmp/q", "without TLS"),
+    ],
+)
+def test_a_wrong_url_says_what_to_write(url: str, says: str) -> None:
+    with pytest.raises(InvalidURL, match=says):
+        parse(url)
+
+
+@pytest.mark.parametrize("store", ["s3://bucket/prefix", "az://container/x", "gs://bucket", "opendata://s3://bucket/p"])
+def test_a_remote_store_belongs_to_the_broker(store: str) -> None:
+    with pytest.raises(InvalidURL, match=r"opendata-queue broker --store \w+://.* --listen .*opendata://thathost:5677"):
+        parse(store)
+
+
+def test_a_file_url_is_told_how_to_write_the_folder() -> None:
+    with pytest.raises(InvalidURL, match="write opendata:///tmp/q"):
+        parse("opendata://file:///tmp/q")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("opendata:///tmp/a%20b", "opendata:///tmp/a%20b"),
+        ("opendata://u:secret@host", "opendata://u:**@host:5677/default"),
+        ("opendatas://host/x", "opendatas://host:5677/x"),
+        ("opendata+memory://n", "opendata+memory://n"),
+    ],
+)
+def test_the_secret_is_masked_and_the_rest_reads_back(url: str, shown: str) -> None:
+    address = parse(url)
+    assert str(address) == shown
+    assert "secret" not in repr(address).replace("secret=", "")
+    assert parse(address.as_uri(include_secret=True)) == address
+
+
+def test_an_error_masks_the_secret() -> None:
+    with pytest.raises(InvalidURL) as caught:
+        parse("opendata://u:secret@host/x?y")
+    assert "secret" not in str(caught.value)
+    assert masked("x://u:secret@h") == "x://u:**@h"
