@@ -205,6 +205,7 @@ class Handlers:
         queue.consumers.clear()
         if queue.stored is None:
             return self.instance.drop_transient(queue)
+        self.instance.forget_users(queue)
         count = await self.engine.delete_queue(queue.stored)
         self.instance.queues.pop(queue.name, None)
         return count

@@ -226,7 +226,7 @@ class Instance:
                 engine.ack(queue.stored, (entry,))
         else:
             envelope = entry.envelope or b""
-            queue.messages.claim(entry, session.id, engine.clock.now_ms(), 0)
+            queue.messages.claim(entry, session.id, max(engine.clock.now_ms(), entry.visible_at), 0)
             if no_ack:
                 queue.messages.settle(entry)
             else:
@@ -272,7 +272,22 @@ class Instance:
         queue.deleting = True
         for key, session in self._transient_leases(queue):
             del session.leases[key]
+        self.forget_users(queue)
         return count
+
+    def forget_users(self, queue: BrokerQueue) -> None:
+        """The queue is going: who waits for a message gets none, and what is held takes nobody's credit any more."""
+        for getter in queue.getters:
+            self.reply(getter.session, Got(getter.rid, None, 0))
+        queue.getters.clear()
+        if queue.timer is not None:
+            queue.timer.cancel()
+        for session in self.sessions.values():
+            for key in [key for key in session.lease_channels if key[0] == queue.name]:
+                channel = session.lease_channels.pop(key)
+                channel.held -= 1
+                for consumer in channel.consumers.values():
+                    self.wake(consumer.queue)
 
     def drop_unused_exchange(self, name: str) -> None:
         """An auto-delete exchange goes with its last binding."""

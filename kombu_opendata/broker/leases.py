@@ -17,7 +17,7 @@ def find(instance: Instance, session: Session, queue: str, id: int, token: int) 
     """The lease of this token if the session holds it; a stale or foreign token gives None."""
     found = instance.queues.get(queue)
     entry = found.messages.in_flight.get(id) if found is not None else None
-    if found is None or entry is None or entry.claimed_at != token or entry.session != session.id:
+    if found is None or entry is None or entry.claimed_at != token or entry.session != session.id or found.deleting:
         return None
     return found, entry
 

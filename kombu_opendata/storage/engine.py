@@ -36,7 +36,7 @@ class EngineSettings:
     checkpoint_interval_ms: int = 100
     tidy_interval_seconds: float = 5.0
     retention_interval_seconds: float = 10.0
-    payload_cache_bytes: int = 32 << 20
+    payload_cache_bytes: int = 16 << 20
     journal_segment_bytes: int = SEGMENT_BYTES
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0

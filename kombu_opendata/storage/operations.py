@@ -5,7 +5,7 @@ Nothing an operation did may be shown to anybody before :class:`~kombu_opendata.
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterable, Sequence
 
 from ..errors import InvalidMessage, RequestError, StoreFull
 from . import checkpoint, payloads
@@ -130,9 +130,10 @@ class Operations:
         self.payloads.pending[id] = envelope
 
     # ------------------------------------------------------------------ consuming
-    def claim(self, queue: Queue, entries: Iterable[Entry], session: bytes) -> None:
+    def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes) -> None:
         """Lease these available messages to a session."""
-        at = self.clock.now_ms()
+        # One that was returned within this millisecond is claimed as of the next: the token is the claim's time.
+        at = max([self.clock.now_ms(), *(entry.visible_at for entry in entries)])
         until = at + 1000 * queue.options.lease_seconds
         pairs: list[int] = []
         for entry in entries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Iterable, Iterator
 
 from ..errors import CorruptRecord
@@ -40,7 +41,7 @@ class Payloads:
         self._store = store
         self._cache_bytes = cache_bytes
         self._size = 0
-        self._hot: dict[int, bytes] = {}
+        self._hot: OrderedDict[int, bytes] = OrderedDict()  # taking the oldest of a plain dict costs its holes
         self.pending: dict[int, bytes] = {}
         self.flushing: dict[int, bytes] = {}
 
@@ -76,7 +77,7 @@ class Payloads:
             self._size += len(envelope)
             hot[id] = envelope
         while self._size > self._cache_bytes and len(hot) > 1:
-            self._size -= len(hot.pop(next(iter(hot))))
+            self._size -= len(hot.popitem(last=False)[1])
 
     async def load(self, ids: list[int]) -> None:
         """Bring payloads into the cache, as many of the first as half of it holds; ``ids`` in the order of delivery.

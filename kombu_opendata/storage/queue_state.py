@@ -160,7 +160,7 @@ class QueueState:
         ready, available = self._ready, self.available
         while ready:
             entry = available.get(ready[0][1])
-            if entry is not None and entry.visible_at <= now:
+            if entry is not None:
                 return entry
             heappop(ready)
         return None
@@ -231,14 +231,14 @@ class QueueState:
         self._drop_if_empty(entry.bucket)
 
     def put_back(self, entry: Entry, now: int, *, costs_attempt: bool) -> None:
-        """in flight → available, at its old place. Visible after its claim, so that no two claims share a token."""
+        """in flight → available, at its old place. Its next claim is after this one, so that no two share a token."""
         del self.in_flight[entry.id]
         del self.buckets[entry.bucket].in_flight[entry.id]
         if not costs_attempt:
             entry.attempts -= 1
         entry.visible_at = max(entry.visible_at, entry.claimed_at + 1)
         entry.session = b""
-        self._make_available(entry, now)
+        self._make_available(entry, max(now, entry.visible_at))
 
     def remove(self, entry: Entry) -> None:
         """available → gone (expired or purged)."""

@@ -22,11 +22,11 @@ class PlainStore:
         self.of: dict[RecordKind, dict[Any, Any]] = defaultdict(dict)
         for key, value in self.raw.items():
             where = parse(key)
-            place: Any = where.message_id
+            place: Any = where.id
             if where.kind in (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED):
                 place = where.name, where.bucket
             elif where.kind is RecordKind.CHUNK:
-                place = where.message_id, where.chunk
+                place = where.id, where.chunk
             elif where.name is not None:
                 place = (where.name, where.queue, where.routing_key) if where.queue is not None else where.name
             elif where.session is not None:

@@ -1,0 +1,82 @@
+"""Ways to reach a broker, and connections that are closed at the end."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import trustme
+
+from kombu_opendata.broker import memory
+from kombu_opendata.broker.users import hash_secret
+
+from ..support.kombu_client import connected
+from ..support.processes import children
+from ..support.served import ServedBroker
+
+USER, SECRET = "worker", "s3cret:/@"
+
+
+class Reach(NamedTuple):
+    """How to connect to a broker."""
+
+    kind: str
+    url: str
+    options: dict[str, Any]
+
+
+def _memory(_folder: Path) -> Iterator[Reach]:
+    name = f"conformance-{uuid.uuid4().hex}"
+    yield Reach("memory", f"opendata+memory://{name}", {})
+    memory.stop(name)
+
+
+def _unix(folder: Path) -> Iterator[Reach]:
+    yield Reach("unix", f"opendata://{folder}", {})
+
+
+def _tls(folder: Path) -> Iterator[Reach]:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    ca, chain, key, users = (folder / name for name in ("ca.pem", "chain.pem", "key.pem", "users"))
+    authority.cert_pem.write_to_path(ca)
+    certificate.private_key_pem.write_to_path(key)
+    for part in certificate.cert_chain_pems:
+        part.write_to_path(chain, append=True)
+    users.write_text(f"# who may connect\n{USER}:{hash_secret(SECRET)}\n")
+    options = ["--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(users)]
+    with children() as started:
+        broker = ServedBroker(folder, *options, "--tls-cert", str(chain), "--tls-key", str(key))
+        started.add(broker)
+        url = f"opendatas://{USER}:s3cret%3A%2F%40@localhost:{broker.port}"
+        yield Reach("tls", url, {"ssl": {"ca_certs": str(ca)}})
+        assert broker.terminate() == 0, broker.log.read_text()
+
+
+@pytest.fixture(scope="module", params=[_memory, _unix, _tls], ids=["memory", "unix", "tls"])
+def reach(request: pytest.FixtureRequest, module_store_folder: Path) -> Iterator[Reach]:
+    """Each way to reach a broker."""
+    folder = module_store_folder / request.param.__name__.strip("_")
+    folder.mkdir()
+    yield from request.param(folder)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Whatever must be closed at the end of a test."""
+    with ExitStack() as entered:
+        yield entered
+
+
+@pytest.fixture
+def connect(stack: ExitStack) -> Callable[..., Any]:
+    """Opens Kombu connections: ``connect(url, **transport_options)``."""
+
+    def open_one(url: str, **options: Any) -> Any:
+        return stack.enter_context(connected(url, **options))
+
+    return open_one

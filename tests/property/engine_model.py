@@ -1,0 +1,94 @@
+"""What the engine must do, in plain Python: the model that the stateful test compares it with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Message:
+    """One message in one queue, while it is available or in flight."""
+
+    id: int
+    priority: int
+    visible_at: int
+    deadline: int
+    attempts: int = 0
+    token: int = 0
+    lease_until: int = 0
+    session: bytes = b""
+
+    def is_visible(self, now: int) -> bool:
+        return self.visible_at <= now
+
+    def is_expired(self, now: int) -> bool:
+        return bool(self.deadline) and self.deadline <= now
+
+
+@dataclass
+class ModelQueue:
+    """One queue; ``done`` and ``failed`` are rows (id, at, attempts) in order."""
+
+    max_attempts: int
+    lease_seconds: int
+    done_retention: int
+    failed_retention: int
+    available: dict[int, Message] = field(default_factory=dict)
+    in_flight: dict[int, Message] = field(default_factory=dict)
+    done: list[tuple[int, int, int]] = field(default_factory=list)
+    failed: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def next(self, now: int) -> Message | None:
+        """The message that must be delivered next; what has expired on the way to it is removed."""
+        for message in sorted(self.available.values(), key=lambda m: (m.priority, m.id)):
+            if message.is_visible(now):
+                if not message.is_expired(now):
+                    return message
+                del self.available[message.id]
+        return None
+
+    def claim(self, message: Message, session: bytes, now: int) -> None:
+        del self.available[message.id]
+        message.attempts += 1
+        message.token, message.session = now, session
+        message.lease_until = now + 1000 * self.lease_seconds
+        self.in_flight[message.id] = message
+
+    def put_back(self, message: Message, now: int, costs_attempt: bool) -> bool:
+        """Returns whether it is available again; otherwise it has failed."""
+        del self.in_flight[message.id]
+        if costs_attempt and message.attempts >= self.max_attempts:
+            self.failed.append((message.id, now, message.attempts))
+            return False
+        message.attempts -= not costs_attempt
+        message.visible_at = max(message.visible_at, message.token + 1)
+        self.available[message.id] = message
+        return True
+
+    def ids(self) -> list[int]:
+        settled = [id for id, _at, _attempts in self.done + self.failed]
+        return [*self.available, *self.in_flight, *settled]
+
+
+@dataclass
+class Model:
+    """Everything; copied at a commit, put back at a crash."""
+
+    queues: dict[str, ModelQueue] = field(default_factory=dict)
+    bindings: set[tuple[str, str, str]] = field(default_factory=set)  # queue, exchange, key
+    envelopes: dict[int, bytes] = field(default_factory=dict)
+    attempts: dict[int, list[str]] = field(default_factory=dict)
+    producers: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # last number, id, queues
+    #: collected rows since the last checkpoint: a crash brings them back
+    swept: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def needed(self) -> set[int]:
+        """The messages that some queue still has in some state."""
+        return {id for queue in self.queues.values() for id in queue.ids()}
+
+    def after_crash(self) -> None:
+        for (name, which), rows in self.swept.items():
+            if name in self.queues:
+                kept = getattr(self.queues[name], which)
+                kept[:0] = rows
+        self.swept.clear()

@@ -1,0 +1,20 @@
+"""Publishes numbers with Kombu and writes down each that was confirmed: publish.py URL CONFIRMED FIRST COUNT."""
+
+import sys
+
+import kombu
+
+import kombu_opendata  # noqa: F401 - registers the transport
+
+
+def main(url: str, confirmed: str, first: int, count: int) -> None:
+    queue = kombu.Queue("numbers", durable=True)
+    with kombu.Connection(url) as connection, open(confirmed, "a", buffering=1) as file:
+        producer = connection.Producer()
+        for number in range(first, first + count):
+            producer.publish(number, routing_key="numbers", declare=[queue])
+            file.write(f"{number}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

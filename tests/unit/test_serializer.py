@@ -1,0 +1,84 @@
+"""The msgspec serializer."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import uuid
+from typing import Any
+
+import pytest
+from kombu.exceptions import EncodeError
+from kombu.serialization import dumps, loads, registry
+
+from kombu_opendata.celery_integration import serializer
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Any:
+    known = "msgspec" in registry.name_to_type
+    if not known:
+        registry.register("msgspec", *serializer.register_args)
+    yield
+    if not known:
+        registry.unregister("msgspec")
+
+
+def round_trip(value: Any) -> Any:
+    content_type, encoding, data = dumps(value, serializer="msgspec")
+    assert (content_type, encoding) == ("application/x-msgspec+json", "utf-8")
+    return loads(data, content_type, encoding, accept={content_type})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {"a": [1, 2.5, "ä", True, None], "b": {"c": []}},
+        dt.datetime(2020, 1, 2, 3, 4, 5, 6),
+        dt.datetime(2020, 1, 2, tzinfo=dt.UTC),
+        dt.date(2020, 1, 2),
+        dt.time(3, 4),
+        dt.timedelta(seconds=1.5),
+        uuid.UUID(int=7),
+        decimal.Decimal("1.10"),
+        b"\x00\xff",
+        2**80,
+        -(2**70),
+        math.inf,
+        [{"deep": [(dt.date(2020, 1, 2), {"id": uuid.UUID(int=1)})]}],
+        {"__type__": "unknown", "__value__": "kept"},
+        {"text": 'a "__type__" in it'},
+    ],
+)
+def test_a_value_comes_back_as_it_was(value: Any) -> None:
+    def lists(item: Any) -> Any:
+        if isinstance(item, (list, tuple)):
+            return [lists(i) for i in item]
+        return {k: lists(v) for k, v in item.items()} if isinstance(item, dict) else item
+
+    assert round_trip(value) == lists(value)
+
+
+def test_nan() -> None:
+    assert math.isnan(round_trip(math.nan))
+
+
+def test_an_object_may_say_what_it_is_in_json() -> None:
+    class Lazy:
+        def __json__(self) -> str:
+            return "said"
+
+    assert round_trip([Lazy()]) == ["said"]
+
+
+def test_what_has_no_form_is_named() -> None:
+    with pytest.raises(EncodeError, match="object has no JSON form"):
+        dumps(object(), serializer="msgspec")
+
+
+@pytest.mark.parametrize("kind", [str, bytearray, memoryview])
+def test_any_buffer_is_read(kind: Any) -> None:
+    data = serializer.dumps({"d": dt.date(2020, 1, 2)})
+    assert serializer.loads(data.decode() if kind is str else kind(data)) == {"d": dt.date(2020, 1, 2)}

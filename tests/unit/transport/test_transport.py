@@ -1,0 +1,197 @@
+"""The transport: URLs as Kombu hands them over, options, draining, the event loop."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from typing import Any
+
+import kombu
+import pytest
+from kombu.asynchronous import Hub
+
+from kombu_opendata import errors
+from kombu_opendata.transport import TLSTransport, Transport
+from kombu_opendata.transport.loop import BATCH
+from kombu_opendata.transport.transport import address_of, options_of
+from kombu_opendata.url import Address, parse
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "opendata:///tmp/some%20where",
+        "opendata://u:secret@host:5/inst",
+        "opendatas://host",
+        "opendata+memory://name",
+    ],
+)
+def test_kombu_hands_the_url_over_whole(url: str) -> None:
+    connection = kombu.Connection(url)
+    assert address_of(connection) == parse(url)
+    assert address_of(connection.clone()) == parse(url)
+    assert "secret" not in connection.as_uri()
+    assert parse(connection.as_uri(include_password=True)) == parse(url)
+
+
+def test_failing_over_ends_at_each_url_in_turn() -> None:
+    urls = ["opendata://u:s@a:1/one", "opendatas://b", "opendata:///tmp/q", "opendata+memory://m"]
+    connection = kombu.Connection(";".join(urls))
+    for url in [*urls, *urls]:
+        assert address_of(connection) == parse(url)
+        assert address_of(connection.clone()) == parse(url)
+        assert parse(connection.as_uri(include_password=True)) == parse(url)
+        connection.maybe_switch_next()
+
+
+def test_user_and_secret_may_come_beside_the_url() -> None:
+    connection = kombu.Connection("opendata://host", userid="u", password=lambda: "fresh", connect_timeout=3)
+    options = options_of(connection)
+    assert (options.user, options.resolve_secret(), options.connect_timeout) == ("u", "fresh", 3)
+
+
+def test_transport_options() -> None:
+    given = {"reconnect_timeout": 2, "idle_exit": 5, "consumer_name": "me", "max_retries": 3}
+    options = options_of(kombu.Connection("opendata://host", transport_options=given))
+    assert (options.reconnect_timeout, options.idle_exit, options.name, options.start_timeout) == (2, 5, "me", 15)
+
+
+def test_the_tls_scheme_turns_tls_on() -> None:
+    connection = kombu.Connection("opendatas://host")
+    assert isinstance(connection.transport, TLSTransport)
+    assert options_of(connection).tls is True
+    assert options_of(kombu.Connection("opendata://host")).tls is None
+
+
+def test_a_wrong_url_is_said_at_connect_and_shown_masked() -> None:
+    connection = kombu.Connection("opendata://u:secret@host/inst?y")
+    assert "secret" not in connection.as_uri()
+    with pytest.raises(errors.InvalidURL):
+        connection.connect()
+    with pytest.raises(errors.InvalidURL, match="given to the broker"):
+        kombu.Connection("opendata://s3://bucket").connect()
+
+
+def test_a_dead_host_is_an_error_that_kombu_retries() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    connection = kombu.Connection(f"opendata://127.0.0.1:{port}")
+    with pytest.raises(errors.ConnectionLost) as caught:
+        connection.connect()
+    assert isinstance(caught.value, connection.recoverable_connection_errors)
+
+
+class Connection:
+    """Stands in for a BrokerConnection on an event loop; its socket is a pair's end."""
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair()
+        self.observer: Any = None
+        self.closed = False
+        self.connected = True
+        self.events: deque[Any] = deque()
+        self.channels: dict[int, Any] = {1: self}
+        self.delivered: list[int] = []
+        self.incoming: list[Any] = []
+        self.backoff = 0.01
+        self.attempts = iter([True])
+
+    def fileno(self) -> int:
+        return self.near.fileno()
+
+    def read_available(self) -> None:
+        self.near.recv(100)
+        self.events.extend(self.incoming)
+        self.incoming = []
+
+    def resume_once(self) -> bool:
+        return next(self.attempts)
+
+    def deliver(self, event: Any) -> None:
+        self.delivered.append(event[1])
+
+
+@pytest.fixture
+def on_loop() -> Any:
+    connection, hub = Connection(), Hub()
+    transport = Transport(None)
+    transport.register_with_event_loop(connection, hub)  # type: ignore[arg-type]
+    yield connection, hub, transport
+    hub.close()
+    connection.near.close()
+    connection.far.close()
+
+
+def test_the_loop_hands_out_what_came(on_loop: Any) -> None:
+    connection, hub, _ = on_loop
+    connection.incoming = [(1, n) for n in range(BATCH + 5)]
+    connection.far.send(b"x")
+    hub.run_once()
+    assert connection.delivered == list(range(BATCH)), "the rest waits for the loop's other work"
+    hub.run_once()
+    assert connection.delivered == list(range(BATCH + 5))
+
+
+def test_the_loop_is_told_of_what_no_poller_sees(on_loop: Any) -> None:
+    connection, hub, _ = on_loop
+    connection.events.append((1, 7))
+    other = threading.Thread(target=connection.observer.events_buffered)
+    other.start()
+    other.join()
+    hub.run_once()
+    assert connection.delivered == [7]
+
+
+def test_a_callback_that_fails_loses_nothing(on_loop: Any) -> None:
+    connection, hub, _ = on_loop
+    connection.events.extend([(1, 1), (1, 2)])
+
+    def fail_once(event: Any) -> None:
+        del connection.deliver
+        raise ValueError("in a callback")
+
+    connection.deliver = fail_once
+    connection.observer.events_buffered()
+    with pytest.raises(ValueError, match="in a callback"):
+        hub.run_once()
+    hub.run_once()  # Kombu's loop notices that its generator ended
+    hub.run_once()
+    assert connection.delivered == [2]
+
+
+def test_the_loop_follows_the_socket_and_retries_by_its_timer(on_loop: Any) -> None:
+    connection, hub, _ = on_loop
+    observer, old = connection.observer, connection.fileno()
+    observer.socket_closing(old)
+    assert old not in hub.readers
+    connection.attempts = iter([False, False, True])
+    observer.connection_lost()
+    observer.connection_lost()  # is said once
+    while connection.attempts.__length_hint__():
+        hub.run_once()
+    observer.socket_opened(old)
+    assert old in hub.readers
+
+
+def test_a_lost_connection_reaches_the_loops_owner(on_loop: Any) -> None:
+    connection, hub, transport = on_loop
+
+    def lost() -> bool:
+        raise errors.ConnectionLost("not resumed")
+
+    connection.resume_once = lost
+    connection.observer.connection_lost()
+    with pytest.raises(transport.recoverable_connection_errors, match="not resumed"):
+        hub.run_once()
+
+
+def test_leaving_the_loop(on_loop: Any) -> None:
+    connection, hub, transport = on_loop
+    transport.unregister_from_event_loop(connection, hub)
+    assert connection.fileno() not in hub.readers
+    assert connection.observer is None
+
+
+def test_the_folder_of_a_url_is_absolute() -> None:
+    assert address_of(kombu.Connection("opendata:///q")) == Address("embedded", folder="/q")
