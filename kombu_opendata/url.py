@@ -155,9 +155,7 @@ def tcp(
             "the instance is one name of letters, digits, '.', '_' and '-' "
             "(for a folder write three slashes: opendata:///absolute/folder)",
         )
-    return Address(
-        "tcp", host=host, port=port or DEFAULT_PORT, instance=instance, user=user, secret=secret, tls=tls
-    )
+    return Address("tcp", host=host, port=port or DEFAULT_PORT, instance=instance, user=user, secret=secret, tls=tls)
 
 
 def memory(name: str) -> Address:

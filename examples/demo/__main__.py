@@ -144,7 +144,7 @@ def try_next(store: Path, folder: Path) -> None:
         f"{there}celery -A tasks worker --loglevel=INFO": "in one of them",
         f"{there}python -c 'from tasks import add; add.delay(2, 2)'": "in the other",
         f"{there}celery -A tasks inspect ping": "while the worker runs",
-        f"{there}opendata-queue status {quoted}": "what the broker knows",
+        f"{there}opendata-queue status {quoted}": "what the broker knows, while it runs",
         f"rm -r {shlex.quote(str(folder))}": "when you have seen enough",
     }
     console.print(f"\n[bold]The store[/] is {store} (the worker's log and the list of what ran lie beside it).")

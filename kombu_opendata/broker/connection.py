@@ -20,7 +20,10 @@ log = logging.getLogger(__name__)
 
 #: a Deliver frame is cut when its envelopes exceed this, so that a client gets to work early
 _DELIVER_BYTES = 1 << 20
+#: unsent bytes past which a client gets no deliveries …
 WRITE_HIGH_WATER_BYTES = 4 << 20
+#: … and past which its requests are not read either
+MAX_UNSENT_BYTES = 32 << 20
 
 
 class Connection(asyncio.Protocol):
@@ -35,6 +38,7 @@ class Connection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: list[Any] = []
         self._greeting = False
+        self._leaving = False
         self.writable = True
 
     # ------------------------------------------------------------------ asyncio's side
@@ -55,6 +59,8 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
         if self._handlers is not None:
             self._handlers.instance.wake_session(self._handlers.session)
 
@@ -80,11 +86,15 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, message: Any) -> None:
         handlers = self._handlers
+        if self._leaving:
+            return
         if handlers is None:
             if self._greeting:
                 self._backlog.append(message)
             elif isinstance(message, m.Hello):
                 self._greeting = True
+                if self._transport is not None:
+                    self._transport.pause_reading()  # the backlog is what came in together with the Hello
                 self._spawn(self._greet(message))
             else:
                 raise ProtocolError("the first message must be a Hello")
@@ -103,9 +113,9 @@ class Connection(asyncio.Protocol):
         except Exception as exc:
             log.exception("a %s failed", kind.__name__)
             self._refuse(handlers, message, OpenDataError(f"the broker failed at this call: {exc!r}; see its log"))
-        if kind is m.Goodbye and self._transport is not None:
-            self.send_all([m.Ok(message.rid)])
-            self._transport.close()
+        if kind is m.Goodbye:
+            self._leaving = True
+            handlers.instance.answer_last(self, m.Ok(message.rid))
 
     def _refuse(self, handlers: Handlers, message: Any, exc: OpenDataError) -> None:
         if isinstance(exc, ProtocolError):
@@ -132,6 +142,8 @@ class Connection(asyncio.Protocol):
             return
         self._reader.max_frame_bytes = self._server.settings.max_frame_bytes
         self._begin(instance, hello)
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
         backlog, self._backlog = self._backlog, []
         try:
             for message in backlog:
@@ -175,10 +187,16 @@ class Connection(asyncio.Protocol):
             else:
                 frames.append(frame(message))
         self._write(b"".join(frames))
+        if self._leaving and self._transport is not None:
+            self._transport.close()
 
     def _write(self, data: bytes) -> None:
-        if self._transport is not None and data:
-            self._transport.write(data)
+        transport = self._transport
+        if transport is None or not data:
+            return
+        transport.write(data)
+        if transport.get_write_buffer_size() > MAX_UNSENT_BYTES and not transport.is_closing():
+            transport.pause_reading()
 
     def _cut_off(self, exc: OpenDataError) -> None:
         log.warning("a connection was closed: %s", exc.text)

@@ -16,6 +16,7 @@ from .instance import Instance
 
 MAX_NAME_BYTES = 255
 MAX_ARGUMENTS_BYTES = 60_000
+MAX_ARGUMENTS_DEPTH = 20
 _RESERVED_PREFIX = "amq."
 
 
@@ -40,8 +41,13 @@ def _check_arguments(arguments: dict[str, Any], what: str) -> None:
     """Arguments are stored as JSON.
 
     Raises:
-        RequestError: they are no JSON, or too long for a record.
+        RequestError: they are no JSON, nested too deeply, or too long for a record.
     """
+    level: list[Any] = [arguments]
+    for _ in range(MAX_ARGUMENTS_DEPTH):
+        level = [v for x in level if isinstance(x, (dict, list)) for v in (x.values() if isinstance(x, dict) else x)]
+    if level:
+        raise RequestError(f"the arguments of {what} are nested more than {MAX_ARGUMENTS_DEPTH} levels deep")
     try:
         size = len(json.dumps(arguments, allow_nan=False).encode())
     except (TypeError, ValueError, RecursionError) as exc:

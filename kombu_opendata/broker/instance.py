@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import OpenDataError, StoreError, StoreFull
 from ..protocol.messages import Deliver, Got, Settled
@@ -17,6 +17,9 @@ from ..storage.engine import Engine
 from ..storage.queue_state import Entry
 from ..storage.state import Queue
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
+
+if TYPE_CHECKING:
+    from .connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +44,12 @@ class Instance:
         self._waiting: set[BrokerQueue] = set()
         self._talking: set[Session] = set()
         self._scheduled = False
-        self._outgoing: list[tuple[Any, list[Any]]] = []
+        self._outgoing: list[tuple[Connection, list[Any]]] = []
         self._committer: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[None] = self.loop.create_future()
         self.published = 0
         self.delivered = 0
-        engine.on_loaded = self._on_loaded  # type: ignore[method-assign]
+        engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
         for queue in engine.state.queues.values():
             properties = QueueProperties(True, False, False, queue.options.arguments)
             self.queues[queue.name] = BrokerQueue(queue.name, properties, queue, engine.clock.now_ms())
@@ -69,6 +72,11 @@ class Instance:
         """Answer a session after the next commit."""
         session.replies.append(message)
         self.talk(session)
+
+    def answer_last(self, connection: Connection, message: Any) -> None:
+        """Answer a connection whose session is over, after the next commit."""
+        self._outgoing.append((connection, [message]))
+        self.schedule()
 
     def talk(self, session: Session) -> None:
         """The session has something in its outbox."""
@@ -116,6 +124,9 @@ class Instance:
             if session.connection is not None:
                 session.connection.send_all(self._outbox(session))
         self._talking.clear()
+        outgoing, self._outgoing = self._outgoing, []
+        for connection, messages in outgoing:
+            connection.send_all(messages)
 
     def _collect_outboxes(self) -> None:
         for session in self._talking:

@@ -145,6 +145,9 @@ def expire(instance: Instance, grace_ms: int) -> None:
                 instance.engine.put_back(queue.stored, (entry,), name, costs_attempt=True)
                 instance.wake(queue)
                 instance.schedule()
+    for id in state.session_names.keys() - instance.sessions.keys() - state.leases.keys() - state.producers.keys():
+        instance.engine.forget_session(id)
+        instance.schedule()
 
 
 def expire_queues(instance: Instance) -> None:

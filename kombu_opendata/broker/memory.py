@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from typing import Any
 
+from ..errors import RequestError
 from .connection import Connection
 from .server import BrokerSettings, Server
 
 _lock = threading.Lock()
+_pid = os.getpid()
 _brokers: dict[str, MemoryBroker] = {}
 
 
@@ -60,7 +63,13 @@ class MemoryBroker:
 
 
 def connect(name: str) -> socket.socket:
-    """A socket connected to the in-process broker of this name, started when it is not there."""
+    """A socket connected to the in-process broker of this name, started when it is not there.
+
+    Raises:
+        RequestError: in a forked child.
+    """
+    if os.getpid() != _pid:
+        raise RequestError("a broker in memory stays with the process that made it: use opendata:///folder with forks")
     with _lock:
         broker = _brokers.get(name)
         if broker is None:

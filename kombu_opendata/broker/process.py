@@ -99,16 +99,13 @@ def run(options: BrokerOptions) -> int:
     except OpenDataError as exc:
         return _failed(readiness, exc)
     try:
-        return _new_runner()(_serve(options, settings, readiness))
+        return int(_new_runner()(_serve(options, settings, readiness)))
     except OpenDataError as exc:
         return _failed(readiness, exc)
     except Exception as exc:
         log.exception("the broker failed")
         return _failed(readiness, StartError(f"the broker failed: {exc!r}; see its log"))
     finally:
-        for listen in options.listen:
-            if listen.path:
-                Path(listen.path).unlink(missing_ok=True)
         if lock is not None:
             lock.release()
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import re
+import socket
 import ssl
+import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Callable
@@ -25,7 +29,8 @@ from .instance import Instance
 
 log = logging.getLogger(__name__)
 
-_INSTANCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+#: a name with the journal's ending would be another instance's journal folder
+_INSTANCE_NAME = re.compile(r"(?!.*\.journal$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TICK_SECONDS = 0.5
 
 
@@ -54,6 +59,7 @@ class Server:
         self.connections: set[Connection] = set()
         self._opening = asyncio.Lock()
         self._servers: list[asyncio.Server] = []
+        self._socket_paths: list[str] = []
         self._background: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._stopped_by = ""
@@ -65,13 +71,13 @@ class Server:
     # ------------------------------------------------------------------ life
     async def listen_unix(self, path: str) -> None:
         """Listen on a Unix socket that only this user can use; a stale one is replaced."""
-        if os.path.exists(path):
-            os.unlink(path)
+        _remove_stale_socket(path)
         mask = os.umask(0o177)
         try:
             self._servers.append(await asyncio.get_running_loop().create_unix_server(lambda: Connection(self), path))
         finally:
             os.umask(mask)
+        self._socket_paths.append(path)
 
     async def listen_tcp(self, host: str, port: int) -> int:
         """Listen on TCP, with TLS if the settings have it; returns the port."""
@@ -104,6 +110,9 @@ class Server:
         """Say goodbye to the clients and close the stores, with everything in them."""
         for server in self._servers:
             server.close()
+        for path in self._socket_paths:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
         failures = []
         for instance in self.instances.values():
             try:
@@ -136,7 +145,7 @@ class Server:
             StoreError, StartError: it can't be opened.
         """
         if not _INSTANCE_NAME.fullmatch(name):
-            raise RequestError(f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.'", instance=name)
+            raise RequestError(f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', and no '.journal' at the end", instance=name)
         async with self._opening:
             found = self.instances.get(name)
             if found is None:
@@ -234,3 +243,22 @@ class Server:
                 for name, instance in self.instances.items()
             },
         }
+
+
+def _remove_stale_socket(path: str) -> None:
+    """Remove the socket that a killed broker left behind.
+
+    Raises:
+        OSError: something else is there, or somebody listens.
+    """
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise OSError(errno.EEXIST, f"{path} exists and is no socket")
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(path)
+    except FileNotFoundError:
+        return
+    except ConnectionRefusedError:
+        os.unlink(path)
+        return
+    raise OSError(errno.EADDRINUSE, f"another broker listens on {path}")

@@ -143,7 +143,7 @@ class Channel(DeclaringChannel):
         on_cancel: Callable[[str], Any] | None = None,
         argsig: Any = None,
     ) -> str:
-        """Start a consumer; returns its tag. ``callback`` gets each message, ``on_cancel`` the tag if the queue goes."""
+        """Start a consumer; returns its tag. ``callback`` gets each message, ``on_cancel`` the tag if it ends."""
         connection = self._connection()
         tag = consumer_tag or f"ctag{self.channel_id}.{next(_consumer_numbers)}"
         if callback is not None:

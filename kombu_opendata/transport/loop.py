@@ -8,8 +8,9 @@ from ..client.connection import BrokerConnection
 from ..errors import OpenDataError
 from .errors import translate
 
-#: events handed out before the loop's other work gets its turn
-BATCH = 64
+#: Events handed out before the loop's other work gets its turn. Celery acknowledges with ``call_soon``: with more than
+#: one, the ack of a task would wait for the run of the next.
+BATCH = 1
 
 
 class LoopReader:

@@ -50,9 +50,10 @@ class Heard:
     def __init__(self, app: Celery) -> None:
         self.events: list[dict[str, Any]] = []
         self.failure: BaseException | None = None
-        self._app = app
+        self._connection = app.connection_for_read()
+        self._receiver = app.events.Receiver(self._connection, handlers={"*": self.events.append})
+        self._receiver.on_consume_ready = lambda *_, **__: self._consuming.set()
         self._consuming = threading.Event()
-        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="receiver")
 
     def __enter__(self) -> Heard:
@@ -61,22 +62,16 @@ class Heard:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self._receiver.should_stop = True
         self._thread.join(REPLY_SECONDS)
+        self._connection.close()
         assert not self._thread.is_alive()
         assert self.failure is None
 
     def _run(self) -> None:
         try:
-            with self._app.connection_for_read() as connection:
-                receiver = self._app.events.Receiver(connection, handlers={"*": self.events.append})
-                with receiver.consumer_context():
-                    self._consuming.set()
-                    while not self._stop.is_set():
-                        try:
-                            connection.drain_events(timeout=0.1)
-                        except TimeoutError:
-                            continue
+            for _ in self._receiver.consume():
+                pass
         except BaseException as exc:
             self.failure = exc
             self._consuming.set()

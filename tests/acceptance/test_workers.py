@@ -11,7 +11,7 @@ from celery import Celery, chain, group
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
-from ..support.processes import Children, children
+from ..support.processes import Children, children, wait_until
 from ..support.workers import APPS, Worker, sender
 
 POOLS = ["solo", "prefork", "threads"]
@@ -140,7 +140,10 @@ def test_a_warm_shutdown_loses_nothing(
         for name in names:
             app.send_task("farm.work", (str(ledger), name, 0.01))
     broker = EmbeddedBroker(store_folder)
-    first = Worker(broker_url, tmp_path, "first", pool=pool, concurrency=2, worker_prefetch_multiplier=20)
+    # Late in prefork: there Celery (5.7, with RabbitMQ as well) may lose sight of an early acknowledgement that its child
+    # just asked for when the stop comes, and then hang or hand the task back.
+    options = {"worker_prefetch_multiplier": 20, "task_acks_late": pool == "prefork"}
+    first = Worker(broker_url, tmp_path, "first", pool=pool, concurrency=2, **options)
     started.add(first)
     ledger.wait_count(20)
     assert first.terminate() == 0
@@ -160,18 +163,19 @@ def test_what_a_stopping_worker_hands_back_costs_no_attempt(
 ) -> None:
     gate = tmp_path / "gate"
     with sender(broker_url) as app:
-        app.send_task("farm.hold", (str(ledger), "first", str(gate)))
+        app.send_task("farm.hold_late", (str(ledger), "first", str(gate)))
         for number in range(10):
             app.send_task("farm.redelivered", (str(ledger), str(number)))
-    first = Worker(broker_url, tmp_path, "first", pool="threads", worker_prefetch_multiplier=20)
+    broker = EmbeddedBroker(store_folder)
+    first = Worker(broker_url, tmp_path, "first", pool="prefork", worker_prefetch_multiplier=20)
     started.add(first)
     ledger.wait_for("first began")
-    EmbeddedBroker(store_folder).wait_queue("celery", 0, 10)
+    broker.wait_queue("celery", 0, 11)
     first.process.terminate()
+    wait_until(lambda: "Warm shutdown" in first.log.read_text(), 30, "the signal's handler")
     gate.touch()
     assert first.wait(30) == 0
-    handed_back, _ = EmbeddedBroker(store_folder).queue("celery")
-    assert handed_back
+    assert broker.queue("celery") == (10, 0)
     second = Worker(broker_url, tmp_path, "second")
     started.add(second)
     ledger.wait_count(12)

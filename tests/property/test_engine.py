@@ -44,7 +44,7 @@ SETTINGS = EngineSettings(
     sync=False,
     payload_cache_bytes=1000,
     journal_segment_bytes=64 << 10,
-    slate=SlateSettings(compactor_poll_ms=100_000, block_cache_bytes=0),
+    slate=SlateSettings(l0_max_ssts=1000, block_cache_bytes=0),
 )
 TERMS = st.sampled_from(NAMES)
 

@@ -10,7 +10,6 @@ from typing import Any
 from kombu_opendata.client.connection import BrokerConnection
 from kombu_opendata.client.options import Options
 from kombu_opendata.protocol.messages import GetStatus
-from kombu_opendata.status import read_report
 from kombu_opendata.url import parse
 
 from .processes import is_running, tail, wait_until
@@ -46,9 +45,12 @@ class EmbeddedBroker:
         return pid
 
     def report(self) -> dict[str, Any]:
-        """What the broker says of the default instance."""
-        instance: dict[str, Any] = read_report(f"opendata://{self.folder}")["instances"]["default"]
-        return instance
+        """What the broker says of the default instance; one that was killed is started again."""
+        watch = Watch(self.folder)
+        try:
+            return watch.report()
+        finally:
+            watch.close()
 
     def queue(self, name: str) -> tuple[int, int]:
         """Available and in flight."""

@@ -32,8 +32,10 @@ def certificate(tmp_path: Path) -> tuple[str, str]:
         pytest.skip("openssl is not installed")
     cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2"]
-        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert),
+            *("-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+        ],
         check=True,
         capture_output=True,
     )
@@ -60,7 +62,7 @@ def test_nobody_there(listener: socket.socket) -> None:
 
 
 def test_a_host_that_looks_like_a_folder_gets_a_hint() -> None:
-    with pytest.raises(ConnectionLost, match="write three slashes: opendata:///tmp.invalid"):
+    with pytest.raises(ConnectionLost, match=r"write three slashes: opendata:///tmp\.invalid"):
         dial.dial_tcp(Address("tcp", host="tmp.invalid"), Options())
 
 
@@ -84,9 +86,7 @@ def serve_tls(listener: socket.socket, certificate: tuple[str, str], data: bytes
     return thread
 
 
-def test_a_tls_wire_reads_and_writes_without_blocking(
-    listener: socket.socket, certificate: tuple[str, str]
-) -> None:
+def test_a_tls_wire_reads_and_writes_without_blocking(listener: socket.socket, certificate: tuple[str, str]) -> None:
     big = m.Deliver(0, [(1, "t", "q", 1, 7, 1, b"y" * 100_000)])
     data = PREAMBLE + frame(m.Welcome(1, "0", 1 << 20, 1 << 20, 0, 0, 0)) + frame(big)
     server = serve_tls(listener, certificate, data)
@@ -108,7 +108,7 @@ def test_a_tls_wire_reads_and_writes_without_blocking(
 
 def test_an_unknown_certificate_is_refused(listener: socket.socket, certificate: tuple[str, str]) -> None:
     server = serve_tls(listener, certificate, b"")
-    with pytest.raises(ConnectionLost, match="(?i)certificate"):
+    with pytest.raises(ConnectionLost, match=r"(?i)certificate"):
         dial.dial_tcp(address(listener, "localhost", tls=True), Options())
     server.join(10)
     listener.close()

@@ -54,7 +54,7 @@ def stand_in(store_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
         script = store_folder / "stand-in"
         script.write_text(SCRIPT.format(python=sys.executable, starts=str(starts), body=body))
         script.chmod(0o700)
-        monkeypatch.setattr(launcher.sys, "executable", str(script))
+        monkeypatch.setattr(sys, "executable", str(script))
         return starts
 
     return install
@@ -166,7 +166,7 @@ def test_a_folder_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_socket_path_that_is_too_long_says_what_to_do(store_folder: Path) -> None:
     folder = store_folder / ("x" * 100)
-    with pytest.raises(SocketPathTooLong, match=r"the limit is \d+: use a shorter folder, or .*--listen tcp:") as caught:
+    with pytest.raises(SocketPathTooLong, match=r"limit is \d+: use a shorter folder, or .*--listen tcp:") as caught:
         attach(folder)
     assert caught.value.values["size"] == len(f"{folder}/broker.sock")
     assert not folder.exists()

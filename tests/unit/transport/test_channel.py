@@ -205,8 +205,7 @@ def test_a_consume_that_fails_leaves_nothing(channel: Channel, connection: Conne
 
 def test_get(channel: Channel, connection: Connection) -> None:
     connection.answers.extend([delivery(1, tag=""), None])
-    message = channel.basic_get("q")
-    assert message is not None
+    message: Any = channel.basic_get("q")
     message.ack()
     assert connection.settled == [(m.Outcome.ACK, ("q", 1, 7))]
     connection.answers[0] = None
@@ -219,7 +218,7 @@ def test_queues(channel: Channel, connection: Connection) -> None:
     connection.answers.append(errors.NotFound("no queue 'q'", queue="q"))
     with pytest.raises(amqp.NotFound) as caught:
         channel.queue_declare("q", passive=True)
-    assert (caught.value.reply_code, caught.value.queue) == (404, "q")  # type: ignore[attr-defined]
+    assert (caught.value.reply_code, caught.value.queue) == (404, "q")
     connection.answers.extend([m.Count(0, 4), m.Count(0, 5)])
     assert (channel.queue_purge("q"), channel.queue_delete("q")) == (4, 5)
     asked = len(connection.said)

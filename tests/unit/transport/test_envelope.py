@@ -56,7 +56,7 @@ def test_a_body_is_bytes_or_text(body: Any) -> None:
         encode(body)
 
 
-class Colour(str, enum.Enum):
+class Colour(enum.StrEnum):
     RED = "red"
 
 
