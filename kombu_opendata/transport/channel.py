@@ -19,7 +19,7 @@ from ..errors import ConnectionLost, OpenDataError, PreconditionFailed, Unroutab
 from ..protocol.messages import Cancelled, Consume, Delivery, Lease, Outcome, Publish, Published
 from . import message as messages
 from .declare import DeclaringChannel
-from .envelope import encode, metadata_headers, priority_of, ttl_ms_of
+from .envelope import encode, metadata_headers, priority_of, ttl_ms_of, visible_at_ms_of
 from .errors import ConsumerCancelled, translate
 from .message import OutgoingMessage
 
@@ -112,7 +112,7 @@ class Channel(DeclaringChannel):
                 metadata_headers(headers, exchange, routing_key, priority, content_type),
                 priority,
                 int(connection.clock.wall() * 1000),
-                0,
+                visible_at_ms_of(headers),
                 ttl_ms_of(properties.get("expiration")),
                 bool(mandatory),  # Celery's retry passes on None
             )

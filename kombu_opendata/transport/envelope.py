@@ -16,6 +16,8 @@ routing_key               text
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timezone
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -150,6 +152,26 @@ def priority_of(value: Any) -> int:
     except (TypeError, ValueError):
         pass
     raise InvalidMessage(f"priority {value!r} is no number from 0 to {MAX_PRIORITY}", name="priority")
+
+
+def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
+    """When a Celery task with an ``eta`` header (ISO 8601; UTC where it names no zone) is due, ms since the epoch.
+
+    0 when there is none: at once. Such a message waits in the store, not in a worker's memory.
+
+    Raises:
+        InvalidMessage: the header is no time.
+    """
+    eta = headers.get("eta")
+    if eta is None or "task" not in headers:
+        return 0
+    try:
+        due = datetime.fromisoformat(eta)
+        if due.tzinfo is None:
+            due = due.replace(tzinfo=timezone.utc)
+        return max(0, ceil(due.timestamp() * 1000))  # never early: a worker would hold it for the rest
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise InvalidMessage(f"the eta header {eta!r} is no ISO 8601 time", name="eta") from exc
 
 
 def ttl_ms_of(expiration: Any) -> int:

@@ -52,8 +52,8 @@ class Heard:
         self.failure: BaseException | None = None
         self._connection = app.connection_for_read()
         self._receiver = app.events.Receiver(self._connection, handlers={"*": self.events.append})
-        self._receiver.on_consume_ready = lambda *_, **__: self._consuming.set()
         self._consuming = threading.Event()
+        self._receiver.on_consume_ready = lambda *_, **__: self._consuming.set()
         self._thread = threading.Thread(target=self._run, name="receiver")
 
     def __enter__(self) -> Heard:

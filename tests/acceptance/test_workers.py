@@ -140,8 +140,8 @@ def test_a_warm_shutdown_loses_nothing(
         for name in names:
             app.send_task("farm.work", (str(ledger), name, 0.01))
     broker = EmbeddedBroker(store_folder)
-    # Late in prefork: there Celery (5.7, with RabbitMQ as well) may lose sight of an early acknowledgement that its child
-    # just asked for when the stop comes, and then hang or hand the task back.
+    # Late in prefork: there Celery 5.7, with RabbitMQ as well, may lose sight of an early acknowledgement that its
+    # child just asked for when the stop comes, and then hang or hand the task back.
     options = {"worker_prefetch_multiplier": 20, "task_acks_late": pool == "prefork"}
     first = Worker(broker_url, tmp_path, "first", pool=pool, concurrency=2, **options)
     started.add(first)

@@ -17,9 +17,10 @@ class Message:
     token: int = 0
     lease_until: int = 0
     session: bytes = b""
+    returned: bool = False  # visible at once, though its record says: a millisecond after its claim
 
-    def is_visible(self, now: int) -> bool:
-        return self.visible_at <= now
+    def is_visible(self, now: int, at_once: bool) -> bool:
+        return self.visible_at <= now or (self.returned and at_once)
 
     def is_expired(self, now: int) -> bool:
         return bool(self.deadline) and self.deadline <= now
@@ -38,10 +39,15 @@ class ModelQueue:
     done: list[tuple[int, int, int]] = field(default_factory=list)
     failed: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def next(self, now: int) -> Message | None:
-        """The message that must be delivered next; what has expired on the way to it is removed."""
+    def next(self, now: int, at_once: bool = True) -> Message | None:
+        """The message that must be delivered next; what has expired on the way to it is removed.
+
+        Args:
+            at_once: whether a returned message is taken within the millisecond of its claim. It is as long as it stays
+                in memory, which is not for the model to know.
+        """
         for message in sorted(self.available.values(), key=lambda m: (m.priority, m.id)):
-            if message.is_visible(now):
+            if message.is_visible(now, at_once):
                 if not message.is_expired(now):
                     return message
                 del self.available[message.id]
@@ -50,8 +56,8 @@ class ModelQueue:
     def claim(self, message: Message, session: bytes, now: int) -> None:
         del self.available[message.id]
         message.attempts += 1
-        message.token, message.session = now, session
-        message.lease_until = now + 1000 * self.lease_seconds
+        message.token, message.session = max(now, message.visible_at), session
+        message.lease_until = message.token + 1000 * self.lease_seconds
         self.in_flight[message.id] = message
 
     def put_back(self, message: Message, now: int, costs_attempt: bool) -> bool:
@@ -62,6 +68,7 @@ class ModelQueue:
             return False
         message.attempts -= not costs_attempt
         message.visible_at = max(message.visible_at, message.token + 1)
+        message.returned = True
         self.available[message.id] = message
         return True
 

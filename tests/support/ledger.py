@@ -44,6 +44,5 @@ class Ledger:
         lost = sorted(wanted - runs.keys())
         repeated = sorted(line for line, times in runs.items() if times > 1)
         strange = sorted(runs.keys() - wanted)
-        assert not lost and not repeated and not strange, (
-            f"{len(lost)} lost {lost[:10]}, {len(repeated)} repeated {repeated[:10]}, {len(strange)} strange {strange[:10]}"
-        )
+        wrong = {"lost": lost, "repeated": repeated, "strange": strange}
+        assert not any(wrong.values()), {name: (len(found), found[:10]) for name, found in wrong.items()}

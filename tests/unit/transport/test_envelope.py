@@ -132,3 +132,27 @@ def test_expiration(value: Any, ttl_ms: int) -> None:
 def test_expiration_that_is_no_number(value: Any) -> None:
     with pytest.raises(InvalidMessage, match="milliseconds from 0 up"):
         envelope.ttl_ms_of(value)
+
+
+@pytest.mark.parametrize(
+    ("eta", "visible_at_ms"),
+    [
+        ("2026-01-26T00:00:00+00:00", 1_769_385_600_000),
+        ("2026-01-26T01:00:00.500000+01:00", 1_769_385_600_500),
+        ("2026-01-26T00:00:00", 1_769_385_600_000),
+        ("9999-12-31T23:59:59+00:00", 253_402_300_799_000),
+        (None, 0),
+    ],
+)
+def test_a_task_with_an_eta_is_visible_then(eta: str | None, visible_at_ms: int) -> None:
+    assert envelope.visible_at_ms_of({"task": "proj.add", "eta": eta}) == visible_at_ms
+
+
+def test_the_eta_of_something_else_than_a_task_is_no_business_of_ours() -> None:
+    assert envelope.visible_at_ms_of({"eta": "soon"}) == 0
+
+
+@pytest.mark.parametrize("eta", ["soon", "", 17])
+def test_an_eta_that_is_no_time_is_refused(eta: object) -> None:
+    with pytest.raises(InvalidMessage, match="eta"):
+        envelope.visible_at_ms_of({"task": "proj.add", "eta": eta})
