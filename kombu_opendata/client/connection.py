@@ -46,6 +46,7 @@ class BrokerConnection(Requester):
         """Start a consumer."""
         key = (message.channel, message.tag)
         with self._lock:
+            self._ensure_open()  # a resume starts the session's consumers again
             self.session.consumers[key] = message  # its deliveries may come before the answer
             try:
                 self.call(message)

@@ -6,17 +6,29 @@ of messages that nobody needs any more), then it is written and flushed. The jou
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from . import payloads
+from .ffi import Batch
 from .records import (
-    active, attempts, config, journal_position, keys, leases, metadata, options, payload, producer, routes, seq_block, settled,
+    active,
+    attempts,
+    config,
+    journal_position,
+    keys,
+    leases,
+    metadata,
+    options,
+    payload,
+    producer,
+    routes,
+    seq_block,
+    settled,
     topology,
 )  # fmt: skip
 from .records.config import QueueConfig
 from .settled_log import SettledLog
-from .slate import Batch, SlateStore
+from .slate import SlateStore
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
 #: ids whose routes are looked up with one scan
@@ -26,7 +38,8 @@ _ROUTES_SPAN = 100_000
 def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) -> Dirty:
     """Add all that changed to ``batch``; what needs the store's old values is left in the returned Dirty."""
     dirty, state.dirty = state.dirty, Dirty()
-    dirty.redeclared = {name: _records_of(state.queues[name]) for name in dirty.deleted_queues.keys() & state.queues.keys()}
+    again = dirty.deleted_queues.keys() & state.queues.keys()
+    dirty.redeclared = {name: _records_of(state.queues[name]) for name in again}
     for queue in state.queues.values():
         _put_queue(queue, batch)
     for name in dirty.queues & state.queues.keys():
@@ -129,7 +142,8 @@ async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[
     garbage = list(dirty.garbage)
     for name, incarnations in dirty.deleted_queues.items():
         # Only the first is in the store: the others came and went since the last checkpoint.
-        stored = await _delete_queue_records(name, incarnations[0], dirty.redeclared.get(name, frozenset()), batch, store)
+        kept = dirty.redeclared.get(name, frozenset())
+        stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
         garbage += incarnations[0].ids | stored
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids]
     await _collect(garbage, dirty.routes, batch, store, fresh)
@@ -138,7 +152,7 @@ async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[
 async def _delete_queue_records(
     name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: SlateStore
 ) -> set[int]:
-    """Delete every record of a queue but for those just ``kept`` (put); returns the ids in its done and failed lists."""
+    """Delete a queue's records but for those that were just put (``kept``); returns what was done or had failed."""
     ids: set[int] = set()
     gone = [keys.config_key(name), keys.options_key(name)]
     for prefix, known in (

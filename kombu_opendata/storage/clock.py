@@ -13,6 +13,10 @@ class Clock(Protocol):
         """Milliseconds since the Unix epoch, UTC. Never less than what it returned before."""
         ...
 
+    def not_before(self, at_ms: int) -> None:
+        """Go on from ``at_ms`` if the clock shows less: a store's newest time stamp after the clock was set back."""
+        ...
+
 
 class SystemClock:
     """The system's clock, made monotonic: when the wall clock is set back, time goes on from where it was."""
@@ -30,7 +34,6 @@ class SystemClock:
         return self._wall
 
     def not_before(self, at_ms: int) -> None:
-        """Go on from ``at_ms`` if the clock shows less: a store's newest time stamp after the clock was set back."""
         self._wall = max(self._wall, at_ms)
 
 

@@ -6,7 +6,8 @@ just means that it is done again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .records import keys, settled
 from .settled_log import SettledLog
@@ -39,8 +40,9 @@ class Collector:
 
     async def _sweep_queue(self, queue: Queue, now: int) -> int:
         options = queue.options
-        removed = await self._sweep_log(queue, queue.done, keys.done_key, options.done_retention_seconds, now)
-        return removed + await self._sweep_log(queue, queue.failed, keys.failed_key, options.failed_retention_seconds, now)
+        done = await self._sweep_log(queue, queue.done, keys.done_key, options.done_retention_seconds, now)
+        failed = await self._sweep_log(queue, queue.failed, keys.failed_key, options.failed_retention_seconds, now)
+        return done + failed
 
     async def _sweep_log(
         self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int
@@ -66,35 +68,36 @@ class Collector:
                     break  # not stored yet: next time
                 rows = settled.decode(key, value or b"")
             expired = [row for row in rows if row[1] <= limit]
-            if not self._remove(queue, log, rows, expired):
+            taken, more = self._remove(queue, log, rows, expired)
+            removed += taken
+            if not more:
                 break
-            removed += len(expired)
         return removed
 
     def _remove(
         self, queue: Queue, log: SettledLog, rows: list[tuple[int, int, int]], expired: list[tuple[int, int, int]]
-    ) -> bool:
-        """Take the expired rows out of bucket ``first``; returns whether to look at the next bucket."""
+    ) -> tuple[int, bool]:
+        """Take the expired rows out of bucket ``first``; returns how many, and whether to look at the next bucket."""
         dirty = self._engine.state.dirty
         left = rows[len(expired) :]
         if left and len(expired) * 10 < len(rows):
             log.oldest_at_ms = rows[0][1] if not expired else log.oldest_at_ms or rows[0][1]
-            return False
+            return 0, False
         dirty.garbage += [row[0] for row in expired]
         if log.first == log.tail:
             if expired:
                 log.rows = [settled.pack_entry(*row) for row in left]
                 log.dirty[log.tail] = log.rows
             log.oldest_at_ms = left[0][1] if left else None
-            return False
+            return len(expired), False
         log.dirty[log.first] = [settled.pack_entry(*row) for row in left]
         if left:
             log.oldest_at_ms = left[0][1]
-            return False
+            return len(expired), False
         log.first += 1
         log.oldest_at_ms = None
         dirty.queues.add(queue.name)
-        return True
+        return len(expired), True
 
     def _forget_producers(self, now: int) -> None:
         """Drop the publish counters of sessions that ended without a goodbye long ago."""

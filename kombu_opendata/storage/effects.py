@@ -14,7 +14,9 @@ import msgspec
 Effect = tuple[Any, ...]
 
 BLOCK = 1  #: base, size — message ids up to base + size may be used
-PUBLISH = 2  #: id, created, received, visible, deadline, retention s, headers, envelope, priority, [(queue, bucket)], session, seq, queues
+#: id, created, received, visible, deadline, retention s, headers, envelope, priority, [(queue, bucket)], session, seq,
+#: queues
+PUBLISH = 2
 CLAIM = 3  #: queue, session, at, lease until, pairs
 ACK = 4  #: queue, at, pairs
 RETURN = 5  #: queue, at, pairs, costs an attempt, consumer

@@ -22,6 +22,7 @@ from .journal import SEGMENT_BYTES, Journal
 from .operations import Operations
 from .payloads import Payloads
 from .queue_state import Entry
+from .records import active, keys
 from .slate import SlateSettings, SlateStore
 from .state import Queue, StoreState
 
@@ -308,13 +309,13 @@ class Engine(Operations):
 
     async def load_bucket(self, queue: Queue, number: int) -> None:
         """Bring a cold bucket into memory."""
-        key = checkpoint.keys.active_key(queue.name, number)
+        key = keys.active_key(queue.name, number)
         summary = queue.messages.cold.get(number)
         value = await self.store.get(key)
         current = summary is not None and queue.messages.cold.get(number) is summary
         if current and self.state.queues.get(queue.name) is queue:
-            lists = checkpoint.active.decode(key, value or b"")
-            queue.messages.restore(number, *lists, self.clock.now_ms())
+            lists = active.decode(key, value or b"")
+            queue.messages.restore(number, lists[0], lists[1], self.clock.now_ms())
 
     async def purge(self, queue: Queue) -> int:
         """Remove every available message; returns how many."""

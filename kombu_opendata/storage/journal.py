@@ -34,8 +34,8 @@ import itertools
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from ..errors import CorruptRecord, NewerFormat, OpenDataError, StoreFull, StoreUnwritable
 
@@ -87,7 +87,8 @@ class Journal:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
-            raise StoreUnwritable(f"the journal folder {folder} can't be used: {exc.strerror}", path=str(folder)) from exc
+            text = f"the journal folder {folder} can't be used: {exc.strerror}"
+            raise StoreUnwritable(text, path=str(folder)) from exc
 
     # ------------------------------------------------------------------ recovery
     def replay(self, after: int) -> Iterator[tuple[int, bytes]]:
@@ -122,7 +123,8 @@ class Journal:
                 _magic, version, _reserved, number, first = _HEADER.unpack(head)
                 if version > VERSION:
                     os.close(fd)
-                    raise NewerFormat(f"{path} has journal format {version}; this version reads up to {VERSION}: upgrade")
+                    text = f"{path} has journal format {version}; this version reads up to {VERSION}: upgrade"
+                    raise NewerFormat(text)
                 found.append(_Segment(path, fd, number, first, size))
                 continue
             os.close(fd)
@@ -186,8 +188,9 @@ class Journal:
             self._roll(need)
         sequence = self.sequence + 1
         crc = zlib.crc32(payload, zlib.crc32(_SEQUENCE.pack(sequence)))
+        record = (_RECORD.pack(len(payload), crc, sequence), payload)
         with self._translated():
-            written = os.pwritev(self._segments[-1].fd, (_RECORD.pack(len(payload), crc, sequence), payload), self._offset)
+            written = os.pwritev(self._segments[-1].fd, record, self._offset)
             if written != need:
                 raise OSError(errno.ENOSPC, "a short write")
         self._offset += need
@@ -270,7 +273,8 @@ class Journal:
         segment = self._spare_of(size)
         if segment is None:
             if self.waiting_bytes + size > self.max_bytes + self.segment_bytes:
-                raise StoreFull("the store takes no writes and its journal is full; free disk space", path=str(self.folder))
+                text = "the store takes no writes and its journal is full; free disk space"
+                raise StoreFull(text, path=str(self.folder))
             segment = self._allocate(size)
         self._continue_in(segment)
 

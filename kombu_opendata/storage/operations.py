@@ -5,17 +5,19 @@ Nothing an operation did may be shown to anybody before :class:`~kombu_opendata.
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..errors import InvalidMessage, RequestError, StoreFull
 from . import checkpoint, payloads
 from . import effects as fx
 from .clock import Clock
+from .ffi import Batch
 from .journal import Journal
 from .payloads import Payloads
 from .queue_state import Entry
+from .records.payload import MAX_INLINE_BYTES
 from .records.producer import Producer
-from .slate import Batch
 from .state import Queue, QueueOptions, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log
@@ -64,7 +66,8 @@ class Operations:
         need = self.new_bytes + 2 * size + RESERVED_BYTES
         if journal.room < need and not journal.make_room(need):
             raise StoreFull(
-                "the broker's disk is full or its store takes no writes: nothing was stored; free space and publish again",
+                "the broker's disk is full or its store takes no writes: nothing was stored; "
+                "free space and publish again",
                 path=str(journal.folder),
             )
 
@@ -107,13 +110,13 @@ class Operations:
         row = checkpoint.message_rows(id, created_at, now, visible_at, retention, headers)
         places = [(queue.name, queue.messages.place()) for queue in queues]
         self.state.publish(
-            id, places, priority, visible_at, deadline, now, large=len(envelope) > payloads.payload.MAX_INLINE_BYTES
+            id, places, priority, visible_at, deadline, now, large=len(envelope) > MAX_INLINE_BYTES
         )
         if session:
             self.state.remember_publish(session, seq, id, total, now)
         effect = (
-            fx.PUBLISH, id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, places, session,
-            seq, total,
+            fx.PUBLISH, id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, places,
+            session, seq, total,
         )  # fmt: skip
         self.effects.append(effect)
         self.needs_sync = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from ..errors import CorruptRecord
 from .records import keys, payload
@@ -116,7 +116,8 @@ class Payloads:
             return decoded
         chunks = payload.parse_chunks_uri(decoded.uri)
         if chunks is None:
-            raise CorruptRecord(f"the payload of message {id} is at {decoded.uri}, which can't be read", key=key, offset=0)
+            text = f"the payload of message {id} is at {decoded.uri}, which can't be read"
+            raise CorruptRecord(text, key=key, offset=0)
         count, size = chunks
         parts = [await self._store.get(keys.chunk_key(id, number)) or b"" for number in range(count)]
         envelope = b"".join(parts)

@@ -7,8 +7,9 @@ changes memory only: it reads no clock and does no I/O.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
-from typing import Iterable, NamedTuple
+from typing import NamedTuple
 
 #: entries of a bucket when it is full
 BUCKET_ENTRIES = 256
@@ -68,7 +69,7 @@ class Summary(NamedTuple):
 
     best: tuple[int, int] | None  # (priority, id)
     next_visible_at: int | None
-    count: int
+    messages: int
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, int, int, int]], now: int) -> Summary:
@@ -273,7 +274,7 @@ class QueueState:
         """Load a bucket from the rows of its record."""
         summary = self.cold.pop(number, None)
         if summary is not None:
-            self.cold_count -= summary.count
+            self.cold_count -= summary.messages
         bucket = self.buckets[number] = Bucket()
         bucket.stored = True
         was_dirty = number in self.dirty
@@ -289,7 +290,7 @@ class QueueState:
     def note_cold(self, number: int, summary: Summary) -> None:
         """Register a bucket that stays in the store."""
         self.cold[number] = summary
-        self.cold_count += summary.count
+        self.cold_count += summary.messages
         if summary.best is not None:
             heappush(self._cold_ready, (*summary.best, number))
         if summary.next_visible_at is not None:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 from . import effects as fx
 from .clock import Clock
 from .journal import Journal
 from .queue_state import Summary
 from .records import (
-    active, config, header, journal_position, keys, leases, metadata, options, producer, seq_block, settled, topology,
+    active,
+    config,
+    header,
+    journal_position,
+    keys,
+    leases,
+    metadata,
+    options,
+    producer,
+    seq_block,
+    settled,
+    topology,
 )  # fmt: skip
 from .records.header import StoreHeader
+from .records.kinds import PREFIXES
 from .settled_log import SettledLog
 from .slate import SlateStore
 from .state import QueueOptions, StoreState, buckets_of
@@ -76,17 +89,17 @@ async def _load_settings(store: SlateStore, state: StoreState) -> None:
     if block is not None:
         base, size = seq_block.decode(keys.SEQ_BLOCK_KEY, block)
         state.next_id = state.block_end = base + size
-    for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.OPTIONS]):
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.OPTIONS]):
         await _load_queue(store, state, keys.parse(key).name or "", options.decode(key, value))
-    for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.EXCHANGE]):
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.EXCHANGE]):
         stored = topology.decode_exchange(key, value)
         state.topology.add_exchange(keys.parse(key).name or "", *stored)
-    for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.BINDING]):
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.BINDING]):
         parsed = keys.parse(key)
         exchange, queue, routing_key = parsed.name or "", parsed.queue or "", parsed.routing_key or ""
         if exchange in state.topology.exchanges and queue in state.queues:
             state.topology.bind(queue, exchange, routing_key, topology.decode_binding(key, value))
-    for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.PRODUCER]):
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.PRODUCER]):
         state.producers[key[2:]] = producer.decode(key, value)
 
 
@@ -129,13 +142,13 @@ async def _load_active(store: SlateStore, state: StoreState, wanted: Wanted, now
             tails[queue.name] = (number, lists)
             newest = max(newest, max((row[2] for row in lists[1]), default=0))
             if number == 0 or lists[1] or (queue.name, number) in wanted:
-                queue.messages.restore(number, *lists, now)
+                queue.messages.restore(number, lists[0], lists[1], now)
             else:
                 queue.messages.note_cold(number, Summary.of(lists[0], now))
     for name, (number, lists) in tails.items():
         messages = state.queues[name].messages
         if number not in messages.buckets:
-            messages.restore(number, *lists, now)
+            messages.restore(number, lists[0], lists[1], now)
         messages.tail = number
         messages.tail_used = len(lists[0]) + len(lists[1])
         messages.dirty.clear()
@@ -155,7 +168,8 @@ async def _newest_stored(store: SlateStore, state: StoreState) -> int:
 def _newest_effect(records: list[list[fx.Effect]]) -> int:
     """The newest time stamp in the journal."""
     places = {fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2}
-    return max((effect[places[effect[0]]] for effects in records for effect in effects if effect[0] in places), default=0)
+    stamped = (effect for effects in records for effect in effects if effect[0] in places)
+    return max((effect[places[effect[0]]] for effect in stamped), default=0)
 
 
 async def _load_sessions(store: SlateStore, state: StoreState) -> int:
@@ -164,7 +178,7 @@ async def _load_sessions(store: SlateStore, state: StoreState) -> int:
     A name without a lease or a publish is forgotten: if the session comes back, it says its name again.
     """
     newest = 0
-    for key, value in await _rows(store, keys.PREFIXES[keys.RecordKind.LEASES]):
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.LEASES]):
         session = key[2:]
         name, at, held = leases.decode(key, value)
         newest = max(newest, at)

@@ -6,7 +6,8 @@ for. What changed since the last checkpoint is remembered here for :mod:`kombu_o
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from . import effects as fx
 from .queue_state import Entry, QueueState
@@ -28,7 +29,7 @@ class QueueOptions(NamedTuple):
     done_retention_seconds: int = DEFAULT_DONE_RETENTION_SECONDS
     failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
     lease_seconds: int = DEFAULT_LEASE_SECONDS
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}  # noqa: RUF012 - a field's default; nobody changes it
 
 
 class Queue:
@@ -88,7 +89,15 @@ class StoreState:
 
     # ------------------------------------------------------------------ messages
     def publish(
-        self, id: int, places: list[tuple[str, int]], priority: int, visible: int, deadline: int, now: int, *, large: bool
+        self,
+        id: int,
+        places: list[tuple[str, int]],
+        priority: int,
+        visible: int,
+        deadline: int,
+        now: int,
+        *,
+        large: bool,
     ) -> None:
         """Add one message to its queues."""
         for name, bucket in places:
@@ -138,7 +147,7 @@ class StoreState:
         queue.messages.put_back(entry, at, costs_attempt=costs_attempt)
 
     def _record_attempt(self, entry: Entry, consumer: str) -> None:
-        """The RFC's attempts record: who claimed it, in order. One attempt in one queue needs no look at the old one."""
+        """The RFC's attempts record: who claimed it, in order. The first in an only queue needs no old record."""
         if entry.attempts == 1 and entry.id not in self.dirty.attempts:
             self.dirty.whole_attempts.add(entry.id)
         self.dirty.attempts.setdefault(entry.id, []).append(consumer)
@@ -174,7 +183,9 @@ class StoreState:
         self.dirty.queues.discard(name)
         self.dirty.deleted_queues.setdefault(name, []).append(deleted)
 
-    def declare_exchange(self, name: str, type: str, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
+    def declare_exchange(
+        self, name: str, type: str, durable: bool, auto_delete: bool, arguments: dict[str, Any]
+    ) -> None:
         self.topology.add_exchange(name, type, durable, auto_delete, arguments)
         if durable:
             self.dirty.exchanges.add(name)
@@ -217,7 +228,8 @@ class StoreState:
         """Apply one effect from the journal. A publish returns (id, effect): its records must be written again."""
         kind = effect[0]
         if kind == fx.PUBLISH:
-            _, id, _created, now, visible, deadline, _s, _headers, envelope, priority, places, session, seq, total = effect
+            _, id, _created, now, visible, deadline, _retention, _headers, envelope, *rest = effect
+            priority, places, session, seq, total = rest
             self.publish(id, places, priority, visible, deadline, now, large=len(envelope) > MAX_INLINE_BYTES)
             self.next_id = max(self.next_id, id + 1)
             if session:

@@ -78,7 +78,8 @@ def segment(store: Path) -> Path:
 
 def read_records(path: Path) -> list[Record]:
     data = path.read_bytes()
-    records, offset, expected = [], HEADER_BYTES, int.from_bytes(data[16:24], "little")
+    records: list[Record] = []
+    offset, expected = HEADER_BYTES, int.from_bytes(data[16:24], "little")
     while True:
         length, _crc, sequence = RECORD.unpack_from(data, offset)
         if sequence != expected:

@@ -22,6 +22,7 @@ from kombu_opendata import errors
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import MAGIC, MAJOR, MINOR
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.transport.envelope import encode
 
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import declare, drain_until, open_connection, send, take, take_bodies
@@ -34,8 +35,8 @@ CONNECT = """
 import os, sys, time
 import kombu_opendata
 from kombu import Connection
-with Connection(sys.argv[1]) as connection:
-    channel = connection.channel()
+connection = Connection(sys.argv[1])
+channel = connection.channel()
 """
 
 
@@ -104,6 +105,7 @@ def test_ten_clients_that_race_get_one_broker(
 channel.queue_declare("race", durable=True, auto_delete=False)
 channel.basic_publish(channel.prepare_message("x"), routing_key="race")
 print(open(sys.argv[1].removeprefix("opendata://") + "/broker.pid").read())
+connection.close()
 """
     clients = [script(code, f"client{number}") for number in range(10)]
     assert [client.wait(60) for client in clients] == [0] * 10, [client.log.read_text() for client in clients]
@@ -456,16 +458,16 @@ def test_a_second_connection_of_a_session_replaces_the_first(
         first.hello()
         first.declare("q")
         for seq in (1, 2):
-            first.publish("q", seq)
+            first.publish("q", seq, encode(f"body {seq}", None, None, {}, {}, "", "q"))
         first.consume("q")
         held, unread = first.wait_deliveries(2)
         welcome = second.hello(first.session, resume=True, held=[(1, *held[2:5])])
         assert (welcome.adopted, welcome.last_seq) == (1, 2)
         assert first.receive() is None
         got = channel.basic_get("q")
-        assert got.delivery_info["redelivered"] is False
+        assert (got.body, got.delivery_info["redelivered"]) == ("body 2", False)
+        assert unread[3] > held[3]
         got.ack()
-        assert unread[3] != held[3]
         second.send(m.Settle(1, m.Outcome.ACK, 1, [held[2:5]]))
         assert second.publish("q", 3).queues == 1
     assert channel._size("q") == 1
@@ -526,5 +528,5 @@ def test_the_store_is_read_with_the_plain_slatedb_package(
     assert set(store.of[RecordKind.BINDING]) == {("news", queue, "eu.#") for queue in ("full", "copy", "häppy")}
     first = store.of[RecordKind.METADATA][min(ids[RecordKind.METADATA])]
     assert dict(first.headers) == {"task": "t", "retries": "0", "exchange": "news", "routing_key": "eu.de", "priority": "0"}
-    assert [row[4] for row in in_flight] == [1]
+    assert [row[4] for row in in_flight] == [2], "it was requeued before"
     unsettled.ack()

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kombu_opendata.errors import StoreError
-from kombu_opendata.storage import queue_state, settled_log
+from kombu_opendata.storage import object_store, queue_state, settled_log
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.queue_state import Entry
@@ -66,6 +66,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.stale: list[tuple[str, int, int]] = []  # queue, id, token of leases that ended
         self.root = Path(tempfile.mkdtemp(prefix="odq-engine-"))
         self.life = 0
+        self.abandoned: list[Engine] = []
         self._small = _small_buckets()
         self._small.__enter__()
 
@@ -87,7 +88,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.declare(name, 2, 2, 1, True)
 
     def open(self) -> None:
-        self.engine = self.run(Engine.open(self.url(), "default", self.clock, SETTINGS))
+        self.engine: Engine = self.run(Engine.open(self.url(), "default", self.clock, SETTINGS))
 
     def freeze(self) -> Callable[[], None]:
         """Keep the store as it is now; the returned function goes on with it."""
@@ -239,11 +240,7 @@ class EngineMachine(RuleBasedStateMachine):
                 assert last[:3] == (number, id, queues)
 
     # ------------------------------------------------------------------ consuming
-    def next_entry(self, queue: Queue) -> Entry | None:
-        found: Entry | None = self.run(self._next_entry(queue))
-        return found
-
-    async def _next_entry(self, queue: Queue) -> Entry | None:
+    async def next_entry(self, queue: Queue) -> Entry | None:
         """As the broker does it: when something has to be loaded, wait for that and try again."""
         for _ in range(1000):
             self.engine.prefetch(queue)
@@ -260,7 +257,7 @@ class EngineMachine(RuleBasedStateMachine):
         queue, expected = self.engine.state.queues[name], self.model.queues[name]
         now = self.clock.now_ms()
         for _ in range(count):
-            entry = self.next_entry(queue)
+            entry = self.run(self.next_entry(queue))
             patient = copy.deepcopy(expected)
             message = expected.next(now)
             if (message.id if message else None, len(expected.available)) != (
@@ -439,7 +436,7 @@ class EngineMachine(RuleBasedStateMachine):
             key = keys.active_key(queue.name, number)
             available, in_flight = active.decode(key, await self.engine.store.get(key) or b"")
             assert not in_flight
-            assert len(available) == summary.count > 0
+            assert len(available) == summary.messages > 0
             found += available
         return found
 
@@ -503,7 +500,7 @@ class EngineMachine(RuleBasedStateMachine):
             while expected.next(self.clock.now_ms()) is not None:
                 self.claim(name, SESSIONS[0], 1000, False)
                 self.settle(name, "ack", 1000, True, True)
-            assert self.next_entry(queue) is None
+            assert self.run(self.next_entry(queue)) is None
             queue.options = queue.options._replace(done_retention_seconds=1, failed_retention_seconds=1)
             expected.done_retention = expected.failed_retention = 1
         self.clock.advance(200_000)
@@ -552,10 +549,20 @@ class StoreModeMachine(EngineMachine):
 
     def abandon(self) -> None:
         """Opening the store again fences the old engine."""
+        self.abandoned.append(self.engine)
+
+    def teardown(self) -> None:
+        super().teardown()
+        loop = asyncio.new_event_loop()
+        for engine in self.abandoned:
+            with contextlib.suppress(StoreError):
+                loop.run_until_complete(engine.store.close())
+        loop.close()
+        object_store._memory_stores.pop(str(self.root), None)
 
     @precondition(lambda self: False)
     @rule()
-    def crash_in_checkpoint(self) -> None:  # type: ignore[override]
+    def crash_in_checkpoint(self) -> None:
         """Whether the write or the fence comes first is not ours to choose."""
 
     def check_store(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +15,9 @@ PATIENCE_SECONDS = 20
 
 
 def open_connection(url: str, **options: Any) -> Any:
-    """A connected kombu.Connection; it tries once, so that errors are seen as they are."""
+    """A kombu.Connection that is not connected yet; ``options`` are transport options, and ``ssl``."""
     ssl = options.pop("ssl", None)
-    connection = Connection(url, ssl=ssl, transport_options={"idle_exit": 5, **options})
-    connection.transport_options["max_retries"] = 0
-    return connection
+    return Connection(url, ssl=ssl, transport_options={"idle_exit": 5, "start_timeout": 60, **options})
 
 
 @contextmanager
@@ -42,7 +39,7 @@ def drain_until(connection: Any, condition: Callable[[], object], seconds: float
         assert rest > 0, f"the condition did not hold within {seconds:g} s"
         try:
             connection.drain_events(timeout=min(rest, 0.5))
-        except socket.timeout:
+        except TimeoutError:
             continue
 
 
@@ -51,7 +48,7 @@ def drain_quiet(connection: Any, seconds: float = 0.3) -> None:
     while True:
         try:
             connection.drain_events(timeout=seconds)
-        except socket.timeout:
+        except TimeoutError:
             return
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from slatedb import uniffi
+from slatedb import uniffi  # type: ignore[import-untyped]
 
 from kombu_opendata.storage import records
 from kombu_opendata.storage.records import payload

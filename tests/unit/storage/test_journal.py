@@ -39,6 +39,12 @@ def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.journal"))
 
 
+def fill(journal: Journal) -> None:
+    """Append until it is refused."""
+    while True:
+        journal.append(bytes(1000))
+
+
 def overwrite(path: Path, offset: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(offset)
@@ -239,8 +245,7 @@ def test_make_room_allocates_what_is_asked_for(tmp_path: Path) -> None:
 def test_past_max_bytes_appends_are_refused(tmp_path: Path) -> None:
     journal, _ = opened(tmp_path, max_bytes=3 * SEGMENT)
     with pytest.raises(StoreFull):
-        while True:
-            journal.append(bytes(1000))
+        fill(journal)
     kept = journal.sequence
     assert journal.waiting_bytes <= 4 * SEGMENT
     assert not journal.prepare_spare()
@@ -253,8 +258,7 @@ def test_past_max_bytes_appends_are_refused(tmp_path: Path) -> None:
 def test_a_full_journal_can_be_opened(tmp_path: Path) -> None:
     journal, _ = opened(tmp_path, max_bytes=3 * SEGMENT)
     with pytest.raises(StoreFull):
-        while True:
-            journal.append(bytes(1000))
+        fill(journal)
     count = journal.sequence
     journal.close()
     for _ in range(3):

@@ -159,7 +159,7 @@ def test_upcoming_begins_with_the_next_one() -> None:
     queue = QueueState("q")
     for id in range(20):
         queue.add(0, id, 255 - id, 0, 0, 0)
-    assert [entry.id for entry in queue.upcoming(3)][0] == 19
+    assert queue.upcoming(3)[0].id == 19
 
 
 def test_summary() -> None:
