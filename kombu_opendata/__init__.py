@@ -26,6 +26,7 @@ from .errors import (
     Unroutable,
     VersionMismatch,
 )
+from .url import STORE_SCHEMES
 
 __version__ = "0.1.0"
 
@@ -56,3 +57,7 @@ TRANSPORT_ALIASES.update(
         "opendata+memory": "kombu_opendata.transport:Transport",
     }
 )
+# An object store's URL is no broker URL: the transport says what to do instead of "No such transport".
+for _scheme in STORE_SCHEMES - {"http", "https"}:
+    for _alias in (_scheme, f"opendata+{_scheme}"):
+        TRANSPORT_ALIASES.setdefault(_alias, "kombu_opendata.transport:Transport")

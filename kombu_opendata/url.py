@@ -29,7 +29,8 @@ LOG_NAME = "broker.log"
 
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _STORE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_STORE_SCHEMES = frozenset({"s3", "s3a", "az", "abfs", "abfss", "adl", "azure", "gs", "gcs", "http", "https"})
+#: of object stores, which are given to the broker
+STORE_SCHEMES = frozenset({"s3", "s3a", "az", "abfs", "abfss", "adl", "azure", "gs", "gcs", "http", "https"})
 
 Kind = Literal["embedded", "tcp", "memory"]
 
@@ -94,8 +95,8 @@ def parse(url: str) -> Address:
         raise _invalid(url, "it is no URL; write opendata:///absolute/folder or opendata://host:port")
     if scheme in ("opendata+memory", "memory"):
         return memory(unquote(rest.strip("/")))
-    if scheme in _STORE_SCHEMES:
-        raise _remote_store(url, url)
+    if scheme.removeprefix("opendata+") in STORE_SCHEMES:
+        raise _remote_store(url, url.removeprefix("opendata+"))
     if scheme not in ("opendata", "opendatas"):
         raise _invalid(url, f"{scheme!r} is none of opendata, opendatas, opendata+memory")
     if _STORE_URL.match(rest):

@@ -150,7 +150,7 @@ class Handlers:
             options = QueueOptions(arguments=properties.arguments)
             limit = properties.arguments.get("x-delivery-limit")
             if limit is not None:
-                if not isinstance(limit, int) or not 1 <= limit <= 65_535:
+                if type(limit) is not int or not 1 <= limit <= 65_535:
                     raise RequestError(f"queue {name!r}: x-delivery-limit must be an integer from 1 to 65535, not {limit!r}")
                 options = options._replace(max_attempts=limit)
             stored = self.engine.declare_queue(name, options)

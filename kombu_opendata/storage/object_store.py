@@ -11,6 +11,7 @@ URL                 store
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 from dataclasses import dataclass
@@ -75,6 +76,8 @@ def locate(url: str, path: str, options: dict[str, str] | None = None, *, create
 
 
 def _memory(name: str) -> Any:
+    if not _memory_stores:
+        atexit.register(_memory_stores.clear)  # the binding is gone when module globals are
     if name not in _memory_stores:
         _memory_stores[name] = ffi.public().ObjectStore.resolve("memory:///")
     return _memory_stores[name]

@@ -449,6 +449,40 @@ def test_the_leases_of_a_killed_client_return_after_the_grace(
     assert [(message.body, message.delivery_info["redelivered"]) for message in inbox] == [("a", True), ("b", True)]
 
 
+def test_a_session_that_held_nothing_leaves_nothing(
+    connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker, store_folder: Path
+) -> None:
+    connect(broker_url)
+    with RawClient(f"{store_folder}/broker.sock") as raw:
+        raw.hello()
+    wait_until(lambda: broker.report()["sessions"] == 2, 20, "the end of the grace")  # the test's and the report's own
+    wait_until(lambda: raw.session not in _sessions(store_folder), 20, "its record to go")
+
+
+def _sessions(folder: Path) -> set[bytes]:
+    return set(PlainStore(folder).of[RecordKind.LEASES])
+
+
+def test_settlements_during_the_deletion_of_their_queue(
+    connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker, store_folder: Path
+) -> None:
+    """What comes after the deletion in the journal must not speak of the queue: it could not be opened again."""
+    channel = connect(broker_url).channel()
+    declare(channel, "q")
+    send(channel, "q", *map(str, range(1000)))
+    with RawClient(f"{store_folder}/broker.sock") as raw:
+        raw.hello()
+        raw.consume("q")
+        leases = [delivery[2:5] for delivery in raw.wait_deliveries(1000)]
+        deleted = raw.send(m.DeleteQueue(0, "q", False, False))
+        for number, lease in enumerate(leases, 1):
+            raw.send(m.Settle(number, m.Outcome.ACK, 1, [lease]))
+        assert raw.answer(deleted).count == 0
+    broker.kill()
+    with pytest.raises(amqp.NotFound):
+        channel.queue_declare("q", passive=True)
+
+
 def test_a_second_connection_of_a_session_replaces_the_first(
     connect: Callable[..., Any], broker_url: str, store_folder: Path
 ) -> None:
