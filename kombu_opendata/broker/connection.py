@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OpenDataError, ProtocolError, RequestError, VersionMismatch
 from ..protocol import messages as m
-from ..protocol.framing import HELLO_MAX_FRAME_BYTES, PREAMBLE, PREAMBLE_BYTES, FrameReader, check_preamble, client_messages, frame
+from ..protocol.framing import (
+    HELLO_MAX_FRAME_BYTES,
+    PREAMBLE,
+    PREAMBLE_BYTES,
+    FrameReader,
+    check_preamble,
+    client_messages,
+    frame,
+)
 from . import leases
 from .handlers import Handlers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..protocol.messages import Delivery
 from ..storage.queue_state import Entry, QueueState
@@ -101,7 +101,7 @@ class Getter(NamedTuple):
 class BrokerQueue:
     """A queue as the broker serves it; ``stored`` is its durable state, None for a transient queue."""
 
-    def __init__(self, name: str, properties: QueueProperties, stored: Optional[Queue], now_ms: int) -> None:
+    def __init__(self, name: str, properties: QueueProperties, stored: Queue | None, now_ms: int) -> None:
         self.name = name
         self.properties = properties
         self.stored = stored

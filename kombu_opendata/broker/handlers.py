@@ -5,9 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from typing import Any, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-from ..errors import AccessRefused, InvalidMessage, MessageTooLarge, NotFound, PreconditionFailed, RequestError, Unroutable
+from ..errors import (
+    AccessRefused,
+    InvalidMessage,
+    MessageTooLarge,
+    NotFound,
+    PreconditionFailed,
+    RequestError,
+    Unroutable,
+)
 from ..protocol import messages as m
 from ..storage.state import QueueOptions
 from . import leases

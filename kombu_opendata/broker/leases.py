@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Iterable
+from collections.abc import Iterable
 
 from ..protocol.messages import Hello, Outcome
 from ..storage.queue_state import Entry

@@ -10,10 +10,11 @@ import re
 import socket
 import ssl
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, Callable
+from typing import Any
 
 from ..errors import AccessRefused, OpenDataError, RequestError
 from ..protocol import messages as m

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ..errors import OpenDataError, StoreFull
+from ..errors import OpenDataError, StoreError, StoreFull
 from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
@@ -41,6 +41,7 @@ class EngineSettings:
     journal_segment_bytes: int = SEGMENT_BYTES
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0
+    close_seconds: float = 20.0
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
@@ -144,9 +145,14 @@ class Engine(Operations):
     async def checkpoint(self) -> None:
         """Bring the store to the state in memory, in one atomic batch.
 
+        A checkpoint that began goes on when its caller is cancelled: what it took from the dirty sets is nowhere else.
+
         Raises:
             StoreError: the store failed for good; the engine must be given up.
         """
+        await asyncio.shield(asyncio.get_running_loop().create_task(self._checkpoint()))
+
+    async def _checkpoint(self) -> None:
         async with self.checkpointing:
             position = None
             if self.journal is not None:
@@ -165,8 +171,8 @@ class Engine(Operations):
                 await self.store.write(batch)
                 await self.store.flush_wal()
                 self.commits += self.journal is None
-            except OpenDataError as exc:
-                self.failure = exc
+            except BaseException as exc:
+                self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
                 raise
             self.checkpoint_started_at = None
             self._end_checkpoint(now, position)
@@ -230,7 +236,8 @@ class Engine(Operations):
                         await self.checkpoint()
                     except StoreFull:
                         log.warning("the journal is full; waiting for the store")
-                await asyncio.to_thread(self.journal.prepare_spare)
+                if not self.journal.has_spare:
+                    await asyncio.to_thread(self.journal.prepare_spare)
             if loop.time() >= next_retention:
                 await self.collector.sweep()
                 next_retention = loop.time() + self.settings.retention_interval_seconds
@@ -246,14 +253,27 @@ class Engine(Operations):
             task.cancel()
         try:
             if self.failure is None:
-                await self.checkpoint()
-                await self.tidy()
+                async with asyncio.timeout(self.settings.close_seconds):
+                    await self.checkpoint()
+                    await self.tidy()
+        except TimeoutError:
+            if self.journal is None:
+                raise StoreError(f"the store took no writes for {self.settings.close_seconds:g} s at the end") from None
+            log.error("the store takes no writes (disk full?): the rest stays in the journal")
+            return
         finally:
-            await self.store.close()
+            await self._close_store()
             if self.journal is not None:
                 self.journal.close()
         if self.failure is None and self._folder is not None and self.settings.sync:
             powerloss.mark_clean(self._folder)
+
+    async def _close_store(self) -> None:
+        try:
+            async with asyncio.timeout(self.settings.close_seconds):
+                await self.store.close()
+        except TimeoutError:
+            log.error("the store could not be closed within %g s", self.settings.close_seconds)
 
     # ------------------------------------------------------------------ reading what is not in memory
     def next_entry(self, queue: Queue, now: int) -> tuple[Entry | None, bool]:

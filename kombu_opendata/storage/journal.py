@@ -224,6 +224,11 @@ class Journal:
                 os.close(old.fd)
                 old.path.unlink()
 
+    @property
+    def has_spare(self) -> bool:
+        """Whether the next segment is allocated."""
+        return self._spare is not None
+
     def prepare_spare(self) -> bool:
         """Allocate the next segment ahead of need. May take tens of milliseconds.
 

@@ -100,11 +100,13 @@ class Payloads:
         else:
             found = {}
         loaded = 0
-        for id in ids:
+        for position, id in enumerate(ids):
             if loaded > self._cache_bytes // 2:
                 break
             key = keys.payload_key(id)
             envelope = await self._resolve(id, key, found.get(id) or await self._store.get(key))
+            if position and loaded + len(envelope) > self._cache_bytes // 2:
+                break  # it would push out the first, which is waited for
             loaded += len(envelope)
             self._keep(id, envelope)
 

@@ -110,7 +110,9 @@ def started() -> Iterator[Children]:
 def small_disk(*options: str) -> Iterator[Path]:
     """A file system in memory, mounted with these options."""
     folder = Path(tempfile.mkdtemp(prefix="odq-disk-", dir="/tmp"))
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)], capture_output=True
+    )
     try:
         if mounted.returncode:
             reason = f"file systems can't be mounted: {mounted.stderr.decode().strip()}"
@@ -176,11 +178,9 @@ def test_a_full_disk(connect: Callable[..., Any]) -> None:
             producer, consumer = (connect(f"opendata://{folder}").channel() for _ in range(2))
             pid = broker.pid()
             declare(producer, "q")
-            stored = []
+            stored: list[int] = []
             with pytest.raises(errors.StoreFull, match="nothing was stored; free space") as caught:
-                for number in range(96):
-                    send(producer, "q", b"%04d" % number + bytes(MIB))
-                    stored.append(number)
+                fill(producer, "q", stored)
             assert isinstance(caught.value, amqp.RecoverableChannelError)
             assert len(stored) > 4
 
@@ -199,6 +199,13 @@ def test_a_full_disk(connect: Callable[..., Any]) -> None:
             assert broker.report()["stalled_seconds"] == 0
         finally:
             end(broker)
+
+
+def fill(channel: Any, queue: str, stored: list[int]) -> None:
+    """Publish until it is refused; ``stored`` are those that were answered."""
+    for number in range(96):
+        send(channel, queue, b"%04d" % number + bytes(MIB))
+        stored.append(number)
 
 
 def send_when_possible(channel: Any, queue: str, body: bytes, seconds: float = 60) -> None:
@@ -269,7 +276,13 @@ def test_a_socket_path_that_is_too_long(started: Children, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "url",
-    ["s3://bucket/prefix", "opendata://s3://bucket/prefix", "opendata+s3://bucket/prefix", "gs://bucket", "az://container"],
+    [
+        "s3://bucket/prefix",
+        "opendata://s3://bucket/prefix",
+        "opendata+s3://bucket/prefix",
+        "gs://bucket",
+        "az://container",
+    ],
 )
 def test_a_remote_stores_url_given_to_a_client(url: str) -> None:
     error = refused(url)
@@ -332,7 +345,8 @@ NESTED = b"\x91" * 5000 + b"\x90"
     ],
     ids=[
         "empty", "never used byte", "noise", "cut short", "a map", "unknown number", "no number", "wrong type",
-        "header not text", "truncated", "fields missing", "not UTF-8", "deep nesting", "second Hello", "a broker's message",
+        "header not text", "truncated", "fields missing", "not UTF-8", "deep nesting", "second Hello",
+        "a broker's message",
     ],
 )  # fmt: skip
 def test_garbage_in_a_frame(raw: RawClient, body: bytes) -> None:
@@ -449,10 +463,15 @@ def test_a_client_that_asks_and_does_not_read(raw: RawClient, broker: EmbeddedBr
     requests = frame(m.ListBindings(1)) + frame(m.GetStatus(1)) * 1000
     raw.sock.settimeout(5)
     with pytest.raises(TimeoutError):
-        for _ in range(1000):
-            raw.sock.sendall(requests)
+        flood(raw, requests)
     pages = int(Path(f"/proc/{broker.pid()}/statm").read_text().split()[1])
     assert pages * os.sysconf("SC_PAGE_SIZE") < 400 * MIB
+
+
+def flood(raw: RawClient, requests: bytes) -> None:
+    """Send the same again and again; a TimeoutError says that nothing was taken for a while."""
+    for _ in range(1000):
+        raw.sock.sendall(requests)
 
 
 # ------------------------------------------------------------------ names, definitions, messages
@@ -480,7 +499,7 @@ def test_queue_names(channel: Any, name: str, text: str) -> None:
 def test_exchange_names_and_routing_keys(channel: Any) -> None:
     with pytest.raises(errors.RequestError, match="the exchange name has 256 bytes"):
         channel.exchange_declare("e" * 256, "direct", durable=True)
-    with pytest.raises(errors.AccessRefused, match="'amq.' are reserved") as caught:
+    with pytest.raises(errors.AccessRefused, match=r"'amq\.' are reserved") as caught:
         channel.exchange_declare("amq.mine", "direct", durable=True)
     assert isinstance(caught.value, amqp.AccessRefused)
     with pytest.raises(errors.RequestError, match="exchange type 'x-random' is not supported: use "):
@@ -496,18 +515,26 @@ def test_exchange_names_and_routing_keys(channel: Any) -> None:
 
 @pytest.mark.parametrize(
     ("other", "field"),
-    [({"arguments": {"x-delivery-limit": 5}}, "arguments"), ({"durable": False}, "durable"), ({"auto_delete": True}, "auto_delete")],
+    [
+        ({"arguments": {"x-delivery-limit": 5}}, "arguments"),
+        ({"durable": False}, "durable"),
+        ({"auto_delete": True}, "auto_delete"),
+    ],
 )
 def test_a_queue_declared_again_with_other_arguments(channel: Any, other: dict[str, Any], field: str) -> None:
     send(channel, "q", "kept")
-    with pytest.raises(errors.PreconditionFailed, match=f"queue 'q' exists with {field}=.*declared again with") as caught:
+    with pytest.raises(
+        errors.PreconditionFailed, match=f"queue 'q' exists with {field}=.*declared again with"
+    ) as caught:
         declare(channel, "q", **other)
     assert isinstance(caught.value, amqp.PreconditionFailed)
     assert caught.value.queue == "q"
     assert take_bodies(channel, "q") == ["kept"]
 
 
-def test_a_queue_declared_again_after_a_restart(connect: Callable[..., Any], broker_url: str, store_folder: Path) -> None:
+def test_a_queue_declared_again_after_a_restart(
+    connect: Callable[..., Any], broker_url: str, store_folder: Path
+) -> None:
     channel = connect(broker_url).channel()
     declare(channel, "limited", arguments={"x-delivery-limit": 5})
     EmbeddedBroker(store_folder).kill()
@@ -518,7 +545,9 @@ def test_a_queue_declared_again_after_a_restart(connect: Callable[..., Any], bro
 
 def test_an_exchange_declared_again_with_another_type(channel: Any) -> None:
     channel.exchange_declare("e", "topic", durable=True, auto_delete=False)
-    with pytest.raises(errors.PreconditionFailed, match="exchange 'e' exists with type='topic', declared again with 'direct'") as caught:
+    with pytest.raises(
+        errors.PreconditionFailed, match="exchange 'e' exists with type='topic', declared again with 'direct'"
+    ) as caught:
         channel.exchange_declare("e", "direct", durable=True, auto_delete=False)
     assert isinstance(caught.value, amqp.PreconditionFailed)
 
@@ -550,14 +579,18 @@ def test_a_header_that_is_too_long(channel: Any, text: str, size: int) -> None:
     got.ack()
 
 
-@pytest.mark.parametrize("bad", [{"headers": {"h": object()}}, {"priority": "urgent"}, {"priority": 256}, {"expiration": "soon"}])
+@pytest.mark.parametrize(
+    "bad", [{"headers": {"h": object()}}, {"priority": "urgent"}, {"priority": 256}, {"expiration": "soon"}]
+)
 def test_a_message_that_can_not_be_encoded(channel: Any, bad: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidMessage):
         send(channel, "q", "x", **bad)
     assert channel._size("q") == 0
 
 
-def test_a_payload_above_the_configured_maximum(started: Children, store_folder: Path, connect: Callable[..., Any]) -> None:
+def test_a_payload_above_the_configured_maximum(
+    started: Children, store_folder: Path, connect: Callable[..., Any]
+) -> None:
     listen = ("--listen", "tcp:127.0.0.1:0", "--listen", f"unix:{store_folder}/raw.sock")
     options = ("--store", f"file://{store_folder}", "--max-message-bytes", "100000", *listen)
     served = ServedBroker(store_folder, *options)
@@ -566,7 +599,9 @@ def test_a_payload_above_the_configured_maximum(started: Children, store_folder:
     neighbour = Neighbour(connect(url), lambda: served.pid)
     channel = connect(url).channel()
     declare(channel, "q")
-    with pytest.raises(errors.MessageTooLarge, match=r"the message has 100\d{3} bytes and the broker's limit is 100000") as caught:
+    with pytest.raises(
+        errors.MessageTooLarge, match=r"the message has 100\d{3} bytes and the broker's limit is 100000"
+    ) as caught:
         send(channel, "q", b"x" * 100_000)
     assert isinstance(caught.value, amqp.PreconditionFailed)
     assert caught.value.limit == 100_000
@@ -669,5 +704,7 @@ def test_errors_reach_callers_who_only_know_kombu(channel: Any) -> None:
     """``retry`` gives up on what can't be mended, and raises Kombu's OperationalError only for the rest."""
     with channel.connection.client.Producer() as producer:
         with pytest.raises(amqp.NotFound) as caught:
-            producer.publish("x", exchange="no such exchange", routing_key="k", retry=True, retry_policy={"max_retries": 1})
+            producer.publish(
+                "x", exchange="no such exchange", routing_key="k", retry=True, retry_policy={"max_retries": 1}
+            )
         assert not isinstance(caught.value, OperationalError)

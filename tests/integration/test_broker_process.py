@@ -19,6 +19,7 @@ import amqp.exceptions as amqp
 import pytest
 
 from kombu_opendata import errors
+from kombu_opendata.broker import memory
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import MAGIC, MAJOR, MINOR
 from kombu_opendata.storage.records.keys import RecordKind
@@ -89,7 +90,9 @@ def test_the_first_client_starts_it(connect: Callable[..., Any], store_folder: P
     pid = int((folder / "broker.pid").read_text())
     assert is_running(pid)
     assert os.getsid(pid) != os.getsid(0), "a signal to the client's terminal must not reach the broker"
-    modes = {name: stat.S_IMODE((folder / name).stat().st_mode) for name in ("", "broker.sock", "broker.lock", "broker.log")}
+    modes = {
+        name: stat.S_IMODE((folder / name).stat().st_mode) for name in ("", "broker.sock", "broker.lock", "broker.log")
+    }
     assert modes == {"": 0o700, "broker.sock": 0o600, "broker.lock": 0o600, "broker.log": 0o600}
     assert stat.S_IMODE((folder / "default").stat().st_mode) == 0o700
     assert stat.S_ISSOCK((folder / "broker.sock").stat().st_mode)
@@ -136,7 +139,9 @@ def test_a_file_in_place_of_the_socket_is_left_alone(store_folder: Path, serve: 
     assert precious.read_text() == "precious"
 
 
-def test_a_socket_in_use_is_left_alone(store_folder: Path, serve: Callable[..., ServedBroker], started: Children) -> None:
+def test_a_socket_in_use_is_left_alone(
+    store_folder: Path, serve: Callable[..., ServedBroker], started: Children
+) -> None:
     first = serve()
     options = ("--store", f"file://{store_folder}/other", "--listen", f"unix:{store_folder}/by-hand.sock")
     second = ServedBroker(store_folder, *options)
@@ -238,7 +243,9 @@ def test_a_client_of_another_protocol_version(
 ) -> None:
     _fake_broker(store_folder / "broker.sock", struct.pack("<4sHH", MAGIC, major, 0), stack)
     connection = open_connection(broker_url)
-    with pytest.raises(errors.VersionMismatch, match=f"the broker speaks {major}, this side speaks {MAJOR}; {text}") as caught:
+    with pytest.raises(
+        errors.VersionMismatch, match=f"the broker speaks {major}, this side speaks {MAJOR}; {text}"
+    ) as caught:
         connection.connect()
     assert isinstance(caught.value, amqp.IrrecoverableConnectionError)
     assert (caught.value.peer_version, caught.value.own_version) == (major, MAJOR)
@@ -272,7 +279,11 @@ def test_another_minor_version_is_no_obstacle(connect: Callable[..., Any], broke
 # ------------------------------------------------------------------ a broker that comes back
 @pytest.mark.parametrize("end", [EmbeddedBroker.kill, stop], ids=["kill", "sigterm"])
 def test_a_consumer_goes_on_after_a_restart_with_what_it_holds(
-    connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker, store_folder: Path, end: Callable[[EmbeddedBroker], None]
+    connect: Callable[..., Any],
+    broker_url: str,
+    broker: EmbeddedBroker,
+    store_folder: Path,
+    end: Callable[[EmbeddedBroker], None],
 ) -> None:
     connection = connect(broker_url)
     channel = connection.channel()
@@ -432,6 +443,21 @@ def test_a_forked_child_has_a_session_of_its_own(connect: Callable[..., Any], br
     assert take(channel, "childs") == []
 
 
+def test_a_broker_in_memory_is_not_for_forked_children(connect: Callable[..., Any]) -> None:
+    """Its thread stays behind in the parent; a child must not wait for it."""
+    channel = connect("opendata+memory://forked").channel()
+    declare(channel, "q")
+
+    def child() -> None:
+        with pytest.raises(errors.RequestError, match="stays with the process that made it"):
+            declare(channel, "q")
+
+    assert _run_in_child(child) == 0
+    assert channel._size("q") == 0
+    channel.connection.client.close()
+    memory.stop("forked")
+
+
 def test_the_leases_of_a_killed_client_return_after_the_grace(
     connect: Callable[..., Any], broker_url: str, script: Callable[..., Child]
 ) -> None:
@@ -561,6 +587,12 @@ def test_the_store_is_read_with_the_plain_slatedb_package(
     assert "topic(routing_key, 'eu.#')" in str(store.of[RecordKind.CONFIG]["full"])
     assert set(store.of[RecordKind.BINDING]) == {("news", queue, "eu.#") for queue in ("full", "copy", "häppy")}
     first = store.of[RecordKind.METADATA][min(ids[RecordKind.METADATA])]
-    assert dict(first.headers) == {"task": "t", "retries": "0", "exchange": "news", "routing_key": "eu.de", "priority": "0"}
+    assert dict(first.headers) == {
+        "task": "t",
+        "retries": "0",
+        "exchange": "news",
+        "routing_key": "eu.de",
+        "priority": "0",
+    }
     assert [row[4] for row in in_flight] == [2], "it was requeued before"
     unsettled.ack()

@@ -242,6 +242,11 @@ class EngineMachine(RuleBasedStateMachine):
                 assert last[:3] == (number, id, queues)
 
     # ------------------------------------------------------------------ consuming
+    async def loads(self) -> None:
+        """Wait until everything that is being loaded is there."""
+        while self.engine._loading:
+            await asyncio.gather(*self.engine._loading.values())
+
     async def next_entry(self, queue: Queue) -> Entry | None:
         """As the broker does it: when something has to be loaded, wait for that and try again."""
         for _ in range(1000):
@@ -249,7 +254,7 @@ class EngineMachine(RuleBasedStateMachine):
             entry, loading = self.engine.next_entry(queue, self.clock.now_ms())
             if not loading:
                 return entry
-            await asyncio.gather(*self.engine._loading.values())
+            await self.loads()
         raise AssertionError("loading does not end")
 
     @rule(name=TERMS, session=st.sampled_from(SESSIONS), count=st.integers(1, 10), commit=st.booleans())
@@ -444,6 +449,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def engine_is_as_the_model(self) -> None:
+        self.run(self.loads())
         state, model = self.engine.state, self.model
         assert state.queues.keys() == model.queues.keys()
         bindings = {(queue, exchange, key) for queue, exchange, key, _arguments in state.topology.bindings()}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kombu import Connection
+from kombu.connection import Connection
 
 import kombu_opendata  # noqa: F401 - registers the URLs
 
@@ -17,7 +17,8 @@ PATIENCE_SECONDS = 20
 def open_connection(url: str, **options: Any) -> Any:
     """A kombu.Connection that is not connected yet; ``options`` are transport options, and ``ssl``."""
     ssl = options.pop("ssl", None)
-    return Connection(url, ssl=ssl, transport_options={"idle_exit": 5, "start_timeout": 60, **options})
+    options = {"idle_exit": 5, "start_timeout": 60, **options}
+    return Connection(url, ssl=ssl, transport_options=options)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -239,6 +239,22 @@ def test_large_payloads_and_a_small_cache(tmp_path: Path) -> None:
     run(tmp_path / "s", steps, EngineSettings(sync=False, payload_cache_bytes=1000))
 
 
+def test_a_small_payload_before_ones_larger_than_the_cache(tmp_path: Path) -> None:
+    sizes = [400, 70_000, 300, 80_000, 90_000, 0, 70_000, 70_000, 1]
+
+    async def steps(world: World) -> None:
+        for size in sizes:
+            world.publish("q", envelope=bytes(size))
+        await world.engine.close()
+        await world.open()
+        for size in sizes:
+            entry = await world.claim("q")
+            assert world.engine.payloads.find(entry.id) == bytes(size)
+            world.engine.payloads.drop(entry.id)
+
+    run(tmp_path / "s", steps, EngineSettings(sync=False, payload_cache_bytes=1000))
+
+
 def test_one_message_in_two_queues_is_stored_once(tmp_path: Path) -> None:
     large = bytes(100_000)
 
