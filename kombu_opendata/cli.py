@@ -25,8 +25,12 @@ def main() -> None:
 @click.option("--tls-key", type=click.Path(path_type=Path), help="its private key (PEM)")
 @click.option("--allow-anonymous", is_flag=True, help="listen on a network without --users")
 @click.option("--max-message-bytes", type=click.IntRange(1 << 10, 512 << 20), default=64 << 20, show_default=True)
-@click.option("--no-sync", is_flag=True, help="no fsync: a power loss may lose answered messages, a crash of the broker not")
-@click.option("--idle-exit", type=click.FloatRange(0), default=0, help="stop after so many seconds with no client; 0: never")
+@click.option(
+    "--no-sync", is_flag=True, help="no fsync: a power loss may lose answered messages, a crash of the broker not"
+)
+@click.option(
+    "--idle-exit", type=click.FloatRange(0), default=0, help="stop after so many seconds with no client; 0: never"
+)
 @click.option("--embedded", is_flag=True, hidden=True)
 @click.option("--ready-fd", type=int, hidden=True)
 def broker(

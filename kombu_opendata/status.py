@@ -40,7 +40,8 @@ def _check_running(address: Address) -> None:
             probe.connect(address.socket_path)
         except OSError as exc:
             raise ConnectionLost(
-                f"no broker runs for {address.folder} ({exc.strerror}): the next client starts it", folder=address.folder
+                f"no broker runs for {address.folder} ({exc.strerror}): the next client starts it",
+                folder=address.folder,
             ) from exc
 
 
@@ -54,7 +55,7 @@ def print_report(report: dict[str, Any], *, as_json: bool) -> None:
 
     console = Console(file=sys.stdout)
     console.print(
-        f"broker {report['version']}, pid {report['pid']}, store {report['store']}, {report['connections']} connections",
+        "broker {version}, pid {pid}, {connections} connections, store {store}".format(**report),
         highlight=False,
     )
     for name, instance in report["instances"].items():

@@ -52,7 +52,7 @@ class Consumer:
 
 
 class Session:
-    """A client, over reconnects. ``leases`` are the transient queues' ones; the durable ones are in the store's state."""
+    """A client, over reconnects. ``leases`` are those of transient queues; the store's state has the others."""
 
     def __init__(self, id: bytes, name: str) -> None:
         self.id = id

@@ -6,7 +6,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import (
     AccessRefused,
@@ -39,7 +39,9 @@ def _check_name(name: str, what: str) -> None:
     if size == 0:
         raise RequestError(f"the {what} name is empty: give one")
     if size > MAX_NAME_BYTES:
-        raise RequestError(f"the {what} name has {size} bytes, the limit is {MAX_NAME_BYTES}", size=size, limit=MAX_NAME_BYTES)
+        raise RequestError(
+            f"the {what} name has {size} bytes, the limit is {MAX_NAME_BYTES}", size=size, limit=MAX_NAME_BYTES
+        )
     try:
         name.encode()
     except UnicodeEncodeError as exc:
@@ -68,7 +70,9 @@ def _check_arguments(arguments: dict[str, Any], what: str) -> None:
 class Handlers:
     """The calls of one session."""
 
-    def __init__(self, instance: Instance, session: Session, max_message_bytes: int, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, instance: Instance, session: Session, max_message_bytes: int, status: Callable[[], dict[str, Any]]
+    ) -> None:
         self.instance = instance
         self.engine = instance.engine
         self.topology = instance.engine.state.topology
@@ -160,7 +164,9 @@ class Handlers:
             limit = properties.arguments.get("x-delivery-limit")
             if limit is not None:
                 if type(limit) is not int or not 1 <= limit <= 65_535:
-                    raise RequestError(f"queue {name!r}: x-delivery-limit must be an integer from 1 to 65535, not {limit!r}")
+                    raise RequestError(
+                        f"queue {name!r}: x-delivery-limit must be an integer from 1 to 65535, not {limit!r}"
+                    )
                 options = options._replace(max_attempts=limit)
             stored = self.engine.declare_queue(name, options)
         else:
@@ -241,7 +247,9 @@ class Handlers:
         if msg.passive:
             self.topology.get(msg.exchange)
         elif msg.exchange.startswith(_RESERVED_PREFIX) and msg.exchange not in self.topology.exchanges:
-            raise AccessRefused(f"exchange names that begin with {_RESERVED_PREFIX!r} are reserved", exchange=msg.exchange)
+            raise AccessRefused(
+                f"exchange names that begin with {_RESERVED_PREFIX!r} are reserved", exchange=msg.exchange
+            )
         elif self._exchange_is_new(msg):
             if msg.durable:
                 self.engine.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
@@ -366,11 +374,11 @@ class Handlers:
 
     # ------------------------------------------------------------------ finding the handler
     #: calls that wait for the store; one at a time, and definitions wait for them
-    ADMIN: dict[type, Callable[[Handlers, Any], Awaitable[None]]] = {
+    ADMIN: ClassVar[dict[type, Callable[[Handlers, Any], Awaitable[None]]]] = {
         m.DeleteQueue: delete_queue,
         m.PurgeQueue: purge_queue,
     }
-    DIRECT: dict[type, Callable[[Handlers, Any], None]] = {
+    DIRECT: ClassVar[dict[type, Callable[[Handlers, Any], None]]] = {
         m.Publish: publish, m.Settle: settle, m.DeclareQueue: declare_queue, m.DeclareExchange: declare_exchange,
         m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,

@@ -249,7 +249,9 @@ class Instance:
         return channel.number, tag, queue.name, entry.id, entry.claimed_at, entry.attempts, envelope
 
     # ------------------------------------------------------------------ transient queues
-    def publish_transient(self, queue: BrokerQueue, id: int, envelope: bytes, priority: int, visible: int, ttl: int) -> None:
+    def publish_transient(
+        self, queue: BrokerQueue, id: int, envelope: bytes, priority: int, visible: int, ttl: int
+    ) -> None:
         """Put a message into a transient queue; nothing is stored."""
         now = self.engine.clock.now_ms()
         queue_ttl = queue.int_argument("x-message-ttl")

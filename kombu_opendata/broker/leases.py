@@ -131,7 +131,7 @@ def renew_all(instance: Instance, lease_ms: int) -> None:
 
 
 def expire(instance: Instance, grace_ms: int) -> None:
-    """Return what is held by sessions that did not come back: after a grace, or when a lease from before a restart ends."""
+    """Return what sessions hold that did not come back: after a grace; from before a restart, when the lease ends."""
     now = instance.engine.clock.now_ms()
     for session in list(instance.sessions.values()):
         if session.connection is None and session.lost_at_ms + grace_ms <= now:

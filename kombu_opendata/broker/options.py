@@ -1,4 +1,4 @@
-"""The broker's command line: the options, shared by ``python -m kombu_opendata.broker`` and ``opendata-queue broker``."""
+"""The broker's options, as its command line gives them."""
 
 from __future__ import annotations
 

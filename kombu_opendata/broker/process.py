@@ -51,7 +51,8 @@ class StoreLock:
             os.close(self._fd)
             pid = _read_text(folder / PID_NAME)
             raise StoreInUse(
-                f"another broker (pid {pid or 'unknown'}) owns {folder}: connect to it, or stop it first", path=str(folder)
+                f"another broker (pid {pid or 'unknown'}) owns {folder}: connect to it, or stop it first",
+                path=str(folder),
             ) from exc
         (folder / PID_NAME).write_text(f"{os.getpid()}\n")
 

@@ -146,7 +146,10 @@ class Server:
             StoreError, StartError: it can't be opened.
         """
         if not _INSTANCE_NAME.fullmatch(name):
-            raise RequestError(f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', and no '.journal' at the end", instance=name)
+            raise RequestError(
+                f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', and no '.journal' at the end",
+                instance=name,
+            )
         async with self._opening:
             found = self.instances.get(name)
             if found is None:
@@ -221,7 +224,9 @@ class Server:
         stalled = instance.engine.stalled_seconds
         if stalled and instance.name not in self._stalled:
             self._stalled.add(instance.name)
-            log.error("instance %s: the store has taken no writes for %.0f s (disk full?); waiting", instance.name, stalled)
+            log.error(
+                "instance %s: the store has taken no writes for %.0f s (disk full?); waiting", instance.name, stalled
+            )
         elif not stalled and instance.name in self._stalled:
             self._stalled.discard(instance.name)
             log.info("instance %s: the store takes writes again", instance.name)

@@ -26,7 +26,9 @@ class UsersFile:
                 self._hashes = {name: hashed for name, _, hashed in pairs}
                 self._stamp = stamp
         except OSError as exc:
-            raise StartError(f"the users file {self._path} can't be read: {exc.strerror}", path=str(self._path)) from exc
+            raise StartError(
+                f"the users file {self._path} can't be read: {exc.strerror}", path=str(self._path)
+            ) from exc
 
     def verify(self, user: str, secret: str) -> bool:
         """Whether this user has this secret."""

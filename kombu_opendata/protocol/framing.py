@@ -19,7 +19,8 @@ body       n      one msgpack array, see :mod:`kombu_opendata.protocol.messages`
 from __future__ import annotations
 
 import struct
-from typing import Any, Generic, Iterator, TypeVar
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
 
 import msgspec
 

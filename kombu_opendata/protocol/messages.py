@@ -8,7 +8,7 @@ epoch, UTC. See docs/rfcs/0002-wire-protocol.md.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Optional, Union
+from typing import Any
 
 import msgspec
 
@@ -215,10 +215,27 @@ class GetStatus(_Message, tag=19):
     rid: int
 
 
-ClientMessage = Union[
-    Hello, Heartbeat, Publish, DeclareQueue, DeleteQueue, PurgeQueue, DeclareExchange, DeleteExchange, Bind, Unbind,
-    Consume, Cancel, Qos, Get, Settle, CloseChannel, ListBindings, Goodbye, GetStatus,
-]
+ClientMessage = (
+    Hello
+    | Heartbeat
+    | Publish
+    | DeclareQueue
+    | DeleteQueue
+    | PurgeQueue
+    | DeclareExchange
+    | DeleteExchange
+    | Bind
+    | Unbind
+    | Consume
+    | Cancel
+    | Qos
+    | Get
+    | Settle
+    | CloseChannel
+    | ListBindings
+    | Goodbye
+    | GetStatus
+)
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 = first delivery), envelope
 Delivery = tuple[int, str, str, int, int, int, bytes]
@@ -275,7 +292,7 @@ class Count(_Message, tag=106):
 
 class Got(_Message, tag=107):
     rid: int
-    delivery: Optional[Delivery]
+    delivery: Delivery | None
     ready: int
 
 
@@ -318,7 +335,19 @@ class Status(_Message, tag=114):
     report: dict[str, Any]
 
 
-BrokerMessage = Union[
-    Welcome, Ok, Failed, Published, QueueInfo, Count, Got, Deliver, Settled, Cancelled, BrokerHeartbeat, BrokerGoodbye,
-    Bindings, Status,
-]
+BrokerMessage = (
+    Welcome
+    | Ok
+    | Failed
+    | Published
+    | QueueInfo
+    | Count
+    | Got
+    | Deliver
+    | Settled
+    | Cancelled
+    | BrokerHeartbeat
+    | BrokerGoodbye
+    | Bindings
+    | Status
+)

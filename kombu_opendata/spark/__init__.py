@@ -1,4 +1,4 @@
-"""Spark: rows of a DataFrame as Celery tasks. Needs the extra ``spark`` where the session runs, nothing here to import."""
+"""Spark: rows of a DataFrame as Celery tasks. Where the session runs, it needs the extra ``spark``."""
 
 from .partitions import PartitionSender
 

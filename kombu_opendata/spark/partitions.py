@@ -1,4 +1,4 @@
-"""Sending the rows of a partition as tasks, from the executors: ``df.foreachPartition(PartitionSender(url, "app.add"))``.
+"""Rows as tasks, sent from the executors: ``df.foreachPartition(PartitionSender(url, "app.add"))``.
 
 Each row is one task, published and durable before the next. Spark may run a partition twice (a retry, speculation);
 then its tasks are sent twice, with the same task ids where ``task_id`` names a column, so that a task can tell.
@@ -6,7 +6,8 @@ then its tasks are sent twice, with the same task ids where ``task_id`` names a 
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 
 class PartitionSender:

@@ -109,9 +109,7 @@ class Operations:
         visible_at = max(visible_at, now)
         row = checkpoint.message_rows(id, created_at, now, visible_at, retention, headers)
         places = [(queue.name, queue.messages.place()) for queue in queues]
-        self.state.publish(
-            id, places, priority, visible_at, deadline, now, large=len(envelope) > MAX_INLINE_BYTES
-        )
+        self.state.publish(id, places, priority, visible_at, deadline, now, large=len(envelope) > MAX_INLINE_BYTES)
         if session:
             self.state.remember_publish(session, seq, id, total, now)
         effect = (

@@ -16,7 +16,7 @@ routing_key               text
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from math import ceil
 from typing import Any
 
@@ -168,7 +168,7 @@ def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
     try:
         due = datetime.fromisoformat(eta)
         if due.tzinfo is None:
-            due = due.replace(tzinfo=timezone.utc)
+            due = due.replace(tzinfo=UTC)
         return max(0, ceil(due.timestamp() * 1000))  # never early: a worker would hold it for the rest
     except (TypeError, ValueError, OverflowError) as exc:
         raise InvalidMessage(f"the eta header {eta!r} is no ISO 8601 time", name="eta") from exc

@@ -247,13 +247,13 @@ class EngineMachine(RuleBasedStateMachine):
         while self.engine._loading:
             await asyncio.gather(*self.engine._loading.values())
 
-    async def next_entry(self, queue: Queue) -> Entry | None:
-        """As the broker does it: when something has to be loaded, wait for that and try again."""
+    async def next_entry(self, queue: Queue) -> tuple[Entry | None, bytes | None]:
+        """The next one and its payload, as the broker does it: if something must be loaded, wait and try again."""
         for _ in range(1000):
             self.engine.prefetch(queue)
             entry, loading = self.engine.next_entry(queue, self.clock.now_ms())
             if not loading:
-                return entry
+                return entry, self.engine.payloads.find(entry.id) if entry is not None else None
             await self.loads()
         raise AssertionError("loading does not end")
 
@@ -264,7 +264,7 @@ class EngineMachine(RuleBasedStateMachine):
         queue, expected = self.engine.state.queues[name], self.model.queues[name]
         now = self.clock.now_ms()
         for _ in range(count):
-            entry = self.run(self.next_entry(queue))
+            entry, envelope = self.run(self.next_entry(queue))
             patient = copy.deepcopy(expected)
             message = expected.next(now)
             if (message.id if message else None, len(expected.available)) != (
@@ -275,7 +275,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert (entry.id if entry else None) == (message.id if message else None)
             if entry is None or message is None:
                 break
-            assert self.engine.payloads.find(entry.id) == self.model.envelopes[entry.id]
+            assert envelope == self.model.envelopes[entry.id]
             self.engine.claim(queue, (entry,), session)
             assert (name, entry.id, entry.claimed_at) not in self.stale
             expected.claim(message, session, now)
@@ -508,7 +508,7 @@ class EngineMachine(RuleBasedStateMachine):
             while expected.next(self.clock.now_ms()) is not None:
                 self.claim(name, SESSIONS[0], 1000, False)
                 self.settle(name, "ack", 1000, True, True)
-            assert self.run(self.next_entry(queue)) is None
+            assert self.run(self.next_entry(queue)) == (None, None)
             queue.options = queue.options._replace(done_retention_seconds=1, failed_retention_seconds=1)
             expected.done_retention = expected.failed_retention = 1
         self.clock.advance(200_000)
