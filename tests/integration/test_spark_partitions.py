@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
-import kombu.connection
 import pytest
 
 from kombu_opendata.spark import PartitionSender
 
-connect: Any = vars(kombu.connection)["Connection"]
+from ..support.kombu_client import connected
 
 
 def test_every_row_becomes_a_task_that_a_worker_understands(broker_url: str) -> None:
@@ -18,7 +16,7 @@ def test_every_row_becomes_a_task_that_a_worker_understands(broker_url: str) -> 
 
     sender([{"id": f"task-{n}", "x": n, "y": 2 * n} for n in range(3)])
 
-    with connect(broker_url) as connection, connection.SimpleQueue("sums") as queue:
+    with connected(broker_url) as connection, connection.SimpleQueue("sums") as queue:
         messages = [queue.get(timeout=10) for _ in range(3)]
         for message in messages:
             message.ack()
