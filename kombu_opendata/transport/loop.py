@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..client.connection import BrokerConnection
+from ..client.wire import Waker
 from ..errors import OpenDataError
 from .errors import translate
 
@@ -18,14 +19,19 @@ class LoopReader:
 
     A resume changes the socket, so the reader follows it. Attempts to resume run from the loop, with pauses that are
     the loop's timers; each attempt itself blocks for as long as a connect takes.
+
+    What is buffered is handed out by a pipe that stays readable meanwhile, not by ``call_soon``: what is scheduled so
+    from a scheduled call waits until the loop's poll ends, up to a second, and so would Celery's acknowledgements.
     """
 
     def __init__(self, connection: BrokerConnection, loop: Any) -> None:
         self._connection = connection
         self._loop = loop
-        self._scheduled = False
+        self._bell = Waker()
+        self._ringing = False
         self._resuming = False
         connection.observer = self
+        loop.add_reader(self._bell.fd, self._on_bell)
         self.socket_opened(connection.fileno())
         if connection.events:
             self.events_buffered()
@@ -35,6 +41,7 @@ class LoopReader:
         connection = self._connection
         if connection.observer is self:
             connection.observer = None
+            self._loop.remove_reader(self._bell.fd)
             if connection.connected:
                 self.socket_closing(connection.fileno())
 
@@ -47,14 +54,15 @@ class LoopReader:
         self._loop.remove_reader(fd)
 
     def events_buffered(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._on_scheduled)
+        if not self._ringing:
+            self._ringing = True
+            self._bell.wake()
 
     def connection_lost(self) -> None:
         if not self._resuming:
             self._resuming = True
             self._loop.call_soon(self._resume)
+            self.events_buffered()
 
     # ------------------------------------------------------------ the loop's callbacks
     def on_readable(self) -> None:
@@ -65,8 +73,11 @@ class LoopReader:
             raise translate(exc) from exc
         self._hand_out()
 
-    def _on_scheduled(self) -> None:
-        self._scheduled = False
+    def _on_bell(self) -> None:
+        """There are events that no poller tells of, or the loop is to go round."""
+        if not self._connection.events:
+            self._bell.clear()
+            self._ringing = False
         self._hand_out()
 
     def _hand_out(self) -> None:
