@@ -31,7 +31,7 @@ format: $(VENV)/.dev ## let ruff mend and lay out what it can
 types: $(VENV)/.dev ## mypy, strict
 	$(BIN)/mypy $(ARGS)
 
-bench: $(VENV)/.test ## measure against RabbitMQ and Redis, write docs/benchmarks.md
+bench: $(VENV)/.bench ## measure against RabbitMQ and Redis, write docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks --out docs/benchmarks.md $(ARGS)
 
 build: $(VENV)/.dev ## wheel and source distribution in dist/
@@ -53,6 +53,11 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV) …"
 	@$(PIP) install --quiet --editable '.[test]'
 	@touch $@
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	@echo "installing into $(VENV), with the peers' clients …"
+	@$(PIP) install --quiet --editable '.[test,bench]'
+	@touch $@ $(VENV)/.test
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing the development tools into $(VENV) …"

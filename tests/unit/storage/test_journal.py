@@ -14,6 +14,8 @@ import pytest
 from kombu_opendata.errors import CorruptRecord, NewerFormat, StoreFull, StoreUnwritable
 from kombu_opendata.storage.journal import Journal
 
+from ...support.unprivileged import unprivileged
+
 SEGMENT = 4096
 HEADER = 24
 RECORD = 16
@@ -304,10 +306,9 @@ def test_a_disk_that_fails_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.M
     journal.close()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(StoreUnwritable):
+    with unprivileged(), pytest.raises(StoreUnwritable):
         Journal(tmp_path / "journal")
 
 

@@ -13,6 +13,8 @@ from kombu_opendata import errors
 from kombu_opendata.storage import slate
 from kombu_opendata.storage.slate import ReadOnlyStore, SlateSettings, SlateStore
 
+from ...support.unprivileged import unprivileged
+
 VALUES = {b"empty": b"", b"one": b"\0", b"large": os.urandom(70_000)}
 
 
@@ -169,10 +171,9 @@ def test_a_folder_that_cannot_be_made() -> None:
         asyncio.run(SlateStore.open("file:///proc/nowhere", "db"))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(errors.StoreUnwritable, match="Permission denied"):
+    with unprivileged(), pytest.raises(errors.StoreUnwritable, match="Permission denied"):
         asyncio.run(SlateStore.open(url_of(tmp_path), "db"))
 
 
