@@ -202,4 +202,4 @@ BY_CODE: dict[str, type[OpenDataError]] = {c.code: c for c in _all(OpenDataError
 
 def from_wire(code: str, text: str, values: dict[str, Any]) -> OpenDataError:
     """The error that a peer reported; an unknown code gives the base class."""
-    return BY_CODE.get(code, OpenDataError)(text, **{str(k): v for k, v in values.items()})
+    return BY_CODE.get(code, OpenDataError)(text, **{str(k): v for k, v in values.items() if k not in ("text", "self")})

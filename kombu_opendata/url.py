@@ -181,6 +181,6 @@ def _remote_store(url: str, store: str) -> InvalidURL:
     return _invalid(
         url,
         "a store is given to the broker, not to a client, because a store has one writer: run "
-        f"'opendata-queue broker --store {store} --listen tcp:0.0.0.0:{DEFAULT_PORT}' on one host "
+        f"'opendata-queue broker --store {store} --listen tcp:0.0.0.0:{DEFAULT_PORT} --users FILE' on one host "
         f"and let the clients use opendata://thathost:{DEFAULT_PORT}",
     )

@@ -35,6 +35,7 @@ class Collector:
         for queue in list(self._engine.state.queues.values()):
             async with self._engine.checkpointing:
                 removed += await self._sweep_queue(queue, now)
+            await self._expire(queue, now)
         self._forget_producers(now)
         return removed
 
@@ -43,6 +44,15 @@ class Collector:
         done = await self._sweep_log(queue, queue.done, keys.done_key, options.done_retention_seconds, now)
         failed = await self._sweep_log(queue, queue.failed, keys.failed_key, options.failed_retention_seconds, now)
         return done + failed
+
+    async def _expire(self, queue: Queue, now: int) -> None:
+        """Remove the messages that are past their deadline, also where nobody consumes."""
+        engine, messages = self._engine, queue.messages
+        due = [n for n, summary in messages.cold.items() if 0 < (summary.next_deadline or 0) <= now]
+        for number in due:
+            await engine.load_bucket(queue, number)
+        if engine.state.queues.get(queue.name) is queue:
+            engine.remove(queue, [entry for entry in messages.available.values() if 0 < entry.deadline <= now])
 
     async def _sweep_log(
         self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int

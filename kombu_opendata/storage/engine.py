@@ -240,6 +240,8 @@ class Engine(Operations):
                     await asyncio.to_thread(self.journal.prepare_spare)
             if loop.time() >= next_retention:
                 await self.collector.sweep()
+                if self.journal is None and self.is_dirty:
+                    await self.checkpoint()
                 next_retention = loop.time() + self.settings.retention_interval_seconds
             if loop.time() >= next_tidy:
                 if self._released_upto != tidied_at or self.journal is None:

@@ -65,25 +65,29 @@ class Bucket:
 
 
 class Summary(NamedTuple):
-    """What must be known of a cold bucket: its best visible message and when the next one becomes visible."""
+    """What must be known of a cold bucket: its best visible message, when the next one becomes visible or expires."""
 
     best: tuple[int, int] | None  # (priority, id)
     next_visible_at: int | None
     messages: int
+    next_deadline: int | None
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, int, int, int]], now: int) -> Summary:
         best: tuple[int, int] | None = None
         next_visible: int | None = None
+        next_deadline: int | None = None
         count = 0
-        for id, priority, visible_at, _deadline, _attempts in rows:
+        for id, priority, visible_at, deadline, _attempts in rows:
             count += 1
+            if deadline and (next_deadline is None or deadline < next_deadline):
+                next_deadline = deadline
             if visible_at <= now:
                 if best is None or (priority, id) < best:
                     best = (priority, id)
             elif next_visible is None or visible_at < next_visible:
                 next_visible = visible_at
-        return cls(best, next_visible, count)
+        return cls(best, next_visible, count, next_deadline)
 
 
 class QueueState:

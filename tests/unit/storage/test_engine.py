@@ -314,6 +314,36 @@ def test_settled_messages_are_collected_when_their_retention_is_over(tmp_path: P
     assert not store.of[RecordKind.PRODUCER]  # a day after the session's last publish
 
 
+def test_expired_messages_go_also_where_nobody_consumes(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for _ in range(700):
+            world.publish("q", ttl_ms=1000)
+        await world.engine.checkpoint()
+        await world.crash()
+        assert world.queue("q").messages.cold
+        world.clock.advance(1000)
+        await world.engine.collector.sweep()
+        assert len(world.queue("q").messages) == 0
+
+    assert not any(PlainStore(run(tmp_path / "s", steps).root).message_ids().values())
+
+
+def test_a_checkpoint_that_began_is_not_cut_off_with_its_caller(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        id = world.publish("q")
+        caller = asyncio.create_task(world.engine.checkpoint())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert world.engine.checkpoint_started_at is not None
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        await world.engine.checkpoint()
+        await world.crash()
+        assert (await world.claim("q")).id == id
+
+    run(tmp_path / "s", steps)
+
+
 def test_a_queue_that_is_deleted_and_declared_again_at_once(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         for _ in range(2):
