@@ -10,8 +10,10 @@ from .records import keys, payload
 from .slate import SlateStore
 
 CHUNK_BYTES = 1 << 20
-#: a scan over the ids lo…hi is used when at least a quarter of them is wanted
-_SCAN_DENSITY = 4
+#: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
+_MAX_GAP = 64
+_MIN_RUN = 8
+_READ_AHEAD_BYTES = 256 << 10
 
 
 def chunk_count(envelope: bytes) -> int:
@@ -28,6 +30,16 @@ def rows(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
     for number, start in enumerate(chunks):
         yield keys.chunk_key(id, number), envelope[start : start + CHUNK_BYTES]
     yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(chunks), len(envelope)))
+
+
+def _dense_runs(ids: list[int]) -> Iterator[list[int]]:
+    """Those runs of the sorted ids that are worth a scan; the others are read one by one."""
+    start = 0
+    for position in range(1, len(ids) + 1):
+        if position == len(ids) or ids[position] - ids[position - 1] > _MAX_GAP:
+            if position - start >= _MIN_RUN:
+                yield ids[start:position]
+            start = position
 
 
 class Payloads:
@@ -88,17 +100,11 @@ class Payloads:
         ids = [id for id in ids if self.find(id) is None]
         if not ids:
             return
-        low, high = min(ids), max(ids)
-        if high - low < _SCAN_DENSITY * len(ids):
-            found = {
-                int.from_bytes(key[2:], "big"): value
-                async for rows in self._store.scan_batches(
-                    keys.payload_key(low), keys.payload_key(high) + b"\0", batch=max(len(ids), 16)
-                )
-                for key, value in rows
-            }
-        else:
-            found = {}
+        found: dict[int, bytes] = {}
+        for run in _dense_runs(sorted(ids)):
+            first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
+            for key, value in await self._store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES):
+                found[int.from_bytes(key[2:], "big")] = value
         loaded = 0
         for position, id in enumerate(ids):
             if loaded > self._cache_bytes // 2:

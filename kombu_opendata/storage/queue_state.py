@@ -171,9 +171,15 @@ class QueueState:
         return None
 
     def upcoming(self, count: int) -> list[Entry]:
-        """Some ``count`` of the loaded visible messages that come next, roughly in order."""
-        found = (self.available.get(id) for _priority, id in sorted(self._ready[: 2 * count]))
-        return [entry for entry in found if entry is not None][:count]
+        """The best ready message and the others of its bucket: what is wanted next, with ids side by side."""
+        ready, available = self._ready, self.available
+        while ready and ready[0][1] not in available:
+            heappop(ready)
+        if not ready:
+            return []
+        best = available[ready[0][1]]
+        others = (entry for entry in self.buckets[best.bucket].available.values() if entry is not best)
+        return [best, *sorted(others, key=lambda entry: (entry.priority, entry.id))][:count]
 
     def wanted(self, now: int, best: Entry | None) -> int | None:
         """The cold bucket that must be loaded before ``best`` (or anything, if None) may be claimed."""
