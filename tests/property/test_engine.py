@@ -360,6 +360,8 @@ class EngineMachine(RuleBasedStateMachine):
         now = self.clock.now_ms()
         for name, expected in self.model.queues.items():
             queue = self.engine.state.queues[name]
+            for id in [message.id for message in expected.available.values() if message.is_expired(now)]:
+                del expected.available[id]
             for which, log, retention in (
                 ("done", queue.done, expected.done_retention),
                 ("failed", queue.failed, expected.failed_retention),
