@@ -26,11 +26,11 @@ class SystemClock:
         self._monotonic = time.monotonic_ns() // 1_000_000
 
     def now_ms(self) -> int:
-        wall = time.time_ns() // 1_000_000
         monotonic = time.monotonic_ns() // 1_000_000
-        passed = self._wall + monotonic - self._monotonic
-        self._monotonic = monotonic
-        self._wall = max(wall, passed)
+        if monotonic != self._monotonic:
+            passed = self._wall + monotonic - self._monotonic
+            self._monotonic = monotonic
+            self._wall = max(time.time_ns() // 1_000_000, passed)
         return self._wall
 
     def not_before(self, at_ms: int) -> None:

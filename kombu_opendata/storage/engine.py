@@ -28,6 +28,10 @@ from .state import Queue, StoreState
 
 log = logging.getLogger(__name__)
 
+#: messages of a backlog that are read from the store in one go, and how few left to deliver make it happen
+_AHEAD = 2048
+_AHEAD_MIN = 512
+
 
 @dataclass(frozen=True)
 class EngineSettings:
@@ -296,8 +300,9 @@ class Engine(Operations):
             self.remove(queue, [entry])
 
     def prefetch(self, queue: Queue) -> None:
-        """Load the next bucket before it is needed."""
-        if queue.messages.cold and queue.messages.ready_count() < 256 and queue.messages.next_cold() is not None:
+        """Called for each delivery: load what comes next before it is needed."""
+        queue.at_hand -= 1
+        if queue.at_hand < _AHEAD_MIN and queue.messages.next_cold() is not None:
             self._load(queue)
 
     def on_loaded(self, queue: Queue) -> None:
@@ -322,12 +327,18 @@ class Engine(Operations):
         now = self.clock.now_ms()
         messages = queue.messages
         number = messages.wanted(now, messages.peek(now))
-        if number is None and messages.ready_count() < 256:
-            number = messages.next_cold()
-        if number is not None:
+        upcoming: list[Entry] = []
+        while number is not None or len(upcoming := messages.upcoming(_AHEAD)) < _AHEAD:
+            number = messages.next_cold() if number is None else number
+            if number is None:
+                break
             await self.load_bucket(queue, number)
+            if number in messages.cold:
+                return  # the queue was deleted, or the bucket changed meanwhile
             messages.promote(now)
-        await self.payloads.load([entry.id for entry in messages.upcoming(256)])
+            number = None
+        await self.payloads.load([entry.id for entry in upcoming])
+        queue.at_hand = len(upcoming)
 
     async def load_bucket(self, queue: Queue, number: int) -> None:
         """Bring a cold bucket into memory."""

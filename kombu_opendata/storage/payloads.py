@@ -13,6 +13,8 @@ CHUNK_BYTES = 1 << 20
 #: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
 _MAX_GAP = 64
 _MIN_RUN = 8
+#: ids that are read at a time: what bounds the memory of a scan
+_SLICE = 512
 _READ_AHEAD_BYTES = 256 << 10
 
 
@@ -97,34 +99,31 @@ class Payloads:
         Raises:
             CorruptRecord: a payload is missing or damaged.
         """
-        ids = [id for id in ids if self.find(id) is None]
-        if not ids:
-            return
-        found: dict[int, bytes] = {}
-        for run in _dense_runs(sorted(ids)):
-            first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
-            for key, value in await self._store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES):
-                found[int.from_bytes(key[2:], "big")] = value
-        loaded = 0
-        for position, id in enumerate(ids):
-            if loaded > self._cache_bytes // 2:
-                break
-            key = keys.payload_key(id)
-            envelope = await self._resolve(id, key, found.get(id) or await self._store.get(key))
-            if position and loaded + len(envelope) > self._cache_bytes // 2:
-                break  # it would push out the first, which is waited for
-            loaded += len(envelope)
-            self._keep(id, envelope)
+        pending, hot, flushing = self.pending, self._hot, self.flushing
+        ids = [id for id in ids if id not in hot and id not in pending and id not in flushing]
+        room = self._cache_bytes // 2
+        for start in range(0, len(ids), _SLICE):
+            part = ids[start : start + _SLICE]
+            found: dict[bytes, bytes] = {}
+            for run in _dense_runs(sorted(part)):
+                first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
+                found.update(await self._store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES))
+            for id in part:
+                key = keys.payload_key(id)
+                value = found.get(key) or await self._store.get(key)
+                decoded = None if value is None else payload.decode(key, value)
+                envelope = decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
+                room -= len(envelope)
+                if room < 0 and id != ids[0]:
+                    return  # it would push out the first, which is waited for
+                self._keep(id, envelope)
 
-    async def _resolve(self, id: int, key: bytes, value: bytes | None) -> bytes:
-        if value is None:
+    async def _fetch(self, id: int, key: bytes, at: payload.PayloadURI | None) -> bytes:
+        if at is None:
             raise CorruptRecord(f"the payload of message {id} is missing", key=key, offset=0)
-        decoded = payload.decode(key, value)
-        if isinstance(decoded, bytes):
-            return decoded
-        chunks = payload.parse_chunks_uri(decoded.uri)
+        chunks = payload.parse_chunks_uri(at.uri)
         if chunks is None:
-            text = f"the payload of message {id} is at {decoded.uri}, which can't be read"
+            text = f"the payload of message {id} is at {at.uri}, which can't be read"
             raise CorruptRecord(text, key=key, offset=0)
         count, size = chunks
         parts = [await self._store.get(keys.chunk_key(id, number)) or b"" for number in range(count)]

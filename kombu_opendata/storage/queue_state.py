@@ -90,6 +90,10 @@ class Summary(NamedTuple):
         return cls(best, next_visible, count, next_deadline)
 
 
+def _order(entry: Entry) -> tuple[int, int]:
+    return entry.priority, entry.id
+
+
 class QueueState:
     """All messages of one queue.
 
@@ -171,15 +175,26 @@ class QueueState:
         return None
 
     def upcoming(self, count: int) -> list[Entry]:
-        """The best ready message and the others of its bucket: what is wanted next, with ids side by side."""
+        """What is probably wanted next: the best ready message, the others of its bucket and of those after it.
+
+        Ends before the next cold bucket; shorter than ``count`` only then or when there is no more.
+        """
         ready, available = self._ready, self.available
         while ready and ready[0][1] not in available:
             heappop(ready)
         if not ready:
             return []
         best = available[ready[0][1]]
-        others = (entry for entry in self.buckets[best.bucket].available.values() if entry is not best)
-        return [best, *sorted(others, key=lambda entry: (entry.priority, entry.id))][:count]
+        cold = self.next_cold()
+        found = [best]
+        for number in sorted(self.buckets):
+            if number < best.bucket:
+                continue
+            if len(found) >= count or (cold is not None and best.bucket < cold < number):
+                break
+            entries = (entry for entry in self.buckets[number].available.values() if entry is not best)
+            found += sorted(entries, key=_order)
+        return found[:count]
 
     def wanted(self, now: int, best: Entry | None) -> int | None:
         """The cold bucket that must be loaded before ``best`` (or anything, if None) may be claimed."""

@@ -35,12 +35,13 @@ class QueueOptions(NamedTuple):
 class Queue:
     """A durable queue: its messages, its done and failed lists, its options."""
 
-    __slots__ = ("done", "failed", "messages", "name", "options")
+    __slots__ = ("at_hand", "done", "failed", "messages", "name", "options")
 
     def __init__(self, name: str, options: QueueOptions) -> None:
         self.name = name
         self.options = options
         self.messages = QueueState(name)
+        self.at_hand = 0  # a guess: messages whose payloads were loaded ahead and are not delivered yet
         self.done = SettledLog()
         self.failed = SettledLog()
 
