@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from .support.ledger import Ledger
+from .support.processes import Children, children
+
 TESTS = Path(__file__).parent
 BROKER_STOP_SECONDS = 20
 
@@ -57,6 +60,19 @@ def _temporary_store() -> Iterator[Path]:
 def broker_url(store_folder: Path) -> str:
     """The URL of an embedded broker on ``store_folder``, which the first client starts."""
     return f"opendata://{store_folder}"
+
+
+@pytest.fixture
+def started() -> Iterator[Children]:
+    """The processes that a test starts and adds; what is left of them is killed at its end."""
+    with children() as processes:
+        yield processes
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """What the tasks of a test wrote down."""
+    return Ledger(tmp_path / "ran.txt")
 
 
 def _stop_broker(pid_file: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,22 +17,11 @@ import pytest
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
-from ..support.processes import Child, Children, children, wait_until
+from ..support.processes import Child, Children, wait_until
 from ..support.seeds import seeded_random
 from ..support.workers import APPS, Worker
 
 PROGRESS_SECONDS = 60
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ran.txt")
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 def kill_rounds(

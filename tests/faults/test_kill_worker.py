@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
-from ..support.processes import Children, children
+from ..support.processes import Children
 from ..support.workers import Worker, sender
 
 #: the grace that a lost session has is 2 s; a lease would last for 60
 BACK_SECONDS = 15
 TASKS = 20
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ran.txt")
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 @pytest.mark.parametrize("pool", ["solo", "prefork"])

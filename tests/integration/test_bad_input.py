@@ -33,7 +33,7 @@ from kombu_opendata.storage.slate import SlateStore
 
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected, declare, drain_until, open_connection, send, take_bodies
-from ..support.processes import Children, children, wait_until
+from ..support.processes import Children, wait_until
 from ..support.raw import RawClient
 from ..support.served import ServedBroker
 
@@ -98,12 +98,6 @@ def raw(channel: Any, module_store_folder: Path) -> Iterator[RawClient]:
     """A client that sends what no real one would."""
     with RawClient(f"{module_store_folder}/broker.sock") as client:
         yield client
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import struct
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from kombu_opendata.transport.envelope import encode
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import declare, drain_until, open_connection, send, take, take_bodies
 from ..support.plain_store import PlainStore
-from ..support.processes import Child, Children, children, is_running, wait_until
+from ..support.processes import Child, Children, is_running, wait_until
 from ..support.raw import RawClient, publish
 from ..support.served import ServedBroker
 
@@ -44,12 +44,6 @@ channel = connection.channel()
 @pytest.fixture
 def broker(store_folder: Path) -> EmbeddedBroker:
     return EmbeddedBroker(store_folder)
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 @pytest.fixture
