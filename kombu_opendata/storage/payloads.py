@@ -13,8 +13,7 @@ CHUNK_BYTES = 1 << 20
 #: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
 _MAX_GAP = 64
 _MIN_RUN = 8
-#: ids that are read at a time: what bounds the memory of a scan
-_SLICE = 512
+_SCAN_ROWS = 512
 _READ_AHEAD_BYTES = 256 << 10
 
 
@@ -101,22 +100,31 @@ class Payloads:
         """
         pending, hot, flushing = self.pending, self._hot, self.flushing
         ids = [id for id in ids if id not in hot and id not in pending and id not in flushing]
+        found = await self._scan(sorted(ids))
         room = self._cache_bytes // 2
-        for start in range(0, len(ids), _SLICE):
-            part = ids[start : start + _SLICE]
-            found: dict[bytes, bytes] = {}
-            for run in _dense_runs(sorted(part)):
-                first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
-                found.update(await self._store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES))
-            for id in part:
-                key = keys.payload_key(id)
-                value = found.get(key) or await self._store.get(key)
-                decoded = None if value is None else payload.decode(key, value)
-                envelope = decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
-                room -= len(envelope)
-                if room < 0 and id != ids[0]:
-                    return  # it would push out the first, which is waited for
-                self._keep(id, envelope)
+        for id in ids:
+            key = keys.payload_key(id)
+            value = found.get(key) or await self._store.get(key)
+            decoded = None if value is None else payload.decode(key, value)
+            envelope = decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
+            room -= len(envelope)
+            if room < 0 and id != ids[0]:
+                break  # it would push out the first, which is waited for
+            self._keep(id, envelope)
+
+    async def _scan(self, ids: list[int]) -> dict[bytes, bytes]:
+        """The records of those sorted ids that lie close together, until half the cache is full."""
+        found: dict[bytes, bytes] = {}
+        room = self._cache_bytes // 2
+        for run in _dense_runs(ids):
+            first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
+            batches = self._store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=_READ_AHEAD_BYTES)
+            async for rows in batches:
+                found.update(rows)
+                room -= sum(len(value) for _key, value in rows)
+                if room < 0:
+                    return found
+        return found
 
     async def _fetch(self, id: int, key: bytes, at: payload.PayloadURI | None) -> bytes:
         if at is None:
