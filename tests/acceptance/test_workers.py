@@ -43,20 +43,17 @@ def farm(
         worker = Worker(url, tmp_path_factory.mktemp(pool), pool, pool=pool, concurrency=2)
         started.add(worker)
         about = worker.wait_ready()
-        yield Farm(app, worker, EmbeddedBroker(store), about)
+        broker = EmbeddedBroker(store)
+        yield Farm(app, worker, broker, about)
+        broker.wait_queue("celery", 0, 0)
         assert worker.terminate() == 0
         assert "Traceback" not in worker.log.read_text()
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ran.txt")
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
+def wait_active(app: Celery, worker: Worker, number: int) -> None:
+    """Until the worker's main process knows of so many running tasks; a child begins one a moment before."""
+    inspect = app.control.inspect([worker.name], timeout=10)
+    wait_until(lambda: len((inspect.active() or {}).get(worker.name, ())) == number, 30, f"{number} active tasks")
 
 
 def test_broker_url_is_all_that_an_app_says(farm: Farm) -> None:
@@ -110,9 +107,9 @@ def test_a_late_acknowledged_task_is_in_flight_while_it_runs(farm: Farm, ledger:
     assert ledger.lines() == ["late began", "late ended"]
 
 
+# Not solo: its loop stands still while a task runs, and it writes its acknowledgements when it gets to it.
+@pytest.mark.parametrize("farm", ["prefork", "threads"], indirect=True)
 def test_an_early_acknowledged_task_is_done_while_it_runs(farm: Farm, ledger: Ledger, tmp_path: Path) -> None:
-    if farm.worker.name.startswith("solo"):
-        pytest.skip("a solo worker's loop stands still while a task runs; it writes its acks when it gets to it")
     gate = tmp_path / "gate"
     farm.send("hold", str(ledger), "early", str(gate))
     ledger.wait_for("early began")
@@ -131,8 +128,8 @@ def test_tasks_publish_tasks(farm: Farm, ledger: Ledger) -> None:
     ledger.assert_once([*parents, *(f"{parent}.{child}" for parent in parents for child in range(10))])
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_a_warm_shutdown_loses_nothing(
+@pytest.mark.parametrize("pool", ["solo", "threads"])
+def test_a_warm_shutdown_at_any_moment_loses_nothing(
     pool: str, store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
 ) -> None:
     names = [f"task {number}" for number in range(150)]
@@ -140,10 +137,7 @@ def test_a_warm_shutdown_loses_nothing(
         for name in names:
             app.send_task("farm.work", (str(ledger), name, 0.01))
     broker = EmbeddedBroker(store_folder)
-    # Late in prefork: there Celery 5.7, with RabbitMQ as well, may lose sight of an early acknowledgement that its
-    # child just asked for when the stop comes, and then hang or hand the task back.
-    options = {"worker_prefetch_multiplier": 20, "task_acks_late": pool == "prefork"}
-    first = Worker(broker_url, tmp_path, "first", pool=pool, concurrency=2, **options)
+    first = Worker(broker_url, tmp_path, "first", pool=pool, concurrency=2, worker_prefetch_multiplier=20)
     started.add(first)
     ledger.wait_count(20)
     assert first.terminate() == 0
@@ -158,25 +152,37 @@ def test_a_warm_shutdown_loses_nothing(
     assert broker.queue("celery") == (0, 0)
 
 
-def test_what_a_stopping_worker_hands_back_costs_no_attempt(
+def test_a_warm_shutdown_of_prefork_ends_what_runs_and_hands_back_the_rest(
     store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
 ) -> None:
+    """What comes back is there at once and costs no attempt.
+
+    The stop waits until the main process knows what its children run. Celery 5.7, with RabbitMQ and Redis as well,
+    drops a task from its books when the stop comes between a child's taking it and the main process's reading so: the
+    task runs to its end, unacknowledged, and a child that nobody listens to any more takes another 30 seconds to exit.
+    """
     gate = tmp_path / "gate"
-    with sender(broker_url) as app:
-        app.send_task("farm.hold_late", (str(ledger), "first", str(gate)))
-        for number in range(10):
-            app.send_task("farm.redelivered", (str(ledger), str(number)))
+    waiting = 10
     broker = EmbeddedBroker(store_folder)
-    first = Worker(broker_url, tmp_path, "first", pool="prefork", worker_prefetch_multiplier=20)
-    started.add(first)
-    ledger.wait_for("first began")
-    broker.wait_queue("celery", 0, 11)
+    with sender(broker_url) as app:
+        app.send_task("farm.hold_late", (str(ledger), "late", str(gate)))
+        app.send_task("farm.hold", (str(ledger), "early", str(gate)))
+        for number in range(waiting):
+            app.send_task("farm.redelivered", (str(ledger), str(number)))
+        first = Worker(broker_url, tmp_path, "first", pool="prefork", concurrency=2, worker_prefetch_multiplier=20)
+        started.add(first)
+        ledger.wait_for("late began", "early began")
+        broker.wait_queue("celery", 0, waiting + 1)
+        wait_active(app, first, 2)
     first.process.terminate()
     wait_until(lambda: "Warm shutdown" in first.log.read_text(), 30, "the signal's handler")
     gate.touch()
     assert first.wait(30) == 0
-    assert broker.queue("celery") == (10, 0)
+    ran = ["late began", "late ended", "early began", "early ended"]
+    ledger.assert_once(ran)
+    assert broker.queue("celery") == (waiting, 0), "what was not begun is back, at once"
     second = Worker(broker_url, tmp_path, "second")
     started.add(second)
-    ledger.wait_count(12)
-    ledger.assert_once(["first began", "first ended", *(f"{number} False" for number in range(10))])
+    ledger.wait_count(len(ran) + waiting)
+    broker.wait_queue("celery", 0, 0)
+    ledger.assert_once([*ran, *(f"{number} False" for number in range(waiting))])
