@@ -90,7 +90,8 @@ def test_tasks_of_a_worker_that_is_killed_again_and_again(
     last = Worker(broker_url, tmp_path, "last", pool="prefork", concurrency=2, task_acks_late=True)
     started.add(last)
     ledger.wait_for(*names)
-    EmbeddedBroker(store_folder).wait_queue("celery", 0, 0)  # Celery's stop may lose sight of what it has not seen the end of
+    # Celery's stop may lose sight of what it has not seen the end of
+    EmbeddedBroker(store_folder).wait_queue("celery", 0, 0)
     assert last.terminate() == 0
     assert ledger.runs().keys() == set(names)
     assert ledger.count() <= len(names) + rounds * prefetch
