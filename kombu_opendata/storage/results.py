@@ -37,9 +37,10 @@ class OpenChord:
         added: tasks that came to the header later.
         header: what the client wants to remember of the header's structure.
         parts: (index, member) → key, of the tasks that are done.
+        sender: the session that sends the callback; only in memory, so that after a restart another one may.
     """
 
-    __slots__ = ("added", "expires_at_ms", "header", "is_stored", "parts", "size", "written")
+    __slots__ = ("added", "expires_at_ms", "header", "is_stored", "parts", "sender", "size", "written")
 
     def __init__(self, expires_at_ms: int = 0, size: int = -1, added: int = 0, header: bytes = b"") -> None:
         self.expires_at_ms = expires_at_ms
@@ -49,6 +50,7 @@ class OpenChord:
         self.parts: dict[tuple[int, bytes], bytes] = {}
         self.written: set[bytes] = set()  # keys of parts that the store has, or gets with the checkpoint under way
         self.is_stored = False
+        self.sender: bytes | None = None
 
     @property
     def is_complete(self) -> bool:
