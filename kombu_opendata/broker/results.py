@@ -42,13 +42,13 @@ class ResultService:
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._watchers: dict[bytes, set[Session]] = {}
-        self._watched: dict[Session, set[bytes]] = {}
+        self._watched: dict[Session, dict[bytes, bool]] = {}  # and whether the session was told anything of it
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------------ watching
     def watch(self, session: Session, name: bytes) -> None:
         self._watchers.setdefault(name, set()).add(session)
-        self._watched.setdefault(session, set()).add(name)
+        self._watched.setdefault(session, {})[name] = False
 
     def unwatch(self, session: Session, name: bytes) -> None:
         watchers, watched = self._watchers.get(name), self._watched.get(session)
@@ -57,12 +57,13 @@ class ResultService:
             if not watchers:
                 del self._watchers[name]
         if watched is not None:
-            watched.discard(name)
+            watched.pop(name, None)
             if not watched:
                 del self._watched[session]
 
-    def is_watched(self, session: Session, name: bytes) -> bool:
-        return name in self._watched.get(session, ())
+    def is_waiting(self, session: Session, name: bytes) -> bool:
+        """Whether the session watches this and was told nothing of it yet."""
+        return self._watched.get(session, {}).get(name) is False
 
     def forget_session(self, session: Session) -> None:
         """Its connection is gone; when it comes back, it says again what it watches."""
@@ -79,6 +80,8 @@ class ResultService:
         ends = result.kind != INTERIM
         if ends:
             self.unwatch(session, name)
+        else:
+            self._watched[session][name] = True
         connection = session.connection
         fits = connection is not None and connection.writable and len(result.value) <= _PUSH_BYTES
         self._instance.reply(session, m.ResultsChanged([(name, result.value if fits else None, ends)]))
@@ -217,7 +220,7 @@ def watch_results(self: Handlers, msg: m.WatchResults) -> None:
 
 
 async def _look_for(self: Handlers, names: list[bytes]) -> None:
-    """Push what the store has of these, if it is still watched."""
+    """Push what the store has of these, to who was not told of a change meanwhile."""
     service = self.instance.results
     for start in range(0, len(names), _READS):
         part = names[start : start + _READS]
@@ -225,9 +228,9 @@ async def _look_for(self: Handlers, names: list[bytes]) -> None:
         for name, found in zip(part, reads, strict=True):
             if isinstance(found, BaseException):
                 log.error("result %r can't be read: %s", name, found)
-                if service.is_watched(self.session, name):  # who asks for it is told why
+                if service.is_waiting(self.session, name):  # who asks for it is told why
                     self.instance.reply(self.session, m.ResultsChanged([(name, None, False)]))
-            elif found is not None and service.is_watched(self.session, name):
+            elif found is not None and service.is_waiting(self.session, name):
                 service.push(self.session, name, found)
 
 

@@ -7,9 +7,9 @@ After a fork the child has a connection of its own, and goes on watching what it
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from ..errors import ConnectionLost, MessageTooLarge, ProtocolError
@@ -47,15 +47,11 @@ class ResultConnection(BrokerConnection):
     """A connection whose events are changes of results; after a break it watches again.
 
     Args:
-        watched: gives the messages that say what is watched.
-        forked: called in a forked child.
+        owner: says what is watched, and is told of a fork. It is not kept alive by its connection.
     """
 
-    def __init__(
-        self, *args: Any, watched: Callable[[], list[WatchResults]], forked: Callable[[], None], **kwargs: Any
-    ) -> None:
-        self._watched = watched
-        self._forked = forked
+    def __init__(self, *args: Any, owner: ResultClient, **kwargs: Any) -> None:
+        self._owner = weakref.ref(owner)
         super().__init__(*args, **kwargs)
 
     def open(self) -> bool:
@@ -77,11 +73,15 @@ class ResultConnection(BrokerConnection):
 
     def _replay(self, wire: Wire) -> None:
         super()._replay(wire)
-        self._push(wire, b"".join(frame(message) for message in self._watched()))
+        owner = self._owner()
+        if owner is not None:
+            self._push(wire, b"".join(map(frame, owner.watch_messages())))
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
-        self._forked()
+        owner = self._owner()
+        if owner is not None:
+            owner.after_fork_in_child()
 
 
 class ResultClient:
@@ -99,11 +99,11 @@ class ResultClient:
         self._to_watch: dict[bytes, None] = {}
         self._to_unwatch: dict[bytes, None] = {}
         self._sent: OrderedDict[bytes, float] = OrderedDict()
-        self._begin()
+        self.after_fork_in_child()
         self._connection = self._new()
 
-    def _begin(self) -> None:
-        """What a forked child has anew, because a thread that it lacks may hold it."""
+    def after_fork_in_child(self) -> None:
+        """Have anew what a thread that the child lacks may hold."""
         self._turn = threading.Condition()
         self._reading = False
         self._taken = 0
@@ -111,14 +111,16 @@ class ResultClient:
 
     # ------------------------------------------------------------ the connection
     def _new(self) -> ResultConnection:
-        return ResultConnection(
-            self._addresses[0], self._options, clock=self._clock, watched=self._watch_messages, forked=self._begin
-        )
+        connection = ResultConnection(self._addresses[0], self._options, clock=self._clock, owner=self)
+        # Not __del__: among the garbage of a cycle, the socket's own finalizer might come first, and complain.
+        self._finalizer = weakref.finalize(self, connection.abandon)
+        return connection
 
     def _usable(self) -> ResultConnection:
         """The connection; a new one after one that was lost for good."""
         with self._turn:
             if self._connection.closed:
+                self._finalizer.detach()
                 self._connection = self._new()
             return self._connection
 
@@ -148,10 +150,6 @@ class ResultClient:
     def close(self) -> None:
         """End the session, without waiting for the broker."""
         self._connection.abandon()
-
-    def __del__(self) -> None:
-        with suppress(Exception):  # half made, or the interpreter is going
-            self.close()
 
     # ------------------------------------------------------------ results
     def store(self, message: StoreResult) -> ResultStored:
@@ -277,7 +275,8 @@ class ResultClient:
         found = zip(large, self.get(large), strict=True)
         return changes + [(name, value) for name, value in found if value is not None]
 
-    def _watch_messages(self) -> list[WatchResults]:
+    def watch_messages(self) -> list[WatchResults]:
+        """What a new socket's broker must be told."""
         return self._messages(list(self._watched))
 
     def _messages(self, names: list[bytes]) -> list[WatchResults]:

@@ -393,7 +393,7 @@ class Engine(Operations):
             "next_message_id": self.state.next_id,
             "results": {
                 "cached_bytes": self.state.results.results.size_bytes + self.state.results.parts.size_bytes,
-                "open_chords": len(self.state.results.chords),
+                "open_chords": sum(bool(chord.parts) for chord in self.state.results.chords.values()),
             },
             "commits": self.commits,
             "journal_bytes": self.journal.waiting_bytes if self.journal else 0,

@@ -8,10 +8,10 @@ field             type     meaning
 version           u8       1
 kind              u8       ``00`` interim, ``01`` ready, ``02`` final: kept
 expires at        i64      ms since the epoch, 0 for never
-value             bytes    the rest of the record
+value             bytes    a u32 length, then the value
 ================  =======  =====================================================
 
-Result expiry, ``01 1a <expires at u64> <key TB>``: empty. It may be older than the result's own expires at.
+Result expiry, ``01 1a <expires at u64> <key TB>``: its version as u8, 1. It may be older than the result's expires at.
 
 Chord, ``01 1e <group TB>``:
 
@@ -22,7 +22,7 @@ version           u8       1
 expires at        i64      ms since the epoch, 0 for never
 size              i64      header tasks, -1 when it was not told yet
 added             i64      header tasks that were added later
-header            bytes    the rest of the record, may be empty
+header            bytes    a u32 length, then the header
 ================  =======  =====================================================
 
 Chord part, ``01 1f <group TB> <index u32> <member TB>``:
@@ -31,7 +31,7 @@ Chord part, ``01 1f <group TB> <index u32> <member TB>``:
 field             type     meaning
 ================  =======  =====================================================
 version           u8       1
-value             bytes    the rest of the record
+value             bytes    a u32 length, then the value
 ================  =======  =====================================================
 
 The formats are ours.
@@ -46,7 +46,8 @@ from kombu_opendata.storage.records import types
 
 _RESULT = struct.Struct("<BBq")
 _CHORD = struct.Struct("<Bqqq")
-_PART = struct.Struct("<B")
+_SIZE = struct.Struct("<I")
+_ONE = struct.Struct("<B")
 _VERSION = 1
 
 #: kinds of results
@@ -74,7 +75,7 @@ class Chord(NamedTuple):
 
 def encode_result(result: Result) -> bytes:
     """The record of `result`."""
-    return types.pack(_RESULT, "version, kind, expires_at_ms", _VERSION, *result[:2]) + result.value
+    return types.pack(_RESULT, "version, kind, expires_at_ms", _VERSION, *result[:2]) + _bytes(result.value)
 
 
 def decode_result(key: bytes, value: bytes) -> Result:
@@ -83,41 +84,53 @@ def decode_result(key: bytes, value: bytes) -> Result:
     _check_version(key, version)
     if kind > FINAL:
         raise types.corrupt(key, 1, f"result kind {kind}")
-    return Result(kind, expires_at, value[_RESULT.size :])
+    return Result(kind, expires_at, _read_bytes(key, value, _RESULT.size))
 
 
 def encode_expiry() -> bytes:
     """The record that says by its key when a result may go."""
-    return b""
+    return _ONE.pack(_VERSION)
 
 
 def decode_expiry(key: bytes, value: bytes) -> None:
-    """Nothing is in `value`."""
-    types.check_end(key, value, 0)
+    """Nothing but a version is in `value`."""
+    _check_version(key, *types.read_all(_ONE, key, value))
 
 
 def encode_chord(chord: Chord) -> bytes:
     """The record of `chord`."""
-    return types.pack(_CHORD, "version, expires_at_ms, size, added", _VERSION, *chord[:3]) + chord.header
+    return types.pack(_CHORD, "version, expires_at_ms, size, added", _VERSION, *chord[:3]) + _bytes(chord.header)
 
 
 def decode_chord(key: bytes, value: bytes) -> Chord:
     """The chord in `value`."""
     version, expires_at, size, added = types.read(_CHORD, key, value, 0)
     _check_version(key, version)
-    return Chord(expires_at, size, added, value[_CHORD.size :])
+    return Chord(expires_at, size, added, _read_bytes(key, value, _CHORD.size))
 
 
 def encode_part(value: bytes) -> bytes:
     """The record of a chord's part."""
-    return _PART.pack(_VERSION) + value
+    return _ONE.pack(_VERSION) + _bytes(value)
 
 
 def decode_part(key: bytes, value: bytes) -> bytes:
     """The part in `value`."""
-    (version,) = types.read(_PART, key, value, 0)
-    _check_version(key, version)
-    return value[_PART.size :]
+    _check_version(key, *types.read(_ONE, key, value, 0))
+    return _read_bytes(key, value, _ONE.size)
+
+
+def _bytes(value: bytes) -> bytes:
+    return types.pack(_SIZE, "size", len(value)) + value
+
+
+def _read_bytes(key: bytes, value: bytes, offset: int) -> bytes:
+    """The bytes at `offset`, which are the rest of `value`."""
+    (size,) = types.read(_SIZE, key, value, offset)
+    start = offset + _SIZE.size
+    if start + size != len(value):
+        raise types.corrupt(key, offset, f"{size} bytes announced where {len(value) - start} are left")
+    return value[start:]
 
 
 def _check_version(key: bytes, version: int) -> None:
