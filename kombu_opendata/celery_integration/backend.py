@@ -22,7 +22,6 @@ from celery.result import GroupResult, ResultSet, allow_join_result, result_from
 from celery.utils.functional import regen
 from celery.utils.log import get_logger
 from kombu.exceptions import EncodeError
-from kombu.utils.encoding import bytes_to_str, ensure_bytes
 
 from .. import url as urls
 from ..client.options import Options
@@ -132,7 +131,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return self.client.get(list(keys))
 
     def set(self, key: bytes, value: str | bytes) -> None:
-        self._send(StoreResult(0, key, _INTERIM, ensure_bytes(value), self._ttl_ms, False))
+        self._send(StoreResult(0, key, _INTERIM, _bytes(value), self._ttl_ms, False))
 
     def delete(self, key: bytes) -> None:
         self.client.forget([key])
@@ -168,7 +167,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         **_kwargs: Any,
     ) -> Any:
         meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
-        meta["task_id"] = bytes_to_str(task_id)
+        meta["task_id"] = str(task_id)
         kind = _FINAL if state == states.SUCCESS else _READY if state in states.READY_STATES else _INTERIM
         ttl_ms = self._failure_ttl_ms if state == states.FAILURE else self._ttl_ms
         message = StoreResult(0, self.get_key_for_task(task_id), kind, b"", ttl_ms, _may_have_run(request, task_id))
@@ -181,16 +180,18 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     def _send_meta(self, message: StoreResult, meta: dict[str, Any]) -> bool:
         """Encode and store; an error that is too large itself is stored as one that says so."""
-        message.value = ensure_bytes(self.encode(meta))
+        message.value = _bytes(self.encode(meta))
         try:
             return self._send(message)
         except ResultTooLarge as exc:
             if meta["status"] not in states.EXCEPTION_STATES:
                 raise
-            small = {name: meta[name] for name in ("status", "task_id", "children", "date_done") if name in meta}
+            small: dict[str, Any] = {
+                name: meta[name] for name in ("status", "task_id", "children", "date_done") if name in meta
+            }
             traceback = (meta.get("traceback") or "")[-_TRACEBACK_CHARACTERS:]
             small.update(result=self.prepare_exception(exc), traceback=traceback or None)
-            message.value = ensure_bytes(self.encode(small))
+            message.value = _bytes(self.encode(small))
             return self._send(message)
 
     def _send(self, message: StoreResult) -> bool:
@@ -209,7 +210,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             results = list(results)
             if any(isinstance(result, GroupResult) for result in results):
                 whole = self.app.GroupResult(group_id, results, *header_result_args[2:])
-                header = ensure_bytes(self.encode({"result": whole.as_tuple()}))
+                header = _bytes(self.encode({"result": whole.as_tuple()}))
         self._open_chord(group_id, header=header, again=True)
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
@@ -270,8 +271,9 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         if not header:
             return [value for _member, value in values]
         shape = result_from_tuple(self.decode(header)["result"], self.app)
+        by_id = dict(values)
         with allow_join_result():
-            return self._shaped(shape, dict(values))
+            return [self._shaped(result, by_id) for result in shape.results]
 
     def _shaped(self, result: Any, values: Mapping[str, Any]) -> Any:
         if isinstance(result, ResultSet):
@@ -309,6 +311,10 @@ def _addresses(url: str) -> list[urls.Address]:
         raise ImproperlyConfigured(f"result_backend: {exc}") from exc
 
 
+def _bytes(encoded: str | bytes) -> bytes:
+    return encoded.encode() if isinstance(encoded, str) else encoded
+
+
 def _milliseconds(seconds: float | None, setting: str) -> int:
     """A time to live; None and 0 are for ever."""
     if seconds is not None and seconds < 0:
@@ -321,7 +327,7 @@ def _options(conf: Any, url: str) -> Options:
     if url == conf.broker_url:
         given = {**(conf.broker_transport_options or {}), "ssl": conf.broker_use_ssl, **given}
     try:
-        numbers = {name: float(given[name]) for name in _SECONDS if given.get(name) is not None}
+        numbers: dict[str, Any] = {name: float(given[name]) for name in _SECONDS if given.get(name) is not None}
     except (TypeError, ValueError) as exc:
         raise ImproperlyConfigured(f"result_backend_transport_options: a number of seconds is wanted: {exc}") from exc
     return Options(name=str(given.get("consumer_name") or ""), tls=given.get("ssl") or None, **numbers)

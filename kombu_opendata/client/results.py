@@ -223,12 +223,12 @@ class ResultClient:
             self._watched.update(dict.fromkeys(names))
             for name in names:
                 self._to_watch.pop(name, None)
-            self._use(lambda connection: connection.open() or _send(connection, self._messages(names)))
+            self._use(lambda connection: _tell(connection, self._messages(names)))
         if self._to_unwatch:
             names = list(self._to_unwatch)
             for name in names:
                 self._to_unwatch.pop(name, None)
-            self._use(lambda connection: connection.open() or _send(connection, [UnwatchResults(0, names)]))
+            self._use(lambda connection: _tell(connection, [UnwatchResults(0, names)]))
 
     def drain(self, timeout: float | None, take: Callable[[Changes], None]) -> None:
         """Wait for changes and have them taken in, by this thread or by another one that waits already.
@@ -260,7 +260,7 @@ class ResultClient:
                 self._turn.notify_all()
 
     def _receive(self, timeout: float | None) -> Changes:
-        connection: ResultConnection = self._use(lambda connection: connection.drain(timeout) or connection)
+        connection: ResultConnection = self._use(lambda connection: _drain(connection, timeout))
         changes: Changes = []
         large: list[bytes] = []
         while connection.events:
@@ -312,6 +312,13 @@ def _store(connection: ResultConnection, message: StoreResult) -> ResultStored:
     return answer
 
 
-def _send(connection: ResultConnection, messages: Sequence[Any]) -> None:
-    for message in messages:
-        connection.send(message)
+def _tell(connection: ResultConnection, messages: Sequence[Any]) -> None:
+    """Send what has no answer; to a new socket's broker all that is watched was told already."""
+    if not connection.open():
+        for message in messages:
+            connection.send(message)
+
+
+def _drain(connection: ResultConnection, timeout: float | None) -> ResultConnection:
+    connection.drain(timeout)
+    return connection

@@ -219,8 +219,8 @@ class GetStatus(_Message, tag=19):
 class StoreResult(_Message, tag=45):
     """Store a result, count it as a chord's part, or both. Answer: ResultStored, after it is durable.
 
-    Without a ``name`` there is only the part, without a ``chord`` only the result. ``kind`` is 0 for a state on the way,
-    1 for a result that may be replaced, 2 for one that is kept; with ``check`` also one that the broker must look for.
+    Without a ``name`` there is only the part, without a ``chord`` only the result. ``kind`` is 0 for a state on the
+    way, 1 for a result that may be replaced, 2 for one that is kept; with ``check`` also one that is not in memory.
     A part counts once for each (index, member); an index of -1 comes last. TTLs of 0 are for ever.
     """
 

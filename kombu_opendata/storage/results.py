@@ -200,7 +200,7 @@ class ResultState:
             for key, _value in rows:
                 parsed = keys.parse(key)
                 chord = self.chords.setdefault(parsed.chord or b"", OpenChord())
-                chord.parts[parsed.index or 0, parsed.result or b""] = key
+                chord.parts[parsed.header_index or 0, parsed.result or b""] = key
                 chord.written.add(key)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import chain, chord, chunks, group, states, xmap, xstarmap
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
-from ..support.orchard import SECONDS, Orchard, asking, orchard
+from ..support.orchard import SECONDS, Orchard, OrchardWorker, asking, orchard
 from ..support.processes import children, wait_until
-from ..support.workers import Worker
 
 
 @pytest.fixture(scope="module", params=["solo", "prefork", "threads"])
@@ -142,9 +142,13 @@ def test_a_header_task_that_runs_twice_counts_once(
     store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger
 ) -> None:
     gate = tmp_path / "gate"
-    options = {"result_backend": broker_url, "task_ignore_result": False, "worker_prefetch_multiplier": 1}
+    options: dict[str, Any] = {
+        "result_backend": broker_url,
+        "task_ignore_result": False,
+        "worker_prefetch_multiplier": 1,
+    }
     with children() as started, asking(broker_url) as app:
-        first = Worker(broker_url, tmp_path, "first", app="orchard", **options)
+        first = OrchardWorker(broker_url, tmp_path, "first", **options)
         started.add(first)
         first.wait_ready()
         held = app.signature("orchard.hold_late_and_return", ("held", str(ledger), str(gate)))
@@ -153,7 +157,7 @@ def test_a_header_task_that_runs_twice_counts_once(
         result = chord([held, *others], body).apply_async()
         ledger.wait_for("held began")
         first.kill()
-        second = Worker(broker_url, tmp_path, "second", app="orchard", **options)
+        second = OrchardWorker(broker_url, tmp_path, "second", **options)
         started.add(second)
         second.wait_ready()
         wait_until(lambda: ledger.runs()["held began"] == 2, 60, "the second run")

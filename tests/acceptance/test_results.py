@@ -212,7 +212,7 @@ def test_a_result_over_the_limit_fails_and_nobody_hangs(tmp_path: Path, store_fo
         with orchard(f"opendata://127.0.0.1:{broker.port}", tmp_path, pool="prefork") as grove:
             assert grove.delay("large", 30_000).get(timeout=SECONDS) == "x" * 30_000
             result = grove.delay("large", 50_000)
-            with pytest.raises(Exception, match="the result has 50.* bytes and the broker's limit is 40000") as caught:
+            with pytest.raises(Exception, match=r"the result has 50.* bytes and the broker's limit is 40000") as caught:
                 result.get(timeout=SECONDS)
             assert type(caught.value).__name__ == "ResultTooLarge"
             assert result.state == states.FAILURE

@@ -105,13 +105,17 @@ def results_end_to_end(peer: Peer, sizes: Sizes, results: Results, folder: Path)
         ("results.chord", celery_results.run_chord, sizes.chord),
     ):
         with a_queue(peer, "results") as name:
-            ready = folder / f"{name}.ready"
-            run = celery_results.Run(peer, backend, name, count, str(ready))
-            log = folder / f"{name}.log"
-            with server(celery_results.worker_command(run), log=str(log)) as process:
-                wait_until(lambda: ready.exists() or process.poll() is not None, f"a worker of {name}", seconds=60.0)
-                timing: Timing = run_alone(function, run)
-        results.add(row, peer.name, rate(timing))
+            run = celery_results.Run(peer, backend, name, count, str(folder / f"{name}.ready"))
+            results.add(row, peer.name, rate(ask(function, run, folder / f"{name}.log")))
+
+
+def ask(function: Callable[..., Timing], run: celery_results.Run, log: Path) -> Timing:
+    """Runs a worker, and beside it a client that asks for results."""
+    ready = Path(run.ready_path)
+    with server(celery_results.worker_command(run), log=str(log)) as process:
+        wait_until(lambda: ready.exists() or process.poll() is not None, f"a worker of {run.queue}", seconds=60.0)
+        timing: Timing = run_alone(function, run)
+    return timing
 
 
 def work(run: celery_app.Run, log: Path) -> Timing:

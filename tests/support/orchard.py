@@ -16,6 +16,12 @@ from .workers import Worker
 SECONDS = 30
 
 
+class OrchardWorker(Worker):
+    """A worker of ``apps/orchard.py``."""
+
+    app = "orchard"
+
+
 class Orchard:
     """An app that knows the names of ``apps/orchard.py``'s tasks, and a worker of it."""
 
@@ -50,7 +56,7 @@ def orchard(
     """A worker, and an app that asks it."""
     kept = {"result_backend": backend or url, "task_ignore_result": False, **settings}
     with children() as started, asking(url, backend, **settings) as app:
-        worker = Worker(url, folder, pool, *options, pool=pool, concurrency=2, app="orchard", **kept)
+        worker = OrchardWorker(url, folder, pool, *options, pool=pool, concurrency=2, **kept)
         started.add(worker)
         worker.wait_ready()
         yield Orchard(app, worker)

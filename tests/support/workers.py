@@ -22,7 +22,10 @@ class Worker(Child):
 
     Attributes:
         name: its node name, as remote control knows it.
+        app: the module in ``apps``.
     """
+
+    app = "farm"
 
     def __init__(
         self,
@@ -32,12 +35,20 @@ class Worker(Child):
         *options: str,
         pool: str = "solo",
         concurrency: int = 1,
-        app: str = "farm",
         **settings: Any,
     ) -> None:
         self.name = f"{name}@test"
         self._ready = folder / f"{name}.ready"
-        command = [sys.executable, "-m", "celery", "-A", app, "worker", "--loglevel=INFO", f"--hostname={self.name}"]
+        command = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            self.app,
+            "worker",
+            "--loglevel=INFO",
+            f"--hostname={self.name}",
+        ]
         command += [f"--pool={pool}", f"--concurrency={concurrency}", *options]
         env = {"CELERY_BROKER_URL": url, "FARM_READY": str(self._ready), "FARM_SETTINGS": json.dumps(settings)}
         super().__init__(command, folder / f"{name}.log", cwd=APPS, env=env)

@@ -37,7 +37,7 @@ class Key(NamedTuple):
     #: of a chord and its parts
     chord: bytes | None = None
     #: of a chord's part
-    index: int | None = None
+    header_index: int | None = None
 
 
 def parse(key: bytes) -> Key:
@@ -136,7 +136,7 @@ def _parse_chord_part(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, i
     chord, offset = types.read_terminated(key, offset)
     (index,) = types.read(U32, key, key, offset)
     member, end = types.read_terminated(key, offset + U32.size)
-    return Key(kind, chord=chord, index=index, result=member), end
+    return Key(kind, chord=chord, header_index=index, result=member), end
 
 
 _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from celery import Task, chord, group
 from celery.result import allow_join_result
-from farm import add, app, pass_gate, write
+from farm import add, app, pass_gate, write  # type: ignore[import-not-found]
 
 __all__ = ["add", "app"]
 

@@ -229,5 +229,3 @@ def test_two_that_ask_at_once(tmp_path: Path) -> None:
         assert [result.value for result in found if result] == [b"x"] * 5
 
     run(tmp_path / "store", steps, COLD)
-
-

@@ -13,7 +13,12 @@ CHORD = results.Chord(0, -1, 2, b"header")
 @pytest.mark.parametrize(
     ("key", "value", "stored", "decoded"),
     [
-        (keys.result_key(b"k"), results.encode_result(RESULT), "010200a499f79b01000007000000" + "0076616c7565ff", RESULT),
+        (
+            keys.result_key(b"k"),
+            results.encode_result(RESULT),
+            "010200a499f79b01000007000000" + "0076616c7565ff",
+            RESULT,
+        ),
         (keys.result_expiry_key(7, b"k"), results.encode_expiry(), "01", None),
         (
             keys.chord_key(b"g"),
@@ -31,7 +36,7 @@ def test_bytes(key: bytes, value: bytes, stored: str, decoded: object) -> None:
 
 def test_a_part_says_whose_it_is() -> None:
     key = keys.chord_part_key(b"g\x00", 7, b"\xff")
-    assert keys.parse(key) == Key(keys.RecordKind.CHORD_PART, chord=b"g\x00", index=7, result=b"\xff")
+    assert keys.parse(key) == Key(keys.RecordKind.CHORD_PART, chord=b"g\x00", header_index=7, result=b"\xff")
 
 
 def test_parts_sort_by_index() -> None:
