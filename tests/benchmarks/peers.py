@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +24,8 @@ class Peer:
     url: str
     version: str = ""
     options: dict[str, Any] = field(default_factory=dict)
+    results_url: str = ""
+    """Where a Celery app that uses this broker keeps its results: Redis, for the peers."""
 
     @property
     def title(self) -> str:
@@ -87,7 +89,8 @@ def running(names: Collection[str], folder: Path, results: Results) -> Iterator[
                 results.failures[f"start of {TITLES[name]}"] = str(error)
                 continue
             peers.append(Peer(name, url, answered, options))
-        yield peers
+        redis = next((peer.url for peer in peers if peer.name == REDIS), "")
+        yield [peer if peer.name == OURS else replace(peer, results_url=redis) for peer in peers]
 
 
 @contextmanager

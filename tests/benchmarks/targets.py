@@ -58,6 +58,13 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("celery.cpu", "worker CPU per task", "µs"),
     Row("celery.send", "Celery `apply_async`, durable", "tasks/s"),
+    Row(
+        "results.trip",
+        "Celery result round trip, one client (Redis keeps the peers' results)",
+        "results/s",
+        (AtLeast(1.0, RABBITMQ),),
+    ),
+    Row("results.chord", "Celery chord of 1,000 (Redis keeps the peers' results)", "tasks/s", (AtLeast(1.0, REDIS),)),
     Row("backlog.memory", "backlog of waiting messages: broker memory (RSS)", "MB", (AtMost(300),)),
     Row("backlog.peak", "the same: highest RSS since the broker started", "MB"),
     Row("backlog.publish", "backlog: publish, 8 processes at once", "msg/s", (AtLeast(0.8, EMPTY),)),
@@ -68,5 +75,5 @@ ROWS: tuple[Row, ...] = (
     Row("connect.time", "first connect, cold embedded broker", "s", (AtMost(1.5),)),
 )
 
-WORKLOADS = ("publish", "publish8", "consume", "celery", "backlog", "import", "connect")
+WORKLOADS = ("publish", "publish8", "consume", "celery", "results", "backlog", "import", "connect")
 """What ``--only`` takes: the part of a row's key before the dot."""

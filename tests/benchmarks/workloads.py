@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import celery_app, clients
+from . import celery_app, celery_results, clients
 from .clients import Timing
 from .peers import Peer
 from .processes import BenchError, run_alone, run_together, server, wait_until
 from .results import Results
+from .targets import OURS
 
 PUBLISHERS = 8
 _serial = itertools.count(1)
@@ -27,6 +28,8 @@ class Sizes:
     publish_each: int = 1_500
     consume: int = 12_000
     tasks: int = 5_000
+    results: int = 1_000
+    chord: int = 1_000
     backlog: int = 1_000_000
     backlog_sample_each: int = 1_000
     rounds: int = 5
@@ -38,6 +41,8 @@ QUICK = Sizes(
     publish_each=200,
     consume=2_000,
     tasks=800,
+    results=150,
+    chord=200,
     backlog=50_000,
     backlog_sample_each=250,
     rounds=2,
@@ -91,6 +96,28 @@ def celery_end_to_end(peer: Peer, sizes: Sizes, results: Results, folder: Path) 
     results.add("celery.cpu", peer.name, cpu_microseconds(worked))
 
 
+def results_end_to_end(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    backend = peer.url if peer.name == OURS else peer.results_url
+    if not backend:
+        raise BenchError("its results need Redis, which does not run")
+    for row, function, count in (
+        ("results.trip", celery_results.round_trips, sizes.results),
+        ("results.chord", celery_results.run_chord, sizes.chord),
+    ):
+        with a_queue(peer, "results") as name:
+            run = celery_results.Run(peer, backend, name, count, str(folder / f"{name}.ready"))
+            results.add(row, peer.name, rate(ask(function, run, folder / f"{name}.log")))
+
+
+def ask(function: Callable[..., Timing], run: celery_results.Run, log: Path) -> Timing:
+    """Runs a worker, and beside it a client that asks for results."""
+    ready = Path(run.ready_path)
+    with server(celery_results.worker_command(run), log=str(log)) as process:
+        wait_until(lambda: ready.exists() or process.poll() is not None, f"a worker of {run.queue}", seconds=60.0)
+        timing: Timing = run_alone(function, run)
+    return timing
+
+
 def work(run: celery_app.Run, log: Path) -> Timing:
     """Runs a worker until it has executed all tasks; returns the times it wrote."""
     path = Path(run.result_path)
@@ -122,4 +149,5 @@ COMPARED: dict[str, Callable[[Peer, Sizes, Results, Path], None]] = {
     "publish8": publish_at_once,
     "consume": consume_and_ack,
     "celery": celery_end_to_end,
+    "results": results_end_to_end,
 }

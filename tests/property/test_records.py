@@ -23,6 +23,7 @@ from kombu_opendata.storage.records import (
     options,
     payload,
     producer,
+    results,
     routes,
     seq_block,
     settled,
@@ -77,6 +78,18 @@ FORMATS = {
     "options": Format(
         keys.options_key("q"), st.builds(options.QueueOptions, u32, u32, u64, u64, objects), options.encode
     ),
+    "result": Format(
+        keys.result_key(b"k"),
+        st.builds(results.Result, st.integers(0, 2), i64, st.binary(max_size=20)),
+        results.encode_result,
+    ),
+    "result expiry": Format(keys.result_expiry_key(1, b"k"), st.none(), lambda _value: results.encode_expiry()),
+    "chord": Format(
+        keys.chord_key(b"g"),
+        st.builds(results.Chord, i64, i64, i64, st.binary(max_size=20)),
+        results.encode_chord,
+    ),
+    "chord part": Format(keys.chord_part_key(b"g", 1, b"m"), st.binary(max_size=20), results.encode_part),
     "producer": Format(keys.producer_key(bytes(16)), st.builds(producer.Producer, u64, u64, u32, i64), producer.encode),
     "leases": Format(
         keys.session_key(bytes(16)),

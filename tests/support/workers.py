@@ -18,11 +18,14 @@ READY_SECONDS = 60
 
 
 class Worker(Child):
-    """A worker of ``apps/farm.py`` on a broker URL.
+    """A worker of ``apps/farm.py``, or of another app there, on a broker URL.
 
     Attributes:
         name: its node name, as remote control knows it.
+        app: the module in ``apps``.
     """
+
+    app = "farm"
 
     def __init__(
         self,
@@ -36,7 +39,16 @@ class Worker(Child):
     ) -> None:
         self.name = f"{name}@test"
         self._ready = folder / f"{name}.ready"
-        command = [sys.executable, "-m", "celery", "-A", "farm", "worker", "--loglevel=INFO", f"--hostname={self.name}"]
+        command = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            self.app,
+            "worker",
+            "--loglevel=INFO",
+            f"--hostname={self.name}",
+        ]
         command += [f"--pool={pool}", f"--concurrency={concurrency}", *options]
         env = {"CELERY_BROKER_URL": url, "FARM_READY": str(self._ready), "FARM_SETTINGS": json.dumps(settings)}
         super().__init__(command, folder / f"{name}.log", cwd=APPS, env=env)

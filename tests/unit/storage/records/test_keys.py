@@ -23,6 +23,10 @@ SESSION = bytes(range(16))
         (keys.chunk_key(258, 3), "0116000000000000010200000003"),
         (keys.routes_key(258), "01170000000000000102"),
         (keys.JOURNAL_POSITION_KEY, "0118"),
+        (keys.result_key(b"k\x00"), "01196b010100"),
+        (keys.result_expiry_key(258, b"k"), "011a00000000000001026b00"),
+        (keys.chord_key(b"g"), "011e6700"),
+        (keys.chord_part_key(b"g", 3, b"m"), "011f6700000000036d00"),
     ],
 )
 def test_our_own_keys(key: bytes, stored: str) -> None:

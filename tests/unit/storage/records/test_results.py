@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from kombu_opendata.errors import CorruptRecord
+from kombu_opendata.storage.records import decode_any, keys, results
+from kombu_opendata.storage.records.key_parser import Key
+
+RESULT = results.Result(results.FINAL, 1769385600000, b"\x00value\xff")
+CHORD = results.Chord(0, -1, 2, b"header")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "stored", "decoded"),
+    [
+        (
+            keys.result_key(b"k"),
+            results.encode_result(RESULT),
+            "010200a499f79b01000007000000" + "0076616c7565ff",
+            RESULT,
+        ),
+        (keys.result_expiry_key(7, b"k"), results.encode_expiry(), "01", None),
+        (
+            keys.chord_key(b"g"),
+            results.encode_chord(CHORD),
+            "01" + "00" * 8 + "ff" * 8 + "02" + "00" * 7 + "06000000" + "686561646572",
+            CHORD,
+        ),
+        (keys.chord_part_key(b"g", 1, b"m"), results.encode_part(b"part"), "010400000070617274", b"part"),
+    ],
+)
+def test_bytes(key: bytes, value: bytes, stored: str, decoded: object) -> None:
+    assert value.hex() == stored
+    assert decode_any(key, value) == decoded
+
+
+def test_a_part_says_whose_it_is() -> None:
+    key = keys.chord_part_key(b"g\x00", 7, b"\xff")
+    assert keys.parse(key) == Key(keys.RecordKind.CHORD_PART, chord=b"g\x00", header_index=7, result=b"\xff")
+
+
+def test_parts_sort_by_index() -> None:
+    ordered = [keys.chord_part_key(b"g", index, b"m") for index in (0, 1, 255, 256, results.NO_INDEX)]
+    assert sorted(ordered) == ordered
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (keys.result_key(b"k"), b"\x02" + bytes(9)),
+        (keys.result_key(b"k"), b"\x01\x03" + bytes(8)),
+        (keys.result_key(b"k"), b"\x01"),
+        (keys.result_expiry_key(1, b"k"), b"\x02"),
+        (keys.chord_key(b"g"), b"\x00" * 25),
+        (keys.chord_part_key(b"g", 1, b"m"), b""),
+        (keys.chord_part_key(b"g", 1, b"m"), b"\x02"),
+    ],
+)
+def test_damage_names_the_key(key: bytes, value: bytes) -> None:
+    with pytest.raises(CorruptRecord) as caught:
+        decode_any(key, value)
+    assert caught.value.key == key  # type: ignore[attr-defined]
