@@ -215,6 +215,18 @@ class GetStatus(_Message, tag=19):
     rid: int
 
 
+class Maintain(_Message, tag=60):
+    """Do maintenance duties now; an empty list is all of them. Answer: Maintained.
+
+    ``again_in_seconds`` is when the client means to ask again (0: it does not say); the broker's own collecting waits
+    until that is overdue.
+    """
+
+    rid: int
+    duties: list[str]
+    again_in_seconds: float = 0.0
+
+
 ClientMessage = (
     Hello
     | Heartbeat
@@ -235,6 +247,7 @@ ClientMessage = (
     | ListBindings
     | Goodbye
     | GetStatus
+    | Maintain
 )
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 = first delivery), envelope
@@ -335,6 +348,13 @@ class Status(_Message, tag=114):
     report: dict[str, Any]
 
 
+class Maintained(_Message, tag=160):
+    """What was done: see kombu_opendata.client.maintenance."""
+
+    rid: int
+    report: dict[str, Any]
+
+
 BrokerMessage = (
     Welcome
     | Ok
@@ -350,4 +370,5 @@ BrokerMessage = (
     | BrokerGoodbye
     | Bindings
     | Status
+    | Maintained
 )
