@@ -73,7 +73,9 @@ def print_report(report: dict[str, Any], *, as_json: bool) -> None:
     from rich.console import Console
 
     console = Console(file=sys.stdout, highlight=False)
-    console.print("broker {version}, pid {pid}, connections: {connections}\nstore {store}".format(**report), markup=False)
+    console.print(
+        "broker {version}, pid {pid}, connections: {connections}\nstore {store}".format(**report), markup=False
+    )
     for name, instance in report["instances"].items():
         console.print()
         console.print(_queues(name, instance["queues"]))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from celery import Celery
 from celery.exceptions import ImproperlyConfigured
@@ -34,7 +34,7 @@ DEFAULT_EVERY_SECONDS = 60.0
 #: for a schedule without a fixed period, such as a crontab
 DEFAULT_EXPIRES_SECONDS = 60.0
 
-Every = float | timedelta | BaseSchedule
+Every: TypeAlias = "float | timedelta | BaseSchedule"
 
 
 def setup_maintenance(
@@ -92,7 +92,7 @@ def _schedules(every: Every | Mapping[str, Every]) -> dict[str, BaseSchedule]:
 def _schedule(when: Every, name: str) -> BaseSchedule:
     if isinstance(when, BaseSchedule):
         return when
-    seconds = when.total_seconds() if isinstance(when, timedelta) else float(when)
+    seconds: float = when.total_seconds() if isinstance(when, timedelta) else float(when)
     if not 0 < seconds < float("inf"):
         raise ValueError(f"every: {name} needs a positive number of seconds, not {when!r}")
     return schedule(timedelta(seconds=seconds))

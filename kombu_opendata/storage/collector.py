@@ -57,7 +57,9 @@ class Collector:
         for number in due:
             await engine.load_bucket(queue, number)
         if engine.state.queues.get(queue.name) is queue:
-            self.expired += engine.remove(queue, [entry for entry in messages.available.values() if 0 < entry.deadline <= now])
+            self.expired += engine.remove(
+                queue, [entry for entry in messages.available.values() if 0 < entry.deadline <= now]
+            )
 
     async def _sweep_log(
         self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int

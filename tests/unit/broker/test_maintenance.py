@@ -56,7 +56,7 @@ class World:
 
 async def eventually(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - conditions of many kinds
             await asyncio.sleep(0.005)
 
 
