@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from celery import Celery, Task
 
 url = os.environ.get("OPENDATA_URL", "opendata:///tmp/canvas-queue")
-app = Celery("canvas", broker=url, backend=os.environ.get("OPENDATA_RESULTS", url))
+app = Celery("canvas", broker=url, backend=url)
 app.conf.broker_connection_retry_on_startup = True
 app.conf.result_expires = 3600  # seconds
 

@@ -21,6 +21,7 @@ from ..errors import (
 from ..protocol import messages as m
 from ..storage.state import QueueOptions
 from . import leases
+from . import results as result_calls
 from .entities import BrokerQueue, Consumer, Getter, QueueProperties, Session
 from .instance import Instance
 from .maintenance import check_duties
@@ -407,7 +408,7 @@ class Handlers:
         m.Publish: publish, m.Settle: settle, m.DeclareQueue: declare_queue, m.DeclareExchange: declare_exchange,
         m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
-        m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat,
+        m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat, **result_calls.HANDLERS,
         m.Maintain: maintain,
     }  # fmt: skip
     DEFINITIONS = frozenset({m.DeclareQueue, m.DeclareExchange, m.DeleteExchange, m.Bind, m.Unbind, m.Consume, m.Get})

@@ -17,6 +17,7 @@ from ..storage.engine import Engine
 from ..storage.queue_state import Entry
 from ..storage.state import Queue
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
+from .results import ResultService
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -58,6 +59,7 @@ class Instance:
         self.background: set[asyncio.Task[None]] = set()
         self.published = 0
         self.delivered = 0
+        self.results = ResultService(self)
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
         for queue in engine.state.queues.values():
             properties = QueueProperties(True, False, False, queue.options.arguments)

@@ -101,6 +101,7 @@ def detach(instance: Instance, session: Session) -> None:
     session.lost_at_ms = instance.engine.clock.now_ms()
     session.replies.clear()
     session.deliveries.clear()
+    instance.results.forget_session(session)
     for queue in instance.queues.values():
         queue.consumers = [consumer for consumer in queue.consumers if consumer.session is not session]
         queue.getters = type(queue.getters)(getter for getter in queue.getters if getter.session is not session)

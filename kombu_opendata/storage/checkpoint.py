@@ -46,6 +46,7 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
         _put_options(state, state.queues[name], batch)
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
+    state.results.snapshot(batch)
     for id, count in dirty.routes.items():
         batch.put(keys.routes_key(id), routes.encode(count))
     if dirty.block is not None:

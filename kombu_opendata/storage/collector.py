@@ -41,6 +41,7 @@ class Collector:
             async with self._engine.checkpointing:
                 removed += await self._sweep_queue(queue, now)
             await self._expire(queue, now)
+        await self._engine.results.sweep(now)
         self._forget_producers(now)
         return removed
 

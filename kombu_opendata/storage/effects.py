@@ -31,6 +31,11 @@ BIND = 13  #: queue, exchange, routing key, arguments
 UNBIND = 14  #: queue, exchange, routing key
 SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
+#: name, kind, expires at, value, chord's group, index, member, chord expires at — no name: a chord's part only
+RESULT = 50
+FORGET_RESULTS = 51  #: names
+OPEN_CHORD = 52  #: group, expires at, size or -1, added, header, whether to forget an earlier one
+CLOSE_CHORD = 53  #: group
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[tuple])  # type: ignore[type-arg]

@@ -23,6 +23,7 @@ from .operations import Operations
 from .payloads import Payloads
 from .queue_state import Entry
 from .records import active, keys
+from .results import Results
 from .slate import SlateSettings, SlateStore
 from .state import Queue, StoreState
 
@@ -42,6 +43,7 @@ class EngineSettings:
     tidy_interval_seconds: float = 5.0
     retention_interval_seconds: float = 10.0
     payload_cache_bytes: int = 16 << 20
+    result_cache_bytes: int = 16 << 20
     journal_segment_bytes: int = SEGMENT_BYTES
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0
@@ -62,6 +64,7 @@ class Engine(Operations):
         self.payloads = Payloads(store, settings.payload_cache_bytes)
         self.batch = store.batch()
         self.collector = Collector(self)
+        self.results = Results(self)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
@@ -112,6 +115,8 @@ class Engine(Operations):
 
     async def _recover(self) -> None:
         self.state, publishes = await recovery.recover(self.store, self.journal, self.clock)
+        for shelf in (self.state.results.results, self.state.results.parts):
+            shelf.cache_bytes, shelf.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
         for effect in publishes:
             _, id, created, received, visible, _deadline, retention, headers, envelope, *_rest = effect
             row = checkpoint.message_rows(id, created, received, visible, retention, headers)
@@ -187,6 +192,7 @@ class Engine(Operations):
             queue.messages.evict(now)
             wanted += queue.messages.available.keys() & self.payloads.flushing.keys()
         self.payloads.end_flush(wanted)
+        self.state.results.end_flush()
         if self.journal is not None and position is not None and not self.settings.sync:
             self.journal.release(position)
         self._released_upto = position
@@ -197,7 +203,7 @@ class Engine(Operations):
     def is_dirty(self) -> bool:
         """Whether a checkpoint has anything to do."""
         journal = self.journal
-        return bool(self.effects) or bool(self.state.dirty) or (
+        return bool(self.effects) or bool(self.state.dirty) or self.state.results.is_dirty or (
             journal is not None and journal.sequence != (self._released_upto or 0)
         )  # fmt: skip
 
@@ -379,6 +385,10 @@ class Engine(Operations):
                 for name, queue in self.state.queues.items()
             },
             "next_message_id": self.state.next_id,
+            "results": {
+                "cached_bytes": self.state.results.results.size_bytes + self.state.results.parts.size_bytes,
+                "open_chords": len(self.state.results.chords),
+            },
             "commits": self.commits,
             "journal_bytes": self.journal.waiting_bytes if self.journal else 0,
             "stalled_seconds": round(self.stalled_seconds, 1),

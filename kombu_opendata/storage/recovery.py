@@ -62,6 +62,7 @@ async def recover(store: SlateStore, journal: Journal | None, clock: Clock) -> t
     newest = await _load_active(store, state, wanted, clock.now_ms())
     newest = max(newest, await _load_sessions(store, state), await _newest_stored(store, state))
     await _load_deadlines(store, state)
+    await state.results.load(store)
     clock.not_before(max(newest, _newest_effect(records)))
     publishes = []
     for effects in records:

@@ -13,6 +13,7 @@ from . import effects as fx
 from .queue_state import Entry, QueueState
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import Producer
+from .results import ResultState
 from .settled_log import SettledLog
 from .topology import Topology
 
@@ -87,6 +88,7 @@ class StoreState:
         self.next_id = 0
         self.block_end = 0
         self.dirty = Dirty()
+        self.results = ResultState()
 
     # ------------------------------------------------------------------ messages
     def publish(
@@ -243,6 +245,8 @@ class StoreState:
                 self.claim(messages, messages.available[id], session, at, until)
         elif kind in _SETTLE:
             self._replay_settle(effect)
+        elif kind in _RESULTS:
+            self.results.replay(effect)
         else:
             getattr(self, _PLAIN[kind])(*effect[1:])
         return None
@@ -277,6 +281,7 @@ class StoreState:
 
 
 _SETTLE = {fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE}
+_RESULTS = {fx.RESULT, fx.FORGET_RESULTS, fx.OPEN_CHORD, fx.CLOSE_CHORD}
 _PLAIN = {
     fx.BLOCK: "block", fx.RENEW: "renew", fx.DECLARE_QUEUE: "redeclare_queue", fx.DELETE_QUEUE: "delete_queue",
     fx.DECLARE_EXCHANGE: "declare_exchange", fx.DELETE_EXCHANGE: "delete_exchange", fx.BIND: "bind",

@@ -62,16 +62,9 @@ def end(child: Child) -> None:
     assert "Traceback" not in child.log.read_text()
 
 
-def with_results(env: dict[str, str], folder: Path) -> dict[str, str]:
-    """The environment with a place for results."""
-    results = folder / "results"
-    results.mkdir()
-    return {**env, "OPENDATA_RESULTS": f"file://{results}"}
-
-
 def test_each_workflow_of_the_canvas_example_ends(broker_url: str, tmp_path: Path, started: Children) -> None:
     folder = EXAMPLES / "canvas"
-    env = with_results({"OPENDATA_URL": broker_url}, tmp_path)
+    env = {"OPENDATA_URL": broker_url}
     command = [*CELERY, "-A", "tasks", "worker", "--loglevel=INFO", "--concurrency=2"]
     worker = start(started, "worker", command, tmp_path, folder, env)
     told = run([sys.executable, "workflows.py"], folder, env)
@@ -144,7 +137,7 @@ def run_maintain(folder: Path, env: dict[str, str]) -> str:
 def test_the_django_project_sends_its_letters(broker_url: str, tmp_path: Path, started: Children) -> None:
     folder = tmp_path / "django_app"
     shutil.copytree(EXAMPLES / "django_app", folder)
-    env = with_results({"OPENDATA_URL": broker_url, "DATABASE_FILE": str(tmp_path / "db.sqlite3")}, tmp_path)
+    env = {"OPENDATA_URL": broker_url, "DATABASE_FILE": str(tmp_path / "db.sqlite3")}
     manage = [sys.executable, "manage.py"]
     run([*manage, "migrate"], folder, env)
     assert "No changes detected" in run([*manage, "makemigrations", "--check"], folder, env)

@@ -19,6 +19,7 @@ module                record                                                   f
 ``leases``            the messages that a session holds                        ours
 ``routes``            how many queues hold a message                           ours
 ``journal_position``  how far the journal is applied                           ours
+``results``           results of tasks, parts of chords                        ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -42,6 +43,7 @@ from kombu_opendata.storage.records import (
     options,
     payload,
     producer,
+    results,
     routes,
     seq_block,
     settled,
@@ -74,6 +76,10 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.CHUNK: _chunk,
     RecordKind.ROUTES: routes.decode,
     RecordKind.JOURNAL_POSITION: journal_position.decode,
+    RecordKind.RESULT: results.decode_result,
+    RecordKind.RESULT_EXPIRY: results.decode_expiry,
+    RecordKind.CHORD: results.decode_chord,
+    RecordKind.CHORD_PART: results.decode_part,
 }
 
 

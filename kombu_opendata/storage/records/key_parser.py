@@ -30,6 +30,14 @@ class Key(NamedTuple):
     session: bytes | None = None
     #: the number of a chunk
     chunk: int | None = None
+    #: the name of a result, or of a chord's part
+    result: bytes | None = None
+    #: of a result's expiry
+    expires_at_ms: int | None = None
+    #: of a chord and its parts
+    chord: bytes | None = None
+    #: of a chord's part
+    index: int | None = None
 
 
 def parse(key: bytes) -> Key:
@@ -108,6 +116,29 @@ def _parse_chunk(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
     return parsed._replace(chunk=number), offset + U32.size
 
 
+def _parse_result(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    result, end = types.read_terminated(key, offset)
+    return Key(kind, result=result), end
+
+
+def _parse_result_expiry(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    (expires_at,) = types.read(U64, key, key, offset)
+    result, end = types.read_terminated(key, offset + U64.size)
+    return Key(kind, result=result, expires_at_ms=expires_at), end
+
+
+def _parse_chord(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    chord, end = types.read_terminated(key, offset)
+    return Key(kind, chord=chord), end
+
+
+def _parse_chord_part(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    chord, offset = types.read_terminated(key, offset)
+    (index,) = types.read(U32, key, key, offset)
+    member, end = types.read_terminated(key, offset + U32.size)
+    return Key(kind, chord=chord, index=index, result=member), end
+
+
 _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] = {
     RecordKind.PAYLOAD: _parse_id,
     RecordKind.METADATA: _parse_id,
@@ -126,4 +157,8 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.CHUNK: _parse_chunk,
     RecordKind.ROUTES: _parse_id,
     RecordKind.JOURNAL_POSITION: _parse_fixed,
+    RecordKind.RESULT: _parse_result,
+    RecordKind.RESULT_EXPIRY: _parse_result_expiry,
+    RecordKind.CHORD: _parse_chord,
+    RecordKind.CHORD_PART: _parse_chord_part,
 }

@@ -20,6 +20,10 @@ key                                                                    record
 ``01 16 <id u64> <chunk number u32>``                                  chunk of a large payload
 ``01 17 <id u64>``                                                     routes of a message
 ``01 18``                                                              journal position
+``01 19 <key TB>``                                                     result
+``01 1a <expires at u64> <key TB>``                                    result expiry
+``01 1e <group TB>``                                                   chord
+``01 1f <group TB> <index u32> <member TB>``                           chord part
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -56,6 +60,10 @@ _PRODUCER = PREFIXES[RecordKind.PRODUCER]
 _SESSION = PREFIXES[RecordKind.LEASES]
 _CHUNK = PREFIXES[RecordKind.CHUNK]
 _ROUTES = PREFIXES[RecordKind.ROUTES]
+_RESULT = PREFIXES[RecordKind.RESULT]
+_RESULT_EXPIRY = PREFIXES[RecordKind.RESULT_EXPIRY]
+_CHORD = PREFIXES[RecordKind.CHORD]
+_CHORD_PART = PREFIXES[RecordKind.CHORD_PART]
 
 __all__ = [
     "JOURNAL_POSITION_KEY",
@@ -70,6 +78,9 @@ __all__ = [
     "attempts_key",
     "binding_key",
     "binding_prefix",
+    "chord_key",
+    "chord_part_key",
+    "chord_part_prefix",
     "chunk_key",
     "chunk_prefix",
     "config_key",
@@ -85,6 +96,8 @@ __all__ = [
     "payload_key",
     "prefix_range",
     "producer_key",
+    "result_expiry_key",
+    "result_key",
     "routes_key",
     "session_key",
 ]
@@ -145,6 +158,26 @@ def chunk_key(message_id: int, number: int) -> bytes:
 
 def routes_key(message_id: int) -> bytes:
     return _ROUTES + _id(message_id)
+
+
+def result_key(name: bytes) -> bytes:
+    return _RESULT + types.terminated(name)
+
+
+def result_expiry_key(expires_at_ms: int, name: bytes) -> bytes:
+    return _RESULT_EXPIRY + types.pack(U64, "expires at", expires_at_ms) + types.terminated(name)
+
+
+def chord_key(group: bytes) -> bytes:
+    return _CHORD + types.terminated(group)
+
+
+def chord_part_prefix(group: bytes) -> bytes:
+    return _CHORD_PART + types.terminated(group)
+
+
+def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
+    return chord_part_prefix(group) + types.pack(U32, "index", index) + types.terminated(member)
 
 
 def _id(message_id: int) -> bytes:

@@ -35,6 +35,10 @@ class RecordKind(enum.Enum):
     CHUNK = "chunk"
     ROUTES = "routes"
     JOURNAL_POSITION = "journal position"
+    RESULT = "result"
+    RESULT_EXPIRY = "result expiry"
+    CHORD = "chord"
+    CHORD_PART = "chord part"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -56,4 +60,8 @@ PREFIXES = {
     RecordKind.CHUNK: b"\x01\x16",
     RecordKind.ROUTES: b"\x01\x17",
     RecordKind.JOURNAL_POSITION: b"\x01\x18",
+    RecordKind.RESULT: b"\x01\x19",
+    RecordKind.RESULT_EXPIRY: b"\x01\x1a",
+    RecordKind.CHORD: b"\x01\x1e",
+    RecordKind.CHORD_PART: b"\x01\x1f",
 }

@@ -1,0 +1,318 @@
+"""A client of the broker's results: stores, reads, watches, and counts chords, over one resumable connection.
+
+All methods may be used from several threads: one at a time waits for what the broker pushes and takes it in for all.
+After a fork the child has a connection of its own, and goes on watching what its parent watched.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..errors import ConnectionLost, MessageTooLarge, ProtocolError
+from ..protocol.framing import frame
+from ..protocol.messages import (
+    ChordParts,
+    CloseChord,
+    ForgetResults,
+    GetChord,
+    GetResults,
+    OpenChord,
+    Results,
+    ResultsChanged,
+    ResultStored,
+    StoreResult,
+    UnwatchResults,
+    WatchResults,
+)
+from ..url import Address
+from .clock import SYSTEM, Clock
+from .connection import BrokerConnection
+from .options import DEFAULTS, Options
+from .wire import Wire
+
+#: how many tasks of this process are remembered to be new
+_MAX_SENT = 10_000
+#: names in one message
+_NAMES = 10_000
+
+#: (name, value) of results that changed
+Changes = list[tuple[bytes, bytes]]
+
+
+class ResultConnection(BrokerConnection):
+    """A connection whose events are changes of results; after a break it watches again.
+
+    Args:
+        watched: gives the messages that say what is watched.
+        forked: called in a forked child.
+    """
+
+    def __init__(
+        self, *args: Any, watched: Callable[[], list[WatchResults]], forked: Callable[[], None], **kwargs: Any
+    ) -> None:
+        self._watched = watched
+        self._forked = forked
+        super().__init__(*args, **kwargs)
+
+    def open(self) -> bool:
+        """Connect, or resume; False where there was nothing to do."""
+        with self._lock:
+            if self._wire is not None:
+                return False
+            self._ensure_open()
+            return True
+
+    def _dispatch(self, messages: Any) -> None:
+        rest = []
+        for message in messages:
+            if type(message) is ResultsChanged:
+                self.events.append(message)  # type: ignore[arg-type]
+            else:
+                rest.append(message)
+        super()._dispatch(rest)
+
+    def _replay(self, wire: Wire) -> None:
+        super()._replay(wire)
+        self._push(wire, b"".join(frame(message) for message in self._watched()))
+
+    def after_fork_in_child(self) -> None:
+        super().after_fork_in_child()
+        self._forked()
+
+
+class ResultClient:
+    """The results of one broker.
+
+    Args:
+        addresses: brokers to try in turn.
+    """
+
+    def __init__(self, addresses: Sequence[Address], options: Options = DEFAULTS, *, clock: Clock = SYSTEM) -> None:
+        self._addresses = list(addresses)
+        self._options = options
+        self._clock = clock
+        self._watched: dict[bytes, None] = {}
+        self._to_watch: dict[bytes, None] = {}
+        self._to_unwatch: dict[bytes, None] = {}
+        self._sent: OrderedDict[bytes, float] = OrderedDict()
+        self._begin()
+        self._connection = self._new()
+
+    def _begin(self) -> None:
+        """What a forked child has anew, because a thread that it lacks may hold it."""
+        self._turn = threading.Condition()
+        self._reading = False
+        self._taken = 0
+        self._seen = threading.local()
+
+    # ------------------------------------------------------------ the connection
+    def _new(self) -> ResultConnection:
+        return ResultConnection(
+            self._addresses[0], self._options, clock=self._clock, watched=self._watch_messages, forked=self._begin
+        )
+
+    def _usable(self) -> ResultConnection:
+        """The connection; a new one after one that was lost for good."""
+        with self._turn:
+            if self._connection.closed:
+                self._connection = self._new()
+            return self._connection
+
+    def _use(self, action: Callable[[ResultConnection], Any]) -> Any:
+        """Do it over the connection; where a broker is gone, over one to the next address.
+
+        Raises:
+            ConnectionLost: none answers.
+        """
+        for _ in self._addresses[1:]:
+            connection = self._usable()
+            try:
+                return action(connection)
+            except ConnectionLost:
+                self._next_address(connection)
+        return action(self._usable())
+
+    def _next_address(self, lost: ResultConnection) -> None:
+        with self._turn:
+            if self._connection is lost:
+                lost.abandon()
+                self._addresses.append(self._addresses.pop(0))
+
+    def _call(self, message: Any) -> Any:
+        return self._use(lambda connection: connection.call(message))
+
+    def close(self) -> None:
+        """End the session, without waiting for the broker."""
+        self._connection.abandon()
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # half made, or the interpreter is going
+            self.close()
+
+    # ------------------------------------------------------------ results
+    def store(self, message: StoreResult) -> ResultStored:
+        """Store a result, a chord's part, or both; returns when it is durable. A resume does not store it twice.
+
+        Raises:
+            MessageTooLarge: it is over the broker's limit; nothing was stored.
+            ConnectionLost, StoreFull, RequestError: it was not stored, or its answer was lost.
+        """
+        answer: ResultStored = self._use(lambda connection: _store(connection, message))
+        return answer
+
+    def get(self, names: list[bytes]) -> list[bytes | None]:
+        """The values of these results, None where there is none."""
+        values: list[bytes | None] = []
+        while len(values) < len(names):
+            rest = names[len(values) : len(values) + _NAMES]
+            answer: Results = self._call(GetResults(0, rest, self._age_ms(rest)))
+            if not answer.values:
+                raise ProtocolError("the broker answered with no result at all")
+            values += answer.values
+        return values
+
+    def forget(self, names: list[bytes]) -> None:
+        """Remove results."""
+        self._call(ForgetResults(0, names))
+
+    # ------------------------------------------------------------ chords
+    def open_chord(self, message: OpenChord) -> None:
+        """Say what is known of a chord."""
+        self._call(message)
+
+    def chord_parts(self, chord: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        """A chord's header and its parts (member, value), ordered by index."""
+        parts: list[tuple[bytes, bytes]] = []
+        while True:
+            answer: ChordParts = self._call(GetChord(0, chord, len(parts)))
+            parts += answer.parts
+            if not answer.parts or len(parts) >= answer.count:
+                return answer.header, parts
+
+    def close_chord(self, chord: bytes) -> None:
+        """The chord's callback was sent."""
+        self._call(CloseChord(0, chord))
+
+    # ------------------------------------------------------------ watching
+    def note_sent(self, name: bytes) -> None:
+        """A task is about to be sent: its result can't be older than this."""
+        self._sent[name] = self._clock.monotonic()
+        if len(self._sent) > _MAX_SENT:
+            self._sent.popitem(last=False)
+
+    def watch(self, name: bytes) -> None:
+        """Have :meth:`drain` tell of this result. The broker hears of it with the next :meth:`drain`."""
+        self._to_unwatch.pop(name, None)
+        if name not in self._watched:
+            self._to_watch[name] = None
+            if self._reading:
+                self.flush()
+
+    def unwatch(self, name: bytes) -> None:
+        """Nobody waits for it any more. Never blocks: it may be called by the garbage collector."""
+        self._to_watch.pop(name, None)
+        if self._watched.pop(name, 0) is None:
+            self._to_unwatch[name] = None
+
+    def flush(self) -> None:
+        """Tell the broker what is watched and what no more."""
+        if self._to_watch:
+            names = list(self._to_watch)
+            self._watched.update(dict.fromkeys(names))
+            for name in names:
+                self._to_watch.pop(name, None)
+            self._use(lambda connection: connection.open() or _send(connection, self._messages(names)))
+        if self._to_unwatch:
+            names = list(self._to_unwatch)
+            for name in names:
+                self._to_unwatch.pop(name, None)
+            self._use(lambda connection: connection.open() or _send(connection, [UnwatchResults(0, names)]))
+
+    def drain(self, timeout: float | None, take: Callable[[Changes], None]) -> None:
+        """Wait for changes and have them taken in, by this thread or by another one that waits already.
+
+        It may return without any: somebody else took in changes since this thread's last call.
+
+        Raises:
+            socket.timeout: none in time.
+            ConnectionLost: the broker is gone.
+        """
+        self.flush()
+        with self._turn:
+            if self._taken != getattr(self._seen, "count", None):
+                self._seen.count = self._taken
+                return
+            if self._reading:
+                if not self._turn.wait(timeout):
+                    raise TimeoutError("no result in time")
+                self._seen.count = self._taken
+                return
+            self._reading = True
+        try:
+            take(self._receive(timeout))
+        finally:
+            with self._turn:
+                self._taken += 1
+                self._seen.count = self._taken
+                self._reading = False
+                self._turn.notify_all()
+
+    def _receive(self, timeout: float | None) -> Changes:
+        connection: ResultConnection = self._use(lambda connection: connection.drain(timeout) or connection)
+        changes: Changes = []
+        large: list[bytes] = []
+        while connection.events:
+            message: Any = connection.events.popleft()
+            for name, value, ended in message.results:
+                if ended:
+                    self._watched.pop(name, None)
+                if value is None:
+                    large.append(name)
+                else:
+                    changes.append((name, value))
+        found = zip(large, self.get(large), strict=True)
+        return changes + [(name, value) for name, value in found if value is not None]
+
+    def _watch_messages(self) -> list[WatchResults]:
+        return self._messages(list(self._watched))
+
+    def _messages(self, names: list[bytes]) -> list[WatchResults]:
+        new = [name for name in names if name in self._sent]
+        old = [name for name in names if name not in self._sent]
+        return [
+            WatchResults(0, part[start : start + _NAMES], self._age_ms(part[start : start + _NAMES]))
+            for part in (new, old)
+            for start in range(0, len(part), _NAMES)
+        ]
+
+    def _age_ms(self, names: list[bytes]) -> int:
+        """How old the oldest of these can be, -1 for unknown."""
+        try:
+            oldest = min(self._sent[name] for name in names)
+        except (KeyError, ValueError):
+            return -1
+        return int(1000 * (self._clock.monotonic() - oldest)) + 1
+
+
+def _store(connection: ResultConnection, message: StoreResult) -> ResultStored:
+    connection.open()
+    assert connection.welcome is not None
+    size, limit = len(message.value), connection.welcome.max_message_bytes
+    if size > limit:
+        raise MessageTooLarge(
+            f"the result has {size} bytes and the broker's limit is {limit}: store large data elsewhere and return a "
+            "reference, or raise the broker's maximum",
+            size=size,
+            limit=limit,
+        )
+    answer: ResultStored = connection.call(message)
+    return answer
+
+
+def _send(connection: ResultConnection, messages: Sequence[Any]) -> None:
+    for message in messages:
+        connection.send(message)

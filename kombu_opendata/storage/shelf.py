@@ -1,0 +1,109 @@
+"""A shelf: values that are at hand. What is not in the store yet stays; the rest is a cache with a bound in bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+#: what an entry costs besides its name and value
+_OVERHEAD_BYTES = 200
+_MAX_ABSENT = 65_536
+
+
+class Shelf(Generic[V]):
+    """Values by name. None stands for "there is none", which is not the same as "not at hand".
+
+    Attributes:
+        cache_bytes: bound of what the store has already.
+        complete_since_ms: everything that was put from then on, and not dropped, is at hand.
+    """
+
+    def __init__(self, size_of: Callable[[V], int], cache_bytes: int = 16 << 20) -> None:
+        self.cache_bytes = cache_bytes
+        self.complete_since_ms = 0
+        self._size_of = size_of
+        self._pending: dict[bytes, tuple[V | None, int]] = {}
+        self._flushing: dict[bytes, tuple[V | None, int]] = {}
+        self._hot: OrderedDict[bytes, tuple[V, int]] = OrderedDict()
+        self._absent: OrderedDict[bytes, None] = OrderedDict()
+        self._size = 0
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the cache holds."""
+        return self._size
+
+    def find(self, name: bytes) -> tuple[bool, V | None]:
+        """Whether the value is known, and the value."""
+        for held in (self._pending, self._hot, self._flushing):
+            found = held.get(name)
+            if found is not None:
+                return True, found[0]
+        return name in self._absent, None
+
+    def is_pending(self, name: bytes) -> bool:
+        """Whether the next checkpoint writes a value of this name."""
+        found = self._pending.get(name)
+        return found is not None and found[0] is not None
+
+    def put(self, name: bytes, value: V | None, at_ms: int = 0) -> None:
+        """A new value, or None for one that goes; the next checkpoint writes it."""
+        self._forget(name)
+        self._pending[name] = (value, at_ms)
+
+    def discard(self, name: bytes) -> None:
+        """The value is gone, and whoever knows that it is in the store deletes it there."""
+        self._forget(name)
+        self._pending.pop(name, None)
+
+    def keep(self, name: bytes, value: V | None) -> None:
+        """Remember what the store has, or that it has nothing."""
+        if self.find(name)[0]:
+            return
+        if value is not None:
+            self._keep(name, value, 0)
+            return
+        self._absent[name] = None
+        if len(self._absent) > _MAX_ABSENT:
+            self._absent.popitem(last=False)
+
+    def begin_flush(self) -> Mapping[bytes, V | None]:
+        """A checkpoint begins: what it must write."""
+        self._flushing, self._pending = self._pending, {}
+        return {name: value for name, (value, _at) in self._flushing.items()}
+
+    def end_flush(self) -> None:
+        """The checkpoint is in the store."""
+        flushed, self._flushing = self._flushing, {}
+        for name, (value, at_ms) in flushed.items():
+            if value is not None and name not in self._pending:
+                self._keep(name, value, at_ms)
+
+    def forget(self, name: bytes) -> None:
+        """Drop it from the cache."""
+        self._forget(name)
+
+    def _forget(self, name: bytes) -> None:
+        self._absent.pop(name, None)
+        gone = self._hot.pop(name, None)
+        if gone is not None:
+            self._size -= self._cost(name, gone[0])
+
+    def _cost(self, name: bytes, value: V) -> int:
+        return len(name) + self._size_of(value) + _OVERHEAD_BYTES
+
+    def _keep(self, name: bytes, value: V, at_ms: int) -> None:
+        self._forget(name)
+        self._hot[name] = (value, at_ms)
+        self._size += self._cost(name, value)
+        while self._size > self.cache_bytes and self._hot:
+            oldest, (gone, put_at_ms) = self._hot.popitem(last=False)
+            self._size -= self._cost(oldest, gone)
+            self.complete_since_ms = max(self.complete_since_ms, put_at_ms + 1)

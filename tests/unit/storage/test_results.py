@@ -1,0 +1,233 @@
+"""Results and chords in the engine: expiry, crashes, what is not at hand, parts that come twice."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.errors import CorruptRecord
+from kombu_opendata.storage.records import keys
+from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.results import FINAL, INTERIM, READY
+from tests.unit.storage.test_engine import SETTINGS, World, run
+
+COLD = replace(SETTINGS, result_cache_bytes=0)
+HOUR_MS = 3_600_000
+
+
+async def value_of(world: World, name: bytes) -> bytes | None:
+    found = await world.engine.results.get(name)
+    return None if found is None else found.value
+
+
+async def rows_of(world: World, kind: RecordKind) -> list[bytes]:
+    return [key for key, _value in await world.engine.store.scan(*keys.kind_range(kind))]
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, COLD])
+def test_a_result_survives_a_crash_before_and_after_its_checkpoint(tmp_path: Path, settings: object) -> None:
+    async def steps(world: World) -> None:
+        world.engine.results.store(b"early", FINAL, b"1", HOUR_MS)
+        await world.engine.commit()
+        await world.engine.checkpoint()
+        world.engine.results.store(b"late", FINAL, b"2", 0)
+        world.engine.results.store(b"forgotten", FINAL, b"3", 0)
+        world.engine.results.forget([b"forgotten"])
+        await world.engine.commit()
+        await world.crash()
+        assert [await value_of(world, name) for name in (b"early", b"late", b"forgotten")] == [b"1", b"2", None]
+
+    run(tmp_path / "store", steps, settings)  # type: ignore[arg-type]
+
+
+def test_a_final_result_is_kept_and_others_are_not(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        store = world.engine.results.store
+        assert store(b"task", INTERIM, b"started", HOUR_MS)
+        assert store(b"task", READY, b"failed", HOUR_MS)
+        assert store(b"task", FINAL, b"done", HOUR_MS)
+        assert not store(b"task", READY, b"failed again", HOUR_MS)
+        assert await value_of(world, b"task") == b"done"
+
+    run(tmp_path / "store", steps)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, COLD])
+def test_an_expired_result_is_not_seen_and_is_removed(tmp_path: Path, settings: object) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        engine.results.store(b"short", FINAL, b"1", 1000)
+        engine.results.store(b"longer", INTERIM, b"2", 1000)
+        engine.results.store(b"for ever", FINAL, b"3", 0)
+        await engine.checkpoint()
+        engine.results.store(b"longer", FINAL, b"4", 5000)
+        await engine.checkpoint()
+        world.clock.advance(1500)
+        assert await value_of(world, b"short") is None
+        assert len(await rows_of(world, RecordKind.RESULT)) == 3
+        await engine.collector.sweep()
+        await engine.checkpoint()
+        assert [await value_of(world, name) for name in (b"short", b"longer", b"for ever")] == [None, b"4", b"3"]
+        assert await rows_of(world, RecordKind.RESULT) == [keys.result_key(b"for ever"), keys.result_key(b"longer")]
+        assert len(await rows_of(world, RecordKind.RESULT_EXPIRY)) == 1
+        world.clock.advance(5000)
+        await engine.collector.sweep()
+        await engine.checkpoint()
+        assert await rows_of(world, RecordKind.RESULT) == [keys.result_key(b"for ever")]
+        assert await rows_of(world, RecordKind.RESULT_EXPIRY) == []
+
+    run(tmp_path / "store", steps, settings)  # type: ignore[arg-type]
+
+
+def test_a_result_that_is_stored_again_while_it_expires_stays(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        engine.results.store(b"task", FINAL, b"old", 1000)
+        await engine.checkpoint()
+        world.clock.advance(1500)
+        await engine.collector.sweep()
+        engine.results.store(b"task", FINAL, b"new", 1000)
+        await engine.checkpoint()
+        assert await value_of(world, b"task") == b"new"
+        assert await rows_of(world, RecordKind.RESULT) == [keys.result_key(b"task")]
+
+    run(tmp_path / "store", steps, COLD)
+
+
+def test_more_expired_results_than_a_page(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for number in range(250):
+            world.engine.results.store(b"task %d" % number, FINAL, b"x", 1000)
+        await world.engine.checkpoint()
+        world.clock.advance(1000)
+        assert await world.engine.results.sweep(world.clock.now_ms()) == 250
+        await world.engine.checkpoint()
+        assert await rows_of(world, RecordKind.RESULT) == []
+        assert await rows_of(world, RecordKind.RESULT_EXPIRY) == []
+
+    run(tmp_path / "store", steps)
+
+
+def test_what_is_not_at_hand_is_known_by_its_age(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.clock.advance(60_000)
+        assert world.engine.results.find(b"task") == (False, None)
+        assert world.engine.results.find(b"task", 10_000) == (True, None)
+        world.engine.results.store(b"other", FINAL, b"x", 0)
+        await world.engine.checkpoint()
+        assert world.engine.results.find(b"other", 10_000) == (False, None), "it may be one that left the cache"
+        world.clock.advance(20_000)
+        assert world.engine.results.find(b"task", 10_000) == (True, None)
+
+    run(tmp_path / "store", steps, COLD)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, COLD])
+def test_a_chord_counts_each_part_once_over_crashes(tmp_path: Path, settings: object) -> None:
+    async def steps(world: World) -> None:
+        def part(index: int, value: bytes = b"x") -> None:
+            member = b"task %d" % index
+            world.engine.results.store(b"", READY, value, 0, b"group", index, member, HOUR_MS)
+
+        world.engine.results.open_chord(b"group", HOUR_MS, header=b"header")
+        part(1, b"first")
+        await world.engine.commit()
+        await world.engine.checkpoint()
+        part(0)
+        part(1, b"again")
+        await world.engine.commit()
+        await world.crash()
+        world.engine.results.open_chord(b"group", HOUR_MS, 2)
+        world.engine.results.open_chord(b"group", HOUR_MS, added=1)
+        part(1)
+        chord = world.engine.state.results.chords[b"group"]
+        assert not chord.is_complete
+        part(2)
+        assert chord.is_complete
+        assert chord.header == b"header"
+        values = [await world.engine.results.part(chord.parts[key]) for key in sorted(chord.parts)]
+        assert values == [b"x", b"first", b"x"]
+        await world.engine.checkpoint()
+        world.engine.results.close_chord(b"group")
+        await world.engine.commit()
+        await world.crash()
+        assert world.engine.state.results.chords == {}
+        await world.engine.checkpoint()
+        assert await rows_of(world, RecordKind.CHORD) == await rows_of(world, RecordKind.CHORD_PART) == []
+
+    run(tmp_path / "store", steps, settings)  # type: ignore[arg-type]
+
+
+def test_a_chord_that_came_and_went_is_never_written(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.results.store(b"task", FINAL, b"x", 0, b"group", 0, b"task", HOUR_MS)
+        world.engine.results.close_chord(b"group")
+        await world.engine.checkpoint()
+        assert await rows_of(world, RecordKind.CHORD) == await rows_of(world, RecordKind.CHORD_PART) == []
+        assert await value_of(world, b"task") == b"x"
+
+    run(tmp_path / "store", steps)
+
+
+def test_a_chord_expires(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.results.store(b"", READY, b"x", 0, b"group", 0, b"task", 1000)
+        await world.engine.checkpoint()
+        world.clock.advance(1000)
+        await world.engine.collector.sweep()
+        await world.engine.checkpoint()
+        assert world.engine.state.results.chords == {}
+        assert await rows_of(world, RecordKind.CHORD) == await rows_of(world, RecordKind.CHORD_PART) == []
+
+    run(tmp_path / "store", steps)
+
+
+def test_an_applied_again_chord_starts_anew(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for _ in range(2):
+            world.engine.results.open_chord(b"group", HOUR_MS, again=True)
+            assert not world.engine.state.results.chords[b"group"].parts
+            world.engine.results.store(b"", READY, b"x", 0, b"group", 0, b"task", HOUR_MS)
+            await world.engine.checkpoint()
+        assert len(await rows_of(world, RecordKind.CHORD_PART)) == 1
+
+    run(tmp_path / "store", steps)
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for number in range(50):
+            world.engine.results.store(b"task %d" % number, FINAL, bytes(1000), 0)
+        await world.engine.checkpoint()
+        assert 0 < world.engine.state.results.results.size_bytes <= 10_000
+        assert await value_of(world, b"task 0") == bytes(1000)
+
+    run(tmp_path / "store", steps, replace(SETTINGS, result_cache_bytes=10_000))
+
+
+def test_a_damaged_result_names_its_key(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        key = keys.result_key(b"task")
+        batch = world.engine.store.batch()
+        batch.put(key, b"\x01\x07" + bytes(8))
+        await world.engine.store.write(batch)
+        with pytest.raises(CorruptRecord, match="result kind 7") as caught:
+            await world.engine.results.get(b"task")
+        assert caught.value.key == key  # type: ignore[attr-defined]
+
+    run(tmp_path / "store", steps)
+
+
+def test_two_that_ask_at_once(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.results.store(b"task", FINAL, b"x", 0)
+        await world.engine.checkpoint()
+        found = await asyncio.gather(*(world.engine.results.get(b"task") for _ in range(5)))
+        assert [result.value for result in found if result] == [b"x"] * 5
+
+    run(tmp_path / "store", steps, COLD)
+
+
