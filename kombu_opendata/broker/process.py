@@ -146,8 +146,8 @@ def _new_runner() -> Any:
 
 
 async def _watch(lock: StoreLock) -> None:
-    """End the process when its store is gone: what it answers for is nowhere, and closing would write to a new store."""
-    while not lock.lost:
+    """End the process when its store is gone: what it answers for is nowhere, and a close would write to a new one."""
+    while not lock.lost:  # noqa: ASYNC110 - nobody tells of a folder's end
         await asyncio.sleep(_WATCH_SECONDS)
     log.critical("the store's folder was deleted or replaced while the broker ran: it ends at once")
     os._exit(EXIT_FAILED)

@@ -132,7 +132,9 @@ def test_every_option_of_the_broker_is_there_with_its_default() -> None:
 
 def test_maintenance_is_as_its_tables_say() -> None:
     arguments, duties = tables(section("Maintenance"))
-    parameters = {p.name: p.default for p in inspect.signature(setup_maintenance).parameters.values() if p.name != "app"}
+    parameters = {
+        name: p.default for name, p in inspect.signature(setup_maintenance).parameters.items() if name != "app"
+    }
     shown = defaults_by_name(arguments, "argument")
     assert set(shown) == set(parameters)
     assert shown["every"] == text(parameters["every"])
