@@ -60,8 +60,8 @@ _COLUMNS = (
     ("available", "waiting"),
     ("in_flight", "in flight"),
     ("consumers", "consumers"),
-    ("loaded_buckets", "buckets in memory"),
-    ("cold_buckets", "on disk"),
+    ("loaded_buckets", "buckets\nin memory"),
+    ("cold_buckets", "buckets\non disk"),
 )
 
 
@@ -78,7 +78,7 @@ def print_report(report: dict[str, Any], *, as_json: bool) -> None:
     )
     for name, instance in report["instances"].items():
         console.print()
-        console.print(_queues(name, instance["queues"]))
+        console.print(_queues(name, instance["queues"]) if instance["queues"] else f"instance {name}: no queues")
         for line in _about(instance):
             console.print(line, markup=False)
         if instance["stalled_seconds"]:
