@@ -31,6 +31,13 @@ def main() -> None:
 @click.option(
     "--idle-exit", type=click.FloatRange(0), default=0, help="stop after so many seconds with no client; 0: never"
 )
+@click.option(
+    "--maintain-every",
+    type=click.FloatRange(0.1),
+    default=10.0,
+    show_default=True,
+    help="seconds between passes of collection by itself; a client that asks for maintenance puts them off",
+)
 @click.option("--embedded", is_flag=True, hidden=True)
 @click.option("--ready-fd", type=int, hidden=True)
 def broker(
@@ -44,6 +51,7 @@ def broker(
     max_message_bytes: int,
     no_sync: bool,
     idle_exit: float,
+    maintain_every: float,
     embedded: bool,
     ready_fd: int | None,
 ) -> None:
@@ -65,6 +73,7 @@ def broker(
             tls_key=tls_key,
             allow_anonymous=allow_anonymous,
             instances=instances,
+            maintain_every_seconds=maintain_every,
         )
     except OpenDataError as exc:
         Readiness(ready_fd).report({"code": exc.code, "text": exc.text, "values": exc.values})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OpenDataError, ProtocolError, RequestError, VersionMismatch
@@ -17,6 +18,7 @@ from ..protocol.framing import (
     client_messages,
     frame,
 )
+from ..protocol.tcp import set_tcp_options
 from . import leases
 from .handlers import Handlers
 
@@ -53,6 +55,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            set_tcp_options(sock)  # a host that vanished says no goodbye, and its leases must not live for ever
         self._server.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

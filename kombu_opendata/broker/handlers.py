@@ -6,13 +6,14 @@ import asyncio
 import json
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import (
     AccessRefused,
     InvalidMessage,
     MessageTooLarge,
     NotFound,
+    OpenDataError,
     PreconditionFailed,
     RequestError,
     Unroutable,
@@ -23,6 +24,10 @@ from . import leases
 from . import results as result_calls
 from .entities import BrokerQueue, Consumer, Getter, QueueProperties, Session
 from .instance import Instance
+from .maintenance import check_duties
+
+if TYPE_CHECKING:
+    from .connection import Connection
 
 MAX_NAME_BYTES = 255
 MAX_ARGUMENTS_BYTES = 60_000
@@ -367,6 +372,26 @@ class Handlers:
     def get_status(self, msg: m.GetStatus) -> None:
         self.instance.reply(self.session, m.Status(msg.rid, self._status()))
 
+    def maintain(self, msg: m.Maintain) -> None:
+        """Answered when it is done; meanwhile everything else goes on."""
+        check_duties(msg.duties)
+        task = self.instance.loop.create_task(self._maintain(msg, self.session.connection))
+        self.instance.background.add(task)
+        task.add_done_callback(self.instance.background.discard)
+
+    async def _maintain(self, msg: m.Maintain, asked_on: Connection | None) -> None:
+        maintenance = self.instance.maintenance
+        answer: m.Maintained | m.Failed
+        try:
+            report = await maintenance.run(msg.duties, self.session.name, again_in_seconds=msg.again_in_seconds)
+            answer = m.Maintained(msg.rid, report)
+        except OpenDataError as exc:
+            answer = m.Failed(msg.rid, exc.code, exc.text, exc.values)
+        except Exception as exc:
+            answer = m.Failed(msg.rid, OpenDataError.code, f"maintenance failed: {exc!r}; see the broker's log", {})
+        if self.session.connection is asked_on:  # after a reconnect the client has asked again
+            self.instance.reply(self.session, answer)
+
     def heartbeat(self, msg: m.Heartbeat) -> None:
         """Nothing to do: that it came is what counts."""
 
@@ -384,6 +409,7 @@ class Handlers:
         m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
         m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat, **result_calls.HANDLERS,
+        m.Maintain: maintain,
     }  # fmt: skip
     DEFINITIONS = frozenset({m.DeclareQueue, m.DeclareExchange, m.DeleteExchange, m.Bind, m.Unbind, m.Consume, m.Get})
 

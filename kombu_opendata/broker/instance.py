@@ -21,6 +21,7 @@ from .results import ResultService
 
 if TYPE_CHECKING:
     from .connection import Connection
+    from .maintenance import Maintenance
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,14 @@ _RETRY_SECONDS = 0.1
 
 
 class Instance:
-    """A virtual host of the broker."""
+    """A virtual host of the broker.
+
+    Attributes:
+        maintenance: its duties; set by the server, which knows their options.
+        background: tasks of calls that are answered later.
+    """
+
+    maintenance: Maintenance
 
     def __init__(self, name: str, engine: Engine) -> None:
         self.name = name
@@ -48,6 +56,7 @@ class Instance:
         self._outgoing: list[tuple[Connection, list[Any]]] = []
         self._committer: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[None] = self.loop.create_future()
+        self.background: set[asyncio.Task[None]] = set()
         self.published = 0
         self.delivered = 0
         self.results = ResultService(self)

@@ -131,11 +131,16 @@ def renew_all(instance: Instance, lease_ms: int) -> None:
             instance.schedule()
 
 
-def expire(instance: Instance, grace_ms: int) -> None:
-    """Return what sessions hold that did not come back: after a grace; from before a restart, when the lease ends."""
+def expire(instance: Instance, grace_ms: int) -> int:
+    """Return what sessions hold that did not come back: after a grace; from before a restart, when the lease ends.
+
+    Returns how many leases that were.
+    """
+    expired = 0
     now = instance.engine.clock.now_ms()
     for session in list(instance.sessions.values()):
         if session.connection is None and session.lost_at_ms + grace_ms <= now:
+            expired += len(held_by(instance, session))
             close(instance, session, Outcome.REQUEUE)
     state = instance.engine.state
     for id in state.leases.keys() - instance.sessions.keys():
@@ -144,11 +149,13 @@ def expire(instance: Instance, grace_ms: int) -> None:
             queue = instance.queues.get(entry.queue)
             if entry.lease_until <= now and queue is not None and queue.stored is not None:
                 instance.engine.put_back(queue.stored, (entry,), name, costs_attempt=True)
+                expired += 1
                 instance.wake(queue)
                 instance.schedule()
     for id in state.session_names.keys() - instance.sessions.keys() - state.leases.keys() - state.producers.keys():
         instance.engine.forget_session(id)
         instance.schedule()
+    return expired
 
 
 def expire_queues(instance: Instance) -> None:

@@ -66,6 +66,7 @@ class BrokerOptions:
     tls_key: Path | None = None
     allow_anonymous: bool = False
     instances: tuple[str, ...] = ("default",)
+    maintain_every_seconds: float = EngineSettings.retention_interval_seconds
 
     @property
     def folder(self) -> Path | None:
@@ -91,7 +92,7 @@ class BrokerOptions:
             idle_exit_seconds=self.idle_exit_seconds,
             verify_secret=UsersFile(self.users).verify if self.users is not None else None,
             tls=self._tls(),
-            engine=EngineSettings(sync=self.sync),
+            engine=EngineSettings(sync=self.sync, retention_interval_seconds=self.maintain_every_seconds),
         )
 
     def _tls(self) -> ssl.SSLContext | None:

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 LOCK_NAME = "broker.lock"
 PID_NAME = "broker.pid"
 EXIT_FAILED = 1
+#: how often it looks whether the store's folder is still there
+_WATCH_SECONDS = 0.5
 _M_ARENA_MAX = -8  # malloc.h
 
 
@@ -55,6 +57,14 @@ class StoreLock:
                 path=str(folder),
             ) from exc
         (folder / PID_NAME).write_text(f"{os.getpid()}\n")
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lock's file is not there any more: the folder was deleted, or another one put in its place."""
+        try:
+            return not os.path.samestat(os.stat(self._folder / LOCK_NAME), os.fstat(self._fd))
+        except FileNotFoundError:
+            return True
 
     def release(self) -> None:
         """Remove the pid file and drop the lock."""
@@ -100,7 +110,7 @@ def run(options: BrokerOptions) -> int:
     except OpenDataError as exc:
         return _failed(readiness, exc)
     try:
-        return int(_new_runner()(_serve(options, settings, readiness)))
+        return int(_new_runner()(_serve(options, settings, readiness, lock)))
     except OpenDataError as exc:
         return _failed(readiness, exc)
     except Exception as exc:
@@ -135,8 +145,17 @@ def _new_runner() -> Any:
     return uvloop.run
 
 
-async def _serve(options: BrokerOptions, settings: Any, readiness: Readiness) -> int:
+async def _watch(lock: StoreLock) -> None:
+    """End the process when its store is gone: what it answers for is nowhere, and a close would write to a new one."""
+    while not lock.lost:  # noqa: ASYNC110 - nobody tells of a folder's end
+        await asyncio.sleep(_WATCH_SECONDS)
+    log.critical("the store's folder was deleted or replaced while the broker ran: it ends at once")
+    os._exit(EXIT_FAILED)
+
+
+async def _serve(options: BrokerOptions, settings: Any, readiness: Readiness, lock: StoreLock | None) -> int:
     server = Server(settings)
+    watching = asyncio.get_running_loop().create_task(_watch(lock)) if lock is not None else None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop, signal.Signals(number).name)
@@ -161,5 +180,7 @@ async def _serve(options: BrokerOptions, settings: Any, readiness: Readiness) ->
         raise
     readiness.report({"ready": True, "pid": os.getpid(), "listening": addresses})
     reason = await server.run()
+    if watching is not None:
+        watching.cancel()
     log.info("stopped: %s", reason)
     return 0

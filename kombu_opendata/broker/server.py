@@ -27,6 +27,7 @@ from .connection import Connection
 from .entities import Session
 from .handlers import MAX_NAME_BYTES
 from .instance import Instance
+from .maintenance import Maintenance
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +117,7 @@ class Server:
                 os.unlink(path)
         failures = []
         for instance in self.instances.values():
+            await instance.maintenance.close()
             try:
                 if not instance.failed.done():
                     await instance.engine.commit()
@@ -155,6 +157,11 @@ class Server:
             if found is None:
                 engine = await Engine.open(self.settings.store, name, self.clock, self.settings.engine)
                 found = self.instances[name] = Instance(name, engine)
+                found.maintenance = Maintenance(
+                    found,
+                    grace_ms=int(1000 * self.settings.session_grace_seconds),
+                    interval_seconds=self.settings.engine.retention_interval_seconds,
+                )
                 task = asyncio.get_running_loop().create_task(engine.run_maintenance())
                 self._background.add(task)
                 task.add_done_callback(lambda done: self._maintenance_ended(found, done))
@@ -208,7 +215,7 @@ class Server:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             for instance in self.instances.values():
-                leases.expire(instance, int(1000 * self.settings.session_grace_seconds))
+                instance.maintenance.tick()
                 leases.expire_queues(instance)
                 self._watch_store(instance)
             if loop.time() - self._renewed_at > DEFAULT_LEASE_SECONDS / 3:
@@ -240,15 +247,25 @@ class Server:
             "connections": len(self.connections),
             "instances": {
                 name: {
-                    **instance.engine.report(),
+                    **_with_consumers(instance),
                     "sessions": len(instance.sessions),
                     "published": instance.published,
                     "delivered": instance.delivered,
                     "transient_queues": sum(queue.stored is None for queue in instance.queues.values()),
+                    "maintenance": instance.maintenance.report(),
                 }
                 for name, instance in self.instances.items()
             },
         }
+
+
+def _with_consumers(instance: Instance) -> dict[str, Any]:
+    """The engine's report, and how many consumers each queue has."""
+    report = instance.engine.report()
+    for name, figures in report["queues"].items():
+        queue = instance.queues.get(name)
+        figures["consumers"] = len(queue.consumers) if queue is not None else 0
+    return report
 
 
 def _remove_stale_socket(path: str) -> None:

@@ -215,6 +215,18 @@ class GetStatus(_Message, tag=19):
     rid: int
 
 
+class Maintain(_Message, tag=60):
+    """Do maintenance duties now; an empty list is all of them. Answer: Maintained.
+
+    ``again_in_seconds`` is when the client means to ask again (0: it does not say); the broker's own collecting waits
+    until that is overdue.
+    """
+
+    rid: int
+    duties: list[str]
+    again_in_seconds: float = 0.0
+
+
 # ---- results; names and chords are bytes, as the client chooses them
 class StoreResult(_Message, tag=45):
     """Store a result, count it as a chord's part, or both. Answer: ResultStored, after it is durable.
@@ -318,6 +330,7 @@ ClientMessage = (
     | ListBindings
     | Goodbye
     | GetStatus
+    | Maintain
     | StoreResult
     | GetResults
     | WatchResults
@@ -426,6 +439,13 @@ class Status(_Message, tag=114):
     report: dict[str, Any]
 
 
+class Maintained(_Message, tag=160):
+    """What was done: see kombu_opendata.client.maintenance."""
+
+    rid: int
+    report: dict[str, Any]
+
+
 class ResultStored(_Message, tag=145):
     """``stored`` is False where a result was there already that is kept; ``complete``: the chord has all its parts, and
     it is this client that sends the callback."""
@@ -475,6 +495,7 @@ BrokerMessage = (
     | BrokerGoodbye
     | Bindings
     | Status
+    | Maintained
     | ResultStored
     | Results
     | ChordParts

@@ -23,10 +23,15 @@ PRODUCER_RETENTION_MS = 24 * 3_600_000
 
 
 class Collector:
-    """Removes what is past its retention, for one engine."""
+    """Removes what is past its retention, for one engine.
+
+    Attributes:
+        expired: waiting messages that were removed because they were past their deadline, since the start.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.expired = 0
 
     async def sweep(self) -> int:
         """One pass over all queues; returns how many settled messages were removed."""
@@ -53,7 +58,9 @@ class Collector:
         for number in due:
             await engine.load_bucket(queue, number)
         if engine.state.queues.get(queue.name) is queue:
-            engine.remove(queue, [entry for entry in messages.available.values() if 0 < entry.deadline <= now])
+            self.expired += engine.remove(
+                queue, [entry for entry in messages.available.values() if 0 < entry.deadline <= now]
+            )
 
     async def _sweep_log(
         self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int

@@ -229,14 +229,13 @@ class Engine(Operations):
                 self._sync_point = await asyncio.to_thread(powerloss.sync_tree, self._folder, self._sync_point)
 
     async def run_maintenance(self) -> None:
-        """Checkpoint, tidy and collect until cancelled.
+        """Checkpoint and tidy until cancelled. Retention is the broker's to start: see :class:`Collector`.
 
         Raises:
             StoreError: the store failed for good.
         """
         loop = asyncio.get_running_loop()
         next_tidy = loop.time() + self.settings.tidy_interval_seconds
-        next_retention = loop.time() + self.settings.retention_interval_seconds
         tidied_at = self._released_upto
         while True:
             await asyncio.sleep(self.settings.checkpoint_interval_ms / 1000)
@@ -248,11 +247,6 @@ class Engine(Operations):
                         log.warning("the journal is full; waiting for the store")
                 if not self.journal.has_spare:
                     await asyncio.to_thread(self.journal.prepare_spare)
-            if loop.time() >= next_retention:
-                await self.collector.sweep()
-                if self.journal is None and self.is_dirty:
-                    await self.checkpoint()
-                next_retention = loop.time() + self.settings.retention_interval_seconds
             if loop.time() >= next_tidy:
                 if self._released_upto != tidied_at or self.journal is None:
                     await self.tidy()

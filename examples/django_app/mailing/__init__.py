@@ -1,0 +1,1 @@
+"""Letters, sent by a task."""

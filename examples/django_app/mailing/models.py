@@ -1,0 +1,10 @@
+"""What is to be sent, and what was."""
+
+from django.db import models
+
+
+class Letter(models.Model):
+    """A letter; ``sent_at`` is empty until a worker has sent it."""
+
+    to = models.CharField(max_length=100)
+    sent_at = models.DateTimeField(null=True)

@@ -1,0 +1,200 @@
+"""The duties that keep an instance in order, done by the broker itself and on request.
+
+=================  ===================================================================  ============================
+duty               what it does                                                         by itself
+=================  ===================================================================  ============================
+``route``          routes stored messages that their publish did not route              when collecting
+``expire_leases``  returns what sessions hold that did not come back                    every half second
+``collect``        removes what is past its retention or deadline, frees the space      every ten seconds
+=================  ===================================================================  ============================
+
+A duty runs once at a time: who asks for one that is under way waits for its end and gets its report. A request puts the
+broker's own collecting off until the next request is overdue, so that a broker that somebody looks after does it when
+they say, and one that nobody looks after does it all the same. Leases are never put off: the tasks of a killed worker
+wait for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from ..errors import RequestError, StoreFull
+from . import leases
+from .instance import Instance
+
+log = logging.getLogger(__name__)
+
+ROUTE, EXPIRE_LEASES, COLLECT = "route", "expire_leases", "collect"
+DUTIES = (ROUTE, EXPIRE_LEASES, COLLECT)
+
+#: the longest that a request puts the broker's own collecting off
+MAX_PUT_OFF_SECONDS = 3600.0
+_BROKER = "broker"
+
+Counts = dict[str, int]
+
+
+class LastRun:
+    """When a duty was done last, by whom, and what a client asked last."""
+
+    def __init__(self) -> None:
+        self.at_ms = 0
+        self.by = ""
+        self.seconds = 0.0
+        self.asked_at_ms = 0
+        self.asked_by = ""
+
+    def report(self) -> dict[str, Any]:
+        """For the status call; a time of 0 is never."""
+        return {
+            "at_ms": self.at_ms,
+            "by": self.by,
+            "seconds": round(self.seconds, 4),
+            "asked_at_ms": self.asked_at_ms,
+            "asked_by": self.asked_by,
+        }
+
+
+class Maintenance:
+    """The duties of one instance.
+
+    Attributes:
+        cursors: what has messages to route that their publish did not route; each call routes a part of them and
+            returns how many. Publishes route at once today, so there is none.
+    """
+
+    def __init__(self, instance: Instance, *, grace_ms: int, interval_seconds: float) -> None:
+        self.cursors: list[Callable[[], Awaitable[int]]] = []
+        self.last = {duty: LastRun() for duty in DUTIES}
+        self._instance = instance
+        self._grace_ms = grace_ms
+        self._interval = interval_seconds
+        self._own_at = instance.loop.time() + interval_seconds
+        self._running: dict[str, asyncio.Task[Counts]] = {}
+        self._own: asyncio.Task[None] | None = None
+        self._duties: dict[str, Callable[[], Awaitable[Counts]]] = {
+            ROUTE: self._route,
+            EXPIRE_LEASES: self._expire_leases,
+            COLLECT: self._collect,
+        }
+
+    # ------------------------------------------------------------------ on request
+    async def run(self, duties: Iterable[str], by: str, *, again_in_seconds: float = 0.0) -> dict[str, Any]:
+        """Do these duties, in their order; none named is all of them. Returns the report.
+
+        Args:
+            by: who asks.
+            again_in_seconds: when they mean to ask again, 0 if they don't say.
+
+        Raises:
+            RequestError: no such duty.
+            StoreFull: the store takes no writes now.
+            StoreError: the store failed for good.
+        """
+        wanted = check_duties(duties)
+        now_ms = self._instance.engine.clock.now_ms()
+        for duty in wanted:
+            self.last[duty].asked_at_ms, self.last[duty].asked_by = now_ms, by
+        if COLLECT in wanted:
+            # Twice: a tick that is late, or waits behind a long task, is no reason to step in.
+            self._put_off(min(2 * max(again_in_seconds, 0.0), MAX_PUT_OFF_SECONDS))
+        began = self._instance.loop.time()
+        counts: Counts = {}
+        joined = []
+        for duty in wanted:
+            if duty in self._running:
+                joined.append(duty)
+            counts |= await self._once(duty, by)
+        seconds = self._instance.loop.time() - began
+        return {"duties": wanted, **counts, "seconds": round(seconds, 4), "joined": joined}
+
+    def _put_off(self, seconds: float) -> None:
+        self._own_at = self._instance.loop.time() + max(seconds, self._interval)
+
+    async def _once(self, duty: str, by: str) -> Counts:
+        """Do a duty, or wait for the one under way. It goes on when the caller is cancelled."""
+        task = self._running.get(duty)
+        if task is None:
+            task = self._running[duty] = self._instance.loop.create_task(self._do(duty, by))
+            task.add_done_callback(lambda done: self._ended(duty, done))
+        return await asyncio.shield(task)
+
+    def _ended(self, duty: str, task: asyncio.Task[Counts]) -> None:
+        self._running.pop(duty, None)
+        exc = None if task.cancelled() else task.exception()
+        if exc is not None and not isinstance(exc, StoreFull):
+            log.error("instance %s: %s failed", self._instance.name, duty, exc_info=exc)
+            self._instance.fail(exc)
+
+    async def _do(self, duty: str, by: str) -> Counts:
+        loop, last = self._instance.loop, self.last[duty]
+        began = loop.time()
+        counts = await self._duties[duty]()
+        last.at_ms, last.by, last.seconds = self._instance.engine.clock.now_ms(), by, loop.time() - began
+        return counts
+
+    # ------------------------------------------------------------------ by itself
+    def tick(self) -> None:
+        """Called twice a second: leases now, the rest when it is due."""
+        if EXPIRE_LEASES not in self._running and leases.expire(self._instance, self._grace_ms):
+            last = self.last[EXPIRE_LEASES]
+            last.at_ms, last.by, last.seconds = self._instance.engine.clock.now_ms(), _BROKER, 0.0
+        if self._own is None and self._instance.loop.time() >= self._own_at:
+            self._own = self._instance.loop.create_task(self._run_own())
+
+    async def _run_own(self) -> None:
+        try:
+            await self._once(ROUTE, _BROKER)
+            await self._once(COLLECT, _BROKER)
+        except StoreFull as exc:
+            log.warning("instance %s: %s", self._instance.name, exc.text)
+        except Exception:
+            return  # the instance has failed: see _ended
+        finally:
+            self._own = None
+            self._own_at = max(self._own_at, self._instance.loop.time() + self._interval)
+
+    async def close(self) -> None:
+        """Stop what is under way; what it did so far stands."""
+        tasks: list[asyncio.Task[Any]] = [*self._running.values(), *([self._own] if self._own else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------------ the duties
+    async def _route(self) -> Counts:
+        return {"routed": sum([await cursor() for cursor in self.cursors])}
+
+    async def _expire_leases(self) -> Counts:
+        return {"leases_expired": leases.expire(self._instance, self._grace_ms)}
+
+    async def _collect(self) -> Counts:
+        engine = self._instance.engine
+        expired = engine.collector.expired
+        settled = await engine.collector.sweep()
+        expired = engine.collector.expired - expired
+        if engine.is_dirty:
+            await engine.checkpoint()
+        if settled or expired:
+            await engine.tidy()
+        return {"settled_collected": settled, "expired_removed": expired}
+
+    def report(self) -> dict[str, Any]:
+        """What the status call says."""
+        return {duty: last.report() for duty, last in self.last.items()}
+
+
+def check_duties(duties: Iterable[str]) -> list[str]:
+    """The duties that were named, each once and in their order; all of them when none was.
+
+    Raises:
+        RequestError: no such duty.
+    """
+    named = set(duties)
+    unknown = sorted(named.difference(DUTIES))
+    if unknown:
+        raise RequestError(f"no maintenance duty {unknown[0]!r}: there are {', '.join(DUTIES)}", duty=unknown[0])
+    return [duty for duty in DUTIES if duty in named or not named]

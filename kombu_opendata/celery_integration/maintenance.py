@@ -1,0 +1,149 @@
+"""The broker's maintenance as Celery tasks, and their place in the beat schedule.
+
+The broker looks after itself when nobody asks. With these tasks it is done when the app's beat says, on the record of
+the app's own monitoring, and each run returns a report:
+
+=========================  =================================================================
+task                       duty
+=========================  =================================================================
+``opendata.maintain``      all of them, or those given
+``opendata.route``         routes stored messages that their publish did not route
+``opendata.expire_leases`` returns what consumers hold that did not come back
+``opendata.collect``       removes what is past its retention or deadline, frees the space
+=========================  =================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from celery import Celery
+from celery.exceptions import ImproperlyConfigured
+from celery.schedules import BaseSchedule, schedule
+
+from ..client.connection import BrokerConnection
+from ..client.maintenance import DEFAULT_TIMEOUT_SECONDS, maintain
+
+PREFIX = "opendata."
+MAINTAIN = f"{PREFIX}maintain"
+#: the duties that have a task of their own
+DUTIES = ("route", "expire_leases", "collect")
+DEFAULT_EVERY_SECONDS = 60.0
+#: for a schedule without a fixed period, such as a crontab
+DEFAULT_EXPIRES_SECONDS = 60.0
+
+Every: TypeAlias = "float | timedelta | BaseSchedule"
+
+
+def setup_maintenance(
+    app: Celery,
+    *,
+    every: Every | Mapping[str, Every] = DEFAULT_EVERY_SECONDS,
+    queue: str | None = None,
+    expires: float | None = None,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
+) -> list[str]:
+    """Register the maintenance tasks and put them in the app's beat schedule.
+
+    Call it once where the app is made. Workers and beat both need it: they load the same module. An entry of the same
+    name that the app's ``beat_schedule`` has already is left as it is, so a schedule can be overridden there.
+
+    Args:
+        app: its broker is the one that is maintained.
+        every: seconds, a timedelta or a Celery schedule for one entry, ``opendata.maintain``, that does everything;
+            or a mapping of ``route``, ``expire_leases``, ``collect`` to such values, for an entry each.
+        queue: where the ticks are sent; None leaves it to the app's routing.
+        expires: seconds after which a tick that nobody ran is dropped, by worker and broker; None is one period.
+        timeout: seconds that a run may take until its task fails; the broker goes on with it.
+
+    Returns:
+        The names of the schedule's entries.
+
+    Raises:
+        ValueError: an unknown duty, or a time that is not positive.
+    """
+    schedules = _schedules(every)
+    if expires is not None and expires <= 0:
+        raise ValueError(f"expires must be a positive number of seconds, not {expires!r}")
+    entries = {name: _entry(name, when, queue, expires) for name, when in schedules.items()}
+    _register(app, timeout)
+
+    def add_entries(**_: Any) -> None:
+        app.conf.beat_schedule = {**entries, **app.conf.beat_schedule}
+
+    # Fires each time that settings are loaded: with them comes the user's own schedule.
+    app.on_after_configure.connect(add_entries, weak=False)
+    if app.configured:
+        add_entries()
+    return list(entries)
+
+
+def _schedules(every: Every | Mapping[str, Every]) -> dict[str, BaseSchedule]:
+    if not isinstance(every, Mapping):
+        return {MAINTAIN: _schedule(every, MAINTAIN)}
+    unknown = sorted(set(every).difference(DUTIES))
+    if unknown or not every:
+        raise ValueError(f"every: no duty {unknown[0]!r}" if unknown else f"every: name some of {', '.join(DUTIES)}")
+    return {PREFIX + duty: _schedule(when, duty) for duty, when in every.items()}
+
+
+def _schedule(when: Every, name: str) -> BaseSchedule:
+    if isinstance(when, BaseSchedule):
+        return when
+    seconds: float = when.total_seconds() if isinstance(when, timedelta) else float(when)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"every: {name} needs a positive number of seconds, not {when!r}")
+    return schedule(timedelta(seconds=seconds))
+
+
+def _entry(name: str, when: BaseSchedule, queue: str | None, expires: float | None) -> dict[str, Any]:
+    period = when.run_every.total_seconds() if isinstance(when, schedule) else None
+    lifetime = expires or period or DEFAULT_EXPIRES_SECONDS
+    # ``expires`` is for the worker, ``expiration`` for the broker: ticks go also where no worker runs.
+    options: dict[str, Any] = {"expires": lifetime, "expiration": lifetime, "ignore_result": True}
+    if queue is not None:
+        options["queue"] = queue
+    return {"task": name, "schedule": when, "kwargs": {"again_in_seconds": period or 0.0}, "options": options}
+
+
+def _register(app: Celery, timeout: float) -> None:
+    @app.task(name=MAINTAIN, shared=False)
+    def run(duties: list[str] | None = None, again_in_seconds: float = 0.0) -> dict[str, Any]:
+        """Do maintenance duties, all when none is named; returns the broker's report."""
+        return maintain_broker(app, duties or (), again_in_seconds=again_in_seconds, timeout=timeout)
+
+    for duty in DUTIES:
+        _register_duty(app, duty, timeout)
+
+
+def _register_duty(app: Celery, duty: str, timeout: float) -> None:
+    @app.task(name=PREFIX + duty, shared=False)
+    def run(again_in_seconds: float = 0.0) -> dict[str, Any]:
+        """Do this duty; returns the broker's report."""
+        return maintain_broker(app, (duty,), again_in_seconds=again_in_seconds, timeout=timeout)
+
+
+def maintain_broker(app: Celery, duties: Any = (), **options: Any) -> dict[str, Any]:
+    """Have the app's broker do maintenance duties now; arguments, result and errors are those of ``maintain``.
+
+    Raises:
+        ImproperlyConfigured: the app's broker is another one.
+    """
+    with app.pool.acquire(block=True) as connection:
+        return maintain(broker_connection(connection), duties, **options)
+
+
+def broker_connection(connection: Any) -> BrokerConnection:
+    """What a kombu.Connection is connected by.
+
+    Raises:
+        ImproperlyConfigured: it is of another transport.
+    """
+    if connection.transport.driver_type != "opendata":
+        raise ImproperlyConfigured(
+            f"the app's broker is {connection.as_uri()}: set broker_url to an opendata:// URL, or don't use this there"
+        )
+    found: BrokerConnection = connection.connection
+    return found

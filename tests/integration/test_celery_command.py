@@ -1,0 +1,93 @@
+"""``celery -A app opendata …``, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..support.broker import EmbeddedBroker
+from ..support.processes import is_running
+from ..support.workers import APPS, Worker, sender
+
+COMMAND = [sys.executable, "-m", "celery", "-A", "farm"]
+
+
+def celery(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "CELERY_BROKER_URL": url, "COLUMNS": "80"}
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=APPS, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_it_shows_the_queues_of_the_apps_broker(broker_url: str, store_folder: Path, tmp_path: Path) -> None:
+    with sender(broker_url) as app:
+        for number in range(3):
+            app.send_task("farm.note", [str(tmp_path / "ledger"), str(number)], queue="bulk")
+        told = celery(broker_url, "opendata", "status")
+        assert told.returncode == 0, told.stderr
+        assert f"store file://{store_folder}" in told.stdout
+        row = next(line for line in told.stdout.splitlines() if "bulk" in line)
+        assert [cell.strip() for cell in row.strip("│").split("│")] == ["bulk", "3", "0", "0", "1", "0"]
+        assert max(map(len, told.stdout.splitlines())) <= 80
+
+        worker = Worker(broker_url, tmp_path, "w", "-Q", "bulk")
+        try:
+            worker.wait_ready()
+            EmbeddedBroker(store_folder).wait_queue("bulk", 0, 0)
+            report = json.loads(celery(broker_url, "opendata", "status", "--json").stdout)
+            assert report["instances"]["default"]["queues"]["bulk"]["consumers"] == 1
+            assert worker.terminate() == 0
+        finally:
+            worker.clean_up()
+
+
+def test_it_starts_no_broker_to_ask_it(broker_url: str, store_folder: Path) -> None:
+    told = celery(broker_url, "opendata", "status")
+    assert told.returncode == 1
+    assert "no broker runs for" in told.stderr
+    assert "Traceback" not in told.stderr
+    assert not (store_folder / "broker.pid").exists()
+
+
+def test_the_first_of_a_list_that_runs_is_asked(broker_url: str, store_folder: Path) -> None:
+    with sender(broker_url) as app:
+        app.send_task("farm.add", [1, 2])
+        told = celery(f"opendata:///tmp/odq-nobody-there;{broker_url}", "opendata", "status")
+    assert told.returncode == 0, told.stderr
+    assert str(store_folder) in told.stdout
+
+
+def test_it_does_maintenance_now(broker_url: str, store_folder: Path) -> None:
+    broker = EmbeddedBroker(store_folder)
+    with sender(broker_url) as app:
+        app.send_task("farm.add", [1, 2], expiration=0.001)
+        app.send_task("farm.add", [1, 2])
+        told = celery(broker_url, "opendata", "maintain", "--json")
+        assert told.returncode == 0, told.stderr
+        assert json.loads(told.stdout)["expired_removed"] == 1
+        told = celery(broker_url, "opendata", "maintain", "collect")
+        assert "expired messages removed   │     0" in told.stdout
+        assert "leases" not in told.stdout
+        assert broker.report()["maintenance"]["collect"]["asked_by"]
+        pid = broker.pid()
+    assert pid is not None
+    assert is_running(pid)
+
+
+@pytest.mark.parametrize("verb", ["status", "maintain"])
+def test_another_broker_is_told(verb: str) -> None:
+    told = celery("memory://", "opendata", verb)
+    assert told.returncode == 1
+    assert "opendata:// URL" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_an_unknown_duty_is_told(broker_url: str) -> None:
+    told = celery(broker_url, "opendata", "maintain", "sweep")
+    assert told.returncode == 2
+    assert "'sweep' is not one of 'route', 'expire_leases', 'collect'" in told.stderr

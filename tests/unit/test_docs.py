@@ -1,0 +1,152 @@
+"""The tables of docs/settings.md say what the code does."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery.app.defaults import DEFAULTS
+from kombu.transport import TRANSPORT_ALIASES
+
+import kombu_opendata  # noqa: F401 - registers the URLs
+from kombu_opendata import url
+from kombu_opendata.broker.maintenance import DUTIES
+from kombu_opendata.broker.options import BrokerOptions
+from kombu_opendata.celery_integration import setup_maintenance
+from kombu_opendata.cli import broker
+from kombu_opendata.client.dial import _TLS_OPTIONS
+from kombu_opendata.client.options import DEFAULTS as CLIENT
+from kombu_opendata.transport.transport import _OPTION_NAMES, options_of
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SETTINGS = (DOCS / "settings.md").read_text()
+PAGES = ["settings.md", "migrating.md", "failure-modes.md"]
+
+
+def section(title: str) -> str:
+    """The text below a heading, to the next one of any level."""
+    return re.split(rf"(?m)^#+ {re.escape(title)}$", SETTINGS)[1].split("\n#")[0]
+
+
+def tables(text: str) -> list[list[dict[str, str]]]:
+    """All tables as rows of cells by heading."""
+    found = []
+    for block in re.findall(r"(?m)(?:^\|.*\n?)+", text):
+        lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.strip().splitlines()]
+        found.append([dict(zip(lines[0], cells, strict=True)) for cells in lines[2:]])
+    return found
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def defaults_by_name(rows: list[dict[str, str]], column: str) -> dict[str, str]:
+    """Name → default; a row may have several of both."""
+    given: dict[str, str] = {}
+    for row in rows:
+        several = names(row[column])
+        parts = row["default"].split(", ") if len(several) > 1 else [row["default"]]
+        given |= dict(zip(several, parts if len(parts) == len(several) else parts * len(several), strict=True))
+    return given
+
+
+def text(value: Any) -> str:
+    """A default as a table shows it; times without a needless fraction."""
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def test_every_celery_setting_exists_and_its_default_is_celerys() -> None:
+    shown: dict[str, str] = {}
+    for title in ("Connection", "Queues and routing", "Workers", "Tasks", "Results", "Beat"):
+        (rows,) = tables(section(title))
+        shown |= defaults_by_name(rows, "setting")
+    assert len(shown) > 35
+    in_words = {
+        "broker_url", "broker_read_url", "broker_write_url", "broker_failover_strategy", "task_publish_retry_policy",
+        "accept_content", "result_expires",
+    }  # fmt: skip
+    for name, default in shown.items():
+        assert name in DEFAULTS, f"{name} is no setting of this Celery"
+        actual = DEFAULTS[name]
+        if name not in in_words:
+            assert default == ("none" if actual is None else f"`{actual}`"), name
+    assert DEFAULTS["result_expires"].total_seconds() == float(shown["result_expires"].strip("`"))
+    assert DEFAULTS["accept_content"] == ("json",)
+    assert DEFAULTS["task_publish_retry_policy"]["max_retries"] == 3
+
+
+def test_every_transport_option_is_there_with_its_default() -> None:
+    (rows,) = tables(section("Transport options"))
+    shown = defaults_by_name(rows, "option")
+    assert shown.pop("consumer_name") == "`host:pid`"
+    assert shown == {name: text(getattr(CLIENT, name)) for name in _OPTION_NAMES}
+    read = re.findall(r'given\.get\("(\w+)"\)', inspect.getsource(options_of))
+    assert set(read) | set(_OPTION_NAMES) == {*shown, "consumer_name"}, "all that the transport reads"
+    fields = {field.name for field in dataclasses.fields(CLIENT)}
+    assert fields - set(shown) == {"name", "user", "secret", "tls", "connect_timeout"}, "given by other settings"
+
+
+def test_every_tls_option_is_there() -> None:
+    assert set(names(section("TLS"))) - {"True"} == _TLS_OPTIONS
+
+
+def test_every_url_scheme_is_there() -> None:
+    (rows,) = tables(section("URL"))
+    schemes = {name for row in rows for name in names(row["part"])}
+    stores = url.STORE_SCHEMES | {f"opendata+{name}" for name in url.STORE_SCHEMES}
+    ours = {name for name, module in TRANSPORT_ALIASES.items() if module.startswith("kombu_opendata.")}
+    assert schemes == ours - stores
+    shown = {row["part"]: row["default"] for row in rows}
+    assert shown["PORT"] == text(url.DEFAULT_PORT)
+    assert shown["INSTANCE"] == text(url.DEFAULT_INSTANCE)
+
+
+def test_every_option_of_the_broker_is_there_with_its_default() -> None:
+    (rows,) = tables(section("The broker's options"))
+    shown = defaults_by_name(rows, "option")
+    actual = {}
+    for option in broker.params:
+        if getattr(option, "hidden", False):
+            continue
+        default = option.default
+        if isinstance(default, tuple):
+            (default,) = default
+        if option.required:
+            actual[option.opts[0]] = "required"
+        elif getattr(option, "is_flag", False):
+            actual[option.opts[0]] = "off"
+        elif isinstance(default, (int, float, str)):
+            actual[option.opts[0]] = text(default)
+        else:
+            actual[option.opts[0]] = "none"
+    assert shown == actual
+    fields = {field.name: field.default for field in dataclasses.fields(BrokerOptions)}
+    assert text(fields["max_message_bytes"]) == shown["--max-message-bytes"]
+    assert text(fields["maintain_every_seconds"]) == shown["--maintain-every"]
+
+
+def test_maintenance_is_as_its_tables_say() -> None:
+    arguments, duties = tables(section("Maintenance"))
+    parameters = {
+        name: p.default for name, p in inspect.signature(setup_maintenance).parameters.items() if name != "app"
+    }
+    shown = defaults_by_name(arguments, "argument")
+    assert set(shown) == set(parameters)
+    assert shown["every"] == text(parameters["every"])
+    assert shown["timeout"] == text(parameters["timeout"])
+    assert tuple(names(row["duty"])[0] for row in duties) == DUTIES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_between_pages_lead_somewhere(page: str) -> None:
+    content = (DOCS / page).read_text()
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", content):
+        assert target == "queue-arguments.md" or (DOCS / target).exists(), target
+    for anchor in re.findall(r"\]\(#([^)]+)\)", content):
+        headings = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in re.findall(r"(?m)^#+ (.+)$", content)}
+        assert anchor in headings, anchor
