@@ -18,6 +18,7 @@ from .records import (
     leases,
     metadata,
     options,
+    payload,
     producer,
     seq_block,
     settled,
@@ -68,6 +69,7 @@ async def recover(store: SlateStore, journal: Journal | None, clock: Clock) -> t
         for effect in effects:
             if state.replay(effect) is not None:
                 publishes.append(effect)
+    await measure(store, state)
     return state, publishes
 
 
@@ -198,6 +200,33 @@ async def _load_sessions(store: SlateStore, state: StoreState) -> int:
     return newest
 
 
+async def measure(store: SlateStore, state: StoreState) -> None:
+    """Find the sizes of the messages of queues that count bytes: the records have none, so the payloads are read."""
+    for queue in state.queues.values():
+        messages = queue.messages
+        if not messages.counts_bytes:
+            continue
+        for entry in (*messages.available.values(), *messages.in_flight.values()):
+            if not entry.size:
+                entry.size = await _size(store, entry.id)
+        messages.available_bytes = sum(entry.size for entry in messages.available.values())
+        for number in messages.cold:
+            key = keys.active_key(queue.name, number)
+            rows, _in_flight = active.decode(key, await store.get(key) or b"")
+            messages.measure(number, [await _size(store, row[0]) for row in rows])
+
+
+async def _size(store: SlateStore, id: int) -> int:
+    """The bytes of a stored message's envelope; of a missing one, which its delivery will report, 0."""
+    key = keys.payload_key(id)
+    value = await store.get(key)
+    decoded = payload.decode(key, value) if value is not None else b""
+    if isinstance(decoded, bytes):
+        return len(decoded)
+    chunks = payload.parse_chunks_uri(decoded.uri)
+    return chunks[1] if chunks is not None else 0
+
+
 async def _load_deadlines(store: SlateStore, state: StoreState) -> None:
     """An in-flight row has no retention deadline: take it from the metadata log."""
     for queue in state.queues.values():
@@ -208,3 +237,6 @@ async def _load_deadlines(store: SlateStore, state: StoreState) -> None:
                 found = metadata.decode(key, value)
                 if found.retention_seconds:
                     entry.deadline = found.received_at_ms + 1000 * found.retention_seconds
+                if queue.limits.message_ttl_ms >= 0:
+                    received = found.received_at_ms
+                    entry.deadline = queue.limits.deadline(entry.deadline, found.visible_at_ms, received)
