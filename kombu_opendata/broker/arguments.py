@@ -64,7 +64,7 @@ class Argument(NamedTuple):
         """Whether the value is of the right type and in range; a bool is no int."""
         if type(value) is not self.kind:
             return False
-        if self.kind is int:
+        if isinstance(value, int) and self.kind is int:
             return self.low <= value <= self.high or value == self.also
         return not self.choices or value in self.choices
 
@@ -77,7 +77,7 @@ KNOWN = (
         "x-message-ttl", int, "ms", "none",
         "how long a message may wait; then it expires. 0: delivered at once to a consumer that waits, or never. With a "
         "message's own `expiration` the earlier end counts",
-        "counts from when an `eta` is due; an expired message goes wherever it stands in the queue, not only at its head",
+        "counts from when an `eta` is due; an expired message goes wherever it stands, not only at the queue's head",
         "message_ttl_ms",
     ),
     Argument(
@@ -120,7 +120,7 @@ KNOWN = (
         "counts deliveries, not redeliveries. Durable queues only", "delivery_limit", 1, UNLIMITED_ATTEMPTS, -1,
     ),
     Argument(
-        "x-retry-delay", int, "ms", "0", "how long a message that was requeued, or whose consumer was lost, waits before "
+        "x-retry-delay", int, "ms", "0", "how long a message that was requeued, or whose consumer was lost, waits for "
         "its next delivery; doubles with each attempt", "ours", "retry_delay_ms",
     ),
     Argument(
@@ -207,7 +207,7 @@ def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
     """Read a queue's arguments; unknown ones are left to :func:`unknown`.
 
     Raises:
-        RequestError: a value of the wrong type or out of range; the text names queue, argument, value and what is right.
+        RequestError: a value of the wrong type or out of range; the text says which, and what is right.
     """
     found: dict[str, Any] = {}
     for name, value in arguments.items():
@@ -266,8 +266,8 @@ def unknown(what: str, name: str, arguments: Iterable[str], known: Iterable[str]
 def difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> tuple[str, str, str]:
     """Of two sets of arguments that differ: the name of the first that does, and both sides in words."""
     name = min(name for name in have.keys() | want.keys() if have.get(name, have) != want.get(name, want))
-    sides = (f"{name}={side[name]!r}" if name in side else f"no {name}" for side in (have, want))
-    return name, *sides  # type: ignore[return-value]
+    ours, theirs = (f"with {name}={side[name]!r}" if name in side else f"without {name}" for side in (have, want))
+    return name, ours, theirs
 
 
 def markdown() -> str:

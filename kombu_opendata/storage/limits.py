@@ -29,7 +29,7 @@ class Limits(NamedTuple):
         return cls(_int(arguments, "x-message-ttl", -1), delay, longest, counts_bytes)
 
     def deadline(self, own: int, visible: int, now: int) -> int:
-        """When a message expires in this queue, 0 for never: ``own`` is the message's deadline. For queues with a TTL."""
+        """When a message expires in this queue, which has a TTL; ``own`` is the message's own deadline, or 0."""
         theirs = min(max(visible, now) + self.message_ttl_ms, MAX_DEADLINE_MS)
         return min(own, theirs) if own else theirs
 

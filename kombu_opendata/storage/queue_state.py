@@ -28,8 +28,8 @@ class Entry:
     """
 
     __slots__ = (
-        "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue", "session", "size",
-        "visible_at",
+        "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue", "session",
+        "size", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +124,7 @@ class QueueState:
         self.available_bytes = 0  # of all available messages, if ``counts_bytes``
         self._cold_sizes: dict[int, array[int]] = {}  # of cold buckets, in the order of their rows
         self._oldest: list[int] | None = None  # a heap of loaded ids, once somebody asked for the oldest
+        self._first_cold = 0  # no cold bucket is before it
         self._ready: list[tuple[int, int]] = []
         self._delayed: list[tuple[int, int, int]] = []
         self._cold_ready: list[tuple[int, int, int]] = []
@@ -350,6 +351,7 @@ class QueueState:
     def note_cold(self, number: int, summary: Summary) -> None:
         """Register a bucket that stays in the store."""
         self.cold[number] = summary
+        self._first_cold = min(self._first_cold, number)
         self.cold_count += summary.messages
         if summary.best is not None:
             heappush(self._cold_ready, (*summary.best, number))
@@ -433,9 +435,10 @@ class QueueState:
         while oldest and oldest[0] not in available:
             heappop(oldest)
         entry = available[oldest[0]] if oldest else None
-        cold = min(self.cold, default=None)
-        if cold is not None and (entry is None or cold < entry.bucket):
-            return None, cold
+        if entry is None or entry.bucket > self._first_cold:
+            self._first_cold = min(self.cold, default=self.tail)
+            if self._first_cold in self.cold and (entry is None or self._first_cold < entry.bucket):
+                return None, self._first_cold
         return entry, None
 
 

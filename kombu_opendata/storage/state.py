@@ -105,7 +105,7 @@ class StoreState:
         large: bool,
         size: int = 0,
     ) -> None:
-        """Add one message to its queues. It expires in each at its own ``deadline`` or the queue's, whichever is first."""
+        """Add one message to its queues. It expires at its ``deadline`` or the queue's, if that is sooner."""
         for name, bucket in places:
             queue = self.queues[name]
             ends = deadline
