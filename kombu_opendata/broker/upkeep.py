@@ -108,15 +108,15 @@ class Upkeep:
     # ------------------------------------------------------------------ maximum lengths
     def _trim(self, queue: BrokerQueue) -> None:
         """Drop the oldest messages of a queue that is too long."""
-        while _too_long(queue) and queue not in self._busy:
+        for _ in range(len(queue.messages)):  # a dead letter may come back to the queue
+            if not _too_long(queue) or queue in self._busy:
+                return
             entry, cold = queue.messages.oldest()
             if cold is not None and queue.stored is not None:
                 drop = self._instance.engine.collector.drop_oldest(queue.stored, lambda: _too_long(queue))
                 self._spawn(queue, drop)
             elif entry is not None:
                 self.remove(queue, (entry,), "maxlen")
-            else:
-                return
 
     # ------------------------------------------------------------------ time
     def _wake_at(self, at_ms: int) -> None:

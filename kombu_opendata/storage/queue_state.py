@@ -193,7 +193,8 @@ class QueueState:
         ready, available = self._ready, self.available
         while ready:
             entry = available.get(ready[0][1])
-            if entry is not None:
+            # The pair may be from before a return with a delay; one that returned at once is visible after its claim.
+            if entry is not None and (entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1):
                 return entry
             heappop(ready)
         return None

@@ -8,6 +8,7 @@ from typing import Any
 from . import effects as fx
 from .clock import Clock
 from .journal import Journal
+from .payloads import read_sizes
 from .queue_state import Summary
 from .records import (
     active,
@@ -18,7 +19,6 @@ from .records import (
     leases,
     metadata,
     options,
-    payload,
     producer,
     seq_block,
     settled,
@@ -206,25 +206,14 @@ async def measure(store: SlateStore, state: StoreState) -> None:
         messages = queue.messages
         if not messages.counts_bytes:
             continue
-        for entry in (*messages.available.values(), *messages.in_flight.values()):
-            if not entry.size:
-                entry.size = await _size(store, entry.id)
+        unknown = [entry for entry in (*messages.available.values(), *messages.in_flight.values()) if not entry.size]
+        for entry, size in zip(unknown, await read_sizes(store, [entry.id for entry in unknown]), strict=True):
+            entry.size = size
         messages.available_bytes = sum(entry.size for entry in messages.available.values())
         for number in messages.cold:
             key = keys.active_key(queue.name, number)
             rows, _in_flight = active.decode(key, await store.get(key) or b"")
-            messages.measure(number, [await _size(store, row[0]) for row in rows])
-
-
-async def _size(store: SlateStore, id: int) -> int:
-    """The bytes of a stored message's envelope; of a missing one, which its delivery will report, 0."""
-    key = keys.payload_key(id)
-    value = await store.get(key)
-    decoded = payload.decode(key, value) if value is not None else b""
-    if isinstance(decoded, bytes):
-        return len(decoded)
-    chunks = payload.parse_chunks_uri(decoded.uri)
-    return chunks[1] if chunks is not None else 0
+            messages.measure(number, await read_sizes(store, [row[0] for row in rows]))
 
 
 async def _load_deadlines(store: SlateStore, state: StoreState) -> None:
