@@ -106,7 +106,7 @@ def test_two_apps_with_different_options(connect: Callable[..., Any], broker_url
     text = "queue 'shared' exists with x-message-ttl=1000, declared again with x-message-ttl=2000: delete it first"
     with pytest.raises(errors.PreconditionFailed, match=text) as caught:
         make(second, "shared", message_ttl=2000, max_length=5)
-    assert (caught.value.field, caught.value.argument) == ("arguments", "x-message-ttl")
+    assert caught.value.values == {"queue": "shared", "field": "arguments", "argument": "x-message-ttl"}
     with pytest.raises(amqp.PreconditionFailed, match="exists with x-max-length=5, declared again without"):
         make(second, "shared", message_ttl=1000)
     make(second, "shared", message_ttl=1000, max_length=5)
@@ -336,7 +336,7 @@ def test_a_returned_message_waits_longer_each_time(channel: Any, durable: bool) 
     for _ in range(3):
         got: list[Any] = []
         started = time.monotonic()
-        wait_until(lambda: got.extend(take(channel, "again")) or got, 5, "the message")  # noqa: B023
+        wait_until(lambda: got or got.__iadd__(take(channel, "again")), 5, "the message")  # noqa: B023
         waits.append(time.monotonic() - started)
         got[0].requeue()
     assert waits[0] < 0.1

@@ -70,10 +70,15 @@ def test_every_argument_is_tested() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"x-retry-max-delay": 5}, {"x-retry-delay": 0, "x-retry-max-delay": 5}, {"x-retry-delay": 6, "x-retry-max-delay": 5}]
-)  # fmt: skip
+    "given",
+    [
+        {"x-retry-max-delay": 5},
+        {"x-retry-delay": 0, "x-retry-max-delay": 5},
+        {"x-retry-delay": 6, "x-retry-max-delay": 5},
+    ],
+)
 def test_a_longest_delay_without_or_below_the_first(given: dict[str, Any]) -> None:
-    with pytest.raises(RequestError, match="x-retry-max-delay must be .* not 5"):
+    with pytest.raises(RequestError, match=r"x-retry-max-delay must be .* not 5"):
         parse("q", given)
     assert parse_stored("q", given).retry_max_delay_ms == 0
     assert parse("q", {"x-retry-delay": 5, "x-retry-max-delay": 5})[9:11] == (5, 5)
@@ -135,7 +140,8 @@ def test_delays_double_up_to_the_longest(attempts: int, delay: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "visible", "expected"), [(0, 0, 1050), (1040, 0, 1040), (1060, 0, 1050), (0, 1010, 1060), (1020, 1010, 1020)]
-)  # fmt: skip
+    ("own", "visible", "expected"),
+    [(0, 0, 1050), (1040, 0, 1040), (1060, 0, 1050), (0, 1010, 1060), (1020, 1010, 1020)],
+)
 def test_the_earlier_deadline_counts(own: int, visible: int, expected: int) -> None:
     assert Limits(message_ttl_ms=50).deadline(own, visible, 1000) == expected
