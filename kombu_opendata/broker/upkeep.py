@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 _PACE_SECONDS = 0.02
 #: … and a timer is never set for longer
 _MAX_DELAY_SECONDS = 3600.0
+#: a queue whose upkeep failed (a full disk, a corrupt record) is left alone for so long
+_RETRY_SECONDS = 10.0
 
 
 class Upkeep:
@@ -214,14 +216,15 @@ class Upkeep:
             log.error("queue %r: %s", queue.name, exc)
             if instance.engine.failure is not None:
                 instance.fail(exc)
+            instance.loop.call_later(_RETRY_SECONDS, self._busy.discard, queue)
         except Exception as exc:
             log.exception("instance %s failed", instance.name)
             instance.fail(exc)
-        finally:
+        else:
             self._busy.discard(queue)
             if queue.messages.next_deadline and not queue.deleting:
                 self._wake_at(queue.messages.next_deadline)
-            instance.schedule()
+        instance.schedule()
 
 
 def _too_long(queue: BrokerQueue, messages: int = 0, size: int = 0) -> bool:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: buckets of one list that one sweep removes at most, so that a sweep never blocks for long
 _BUCKETS_PER_SWEEP = 200
+#: messages that are collected in one checkpoint when a long backlog is removed
+_GARBAGE_PER_CHECKPOINT = 10_000
 #: how long a publish counter is remembered after its session's last publish
 PRODUCER_RETENTION_MS = 24 * 3_600_000
 
@@ -49,11 +51,10 @@ class Collector:
         """Remove the messages that are past their deadline, also where nobody consumes; returns how many."""
         engine, messages = self._engine, queue.messages
         removed = engine.remove(queue, messages.expired(now), "expired")
-        for number in messages.due(now):
+        while (number := messages.due(now)) is not None and engine.state.queues.get(queue.name) is queue:
             await engine.load_bucket(queue, number)
-            if engine.state.queues.get(queue.name) is not queue:
-                break
             removed += engine.remove(queue, messages.expired(now), "expired")
+            await self._let_go()
         return removed
 
     async def drop_oldest(self, queue: Queue, is_too_long: Callable[[], bool]) -> int:
@@ -63,11 +64,17 @@ class Collector:
             entry, cold = queue.messages.oldest()
             if cold is not None:
                 await engine.load_bucket(queue, cold)
+                await self._let_go()
             elif entry is not None:
                 dropped += engine.remove(queue, (entry,), "maxlen")
             else:
                 break
         return dropped
+
+    async def _let_go(self) -> None:
+        """A long backlog is removed in several checkpoints, so that none of them is large."""
+        if len(self._engine.state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
+            await self._engine.checkpoint()
 
     async def _sweep_log(
         self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int

@@ -396,16 +396,21 @@ class QueueState:
         self._oldest = None
 
     # ------------------------------------------------------------------ what time and lengths bring
-    def due(self, now: int) -> list[int]:
-        """The cold buckets in which a message has expired; they must be loaded before :meth:`expired` can say all."""
-        found: set[int] = set()
+    def due(self, now: int) -> int | None:
+        """A cold bucket in which a message has expired; it must be loaded before :meth:`expired` can say all."""
+        deadline, number = self._next_cold_deadline()
+        return number if 0 < deadline <= now else None
+
+    def _next_cold_deadline(self) -> tuple[int, int]:
+        """When the next message in a cold bucket expires (0: none does), and the bucket."""
         deadlines = self._cold_deadlines
-        while deadlines and deadlines[0][0] <= now:
-            deadline, number = heappop(deadlines)
+        while deadlines:
+            deadline, number = deadlines[0]
             summary = self.cold.get(number)
             if summary is not None and summary.next_deadline == deadline:
-                found.add(number)
-        return sorted(found)
+                return deadline, number
+            heappop(deadlines)
+        return 0, 0
 
     def expired(self, now: int) -> list[Entry]:
         """The loaded messages that have expired, but for those that may still be delivered in this turn."""
@@ -420,7 +425,7 @@ class QueueState:
                 elif entry.deadline:
                     left = _sooner(left, entry.deadline)
             bucket.next_deadline = left
-        left = self._cold_deadlines[0][0] if self._cold_deadlines else 0
+        left, _number = self._next_cold_deadline()
         for bucket in self.buckets.values():
             if bucket.next_deadline:
                 left = _sooner(left, bucket.next_deadline)
