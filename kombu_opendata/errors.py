@@ -57,6 +57,12 @@ class StoreFull(RetryLater):
     code = "store_full"
 
 
+class QueueFull(RetryLater):
+    """A queue of the message has reached its maximum length and refuses more. Nothing was stored in any queue."""
+
+    code = "queue_full"
+
+
 class BrokerStopping(RetryLater):
     """The broker is shutting down."""
 
@@ -190,6 +196,11 @@ class NewerFormat(StoreError, StartError):
     """The store was written by a newer version of this package."""
 
     code = "newer_format"
+
+
+# ---- no errors
+class UnknownArgumentWarning(UserWarning):
+    """A queue or an exchange was declared with an ``x-`` argument that has no effect here."""
 
 
 def _all(cls: type[OpenDataError]) -> list[type[OpenDataError]]:

@@ -7,8 +7,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..protocol.messages import Delivery
+from ..storage.limits import Limits
 from ..storage.queue_state import Entry, QueueState
 from ..storage.state import Queue
+from .arguments import QueueArguments
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -27,12 +29,19 @@ class Channel:
 
 
 class Consumer:
-    """A consumer of one queue."""
+    """A consumer of one queue; of those with credit the ones with the highest ``priority`` get messages."""
 
-    __slots__ = ("channel", "exclusive", "no_ack", "queue", "session", "tag")
+    __slots__ = ("channel", "exclusive", "no_ack", "priority", "queue", "session", "tag")
 
     def __init__(
-        self, session: Session, channel: Channel, tag: str, queue: BrokerQueue, no_ack: bool, exclusive: bool
+        self,
+        session: Session,
+        channel: Channel,
+        tag: str,
+        queue: BrokerQueue,
+        no_ack: bool,
+        exclusive: bool,
+        priority: int = 0,
     ) -> None:
         self.session = session
         self.channel = channel
@@ -40,6 +49,12 @@ class Consumer:
         self.queue = queue
         self.no_ack = no_ack
         self.exclusive = exclusive
+        self.priority = priority
+
+    @property
+    def key(self) -> tuple[bytes, int, str]:
+        """What names it, also over a reconnect: session, channel, tag."""
+        return self.session.id, self.channel.number, self.tag
 
     @property
     def has_credit(self) -> bool:
@@ -99,14 +114,30 @@ class Getter(NamedTuple):
 
 
 class BrokerQueue:
-    """A queue as the broker serves it; ``stored`` is its durable state, None for a transient queue."""
+    """A queue as the broker serves it; ``stored`` is its durable state, None for a transient queue.
 
-    def __init__(self, name: str, properties: QueueProperties, stored: Queue | None, now_ms: int) -> None:
+    ``consumers`` are in order of priority, then of age. ``active`` names the single active consumer; it may be away for
+    the grace of its session.
+    """
+
+    def __init__(
+        self, name: str, properties: QueueProperties, arguments: QueueArguments, stored: Queue | None, now_ms: int
+    ) -> None:
         self.name = name
         self.properties = properties
+        self.arguments = arguments
+        self.is_bounded = arguments.is_bounded
         self.stored = stored
-        self.messages = stored.messages if stored is not None else QueueState(name, durable=False)
+        self.limits = stored.limits if stored is not None else Limits.of(properties.arguments)
+        self.messages = (
+            stored.messages
+            if stored is not None
+            else QueueState(name, durable=False, counts_bytes=self.limits.counts_bytes)
+        )
         self.consumers: list[Consumer] = []
+        self.has_ranks = False
+        self.active: tuple[bytes, int, str] | None = None
+        self.active_missing = False
         self.getters: deque[Getter] = deque()
         self.turn = 0
         self.owner: bytes | None = None
@@ -115,8 +146,20 @@ class BrokerQueue:
         self.used_at_ms = now_ms
         self.timer: asyncio.TimerHandle | None = None
 
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Put a consumer behind those of its priority."""
+        place = len(self.consumers)
+        while place and self.consumers[place - 1].priority < consumer.priority:
+            place -= 1
+        self.consumers.insert(place, consumer)
+        self.has_ranks = self.has_ranks or consumer.priority != 0
+
     def next_consumer(self) -> Consumer | None:
         """The next consumer with credit, in turn."""
+        if self.arguments.single_active_consumer:
+            return self._active_consumer()
+        if self.has_ranks:
+            return self._ranked_consumer()
         consumers = self.consumers
         count = len(consumers)
         turn = self.turn
@@ -127,7 +170,18 @@ class BrokerQueue:
                 return consumer
         return None
 
-    def int_argument(self, name: str) -> int | None:
-        """A declared integer argument."""
-        value = self.properties.arguments.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+    def _active_consumer(self) -> Consumer | None:
+        if self.active is None and self.consumers:
+            self.active = self.consumers[0].key
+        for consumer in self.consumers:
+            if consumer.key == self.active:
+                return consumer if consumer.has_credit else None
+        return None
+
+    def _ranked_consumer(self) -> Consumer | None:
+        for place, consumer in enumerate(self.consumers):
+            if consumer.has_credit:
+                del self.consumers[place]
+                self.add_consumer(consumer)  # behind its equals
+                return consumer
+        return None

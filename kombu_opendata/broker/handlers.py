@@ -19,8 +19,7 @@ from ..errors import (
     Unroutable,
 )
 from ..protocol import messages as m
-from ..storage.state import QueueOptions
-from . import leases
+from . import arguments, leases
 from . import results as result_calls
 from .entities import BrokerQueue, Consumer, Getter, QueueProperties, Session
 from .instance import Instance
@@ -120,6 +119,9 @@ class Handlers:
         instance = self.instance
         priority = 255 - msg.priority
         stored = [queue.stored for queue in targets if queue.stored is not None]
+        for queue in targets:
+            if queue.is_bounded:
+                instance.upkeep.check_room(queue, len(msg.envelope))
         if stored:
             self.engine.check_room(len(msg.envelope))
             id = self.engine.publish(
@@ -140,6 +142,8 @@ class Handlers:
             if queue.stored is None:
                 instance.publish_transient(queue, id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
             instance.wake(queue)
+            if queue.is_bounded or queue.messages.next_deadline:
+                instance.upkeep.added(queue, id)
         instance.published += 1
         return id
 
@@ -156,28 +160,21 @@ class Handlers:
         _check_name(name, "queue")
         _check_arguments(msg.arguments, f"queue {name!r}")
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
+        parsed = arguments.parse(name, msg.arguments)
         queue = self.instance.queues.get(name)
         if queue is not None:
             self._check_equal(queue, properties)
         else:
-            queue = self._create(name, properties)
-        self._queue_info(msg.rid, queue)
+            queue = self._create(name, properties, parsed)
+        self._queue_info(msg.rid, queue, arguments.unknown("queue", name, msg.arguments))
 
-    def _create(self, name: str, properties: QueueProperties) -> BrokerQueue:
+    def _create(self, name: str, properties: QueueProperties, parsed: arguments.QueueArguments) -> BrokerQueue:
         stored = None
         if properties.stored:
-            options = QueueOptions(arguments=properties.arguments)
-            limit = properties.arguments.get("x-delivery-limit")
-            if limit is not None:
-                if type(limit) is not int or not 1 <= limit <= 65_535:
-                    raise RequestError(
-                        f"queue {name!r}: x-delivery-limit must be an integer from 1 to 65535, not {limit!r}"
-                    )
-                options = options._replace(max_attempts=limit)
-            stored = self.engine.declare_queue(name, options)
+            stored = self.engine.declare_queue(name, parsed.options(properties.arguments))
         else:
             self.topology.add_queue(name)
-        queue = BrokerQueue(name, properties, stored, self.engine.clock.now_ms())
+        queue = BrokerQueue(name, properties, parsed, stored, self.engine.clock.now_ms())
         if properties.exclusive:
             queue.owner = self.session.id
         self.instance.queues[name] = queue
@@ -186,21 +183,27 @@ class Handlers:
     def _check_equal(self, queue: BrokerQueue, properties: QueueProperties) -> None:
         self._check_owner(queue)
         for field, have, want in zip(properties._fields, queue.properties, properties, strict=True):
-            if have != want:
-                raise PreconditionFailed(
-                    f"queue {queue.name!r} exists with {field}={have!r}, declared again with {want!r}: "
-                    "delete it first or declare it alike",
-                    queue=queue.name,
-                    field=field,
-                )
+            if have == want:
+                continue
+            argument, ours, theirs = field, f"with {field}={have!r}", f"with {field}={want!r}"
+            if field == "arguments":
+                argument, ours, theirs = arguments.difference(queue.properties.arguments, properties.arguments)
+            raise PreconditionFailed(
+                f"queue {queue.name!r} exists {ours}, declared again {theirs}: delete it first or declare it alike",
+                queue=queue.name,
+                field=field,
+                argument=argument,
+            )
 
     def _check_owner(self, queue: BrokerQueue) -> None:
         if queue.owner is not None and queue.owner != self.session.id:
             raise AccessRefused(f"queue {queue.name!r} is exclusive to another connection", queue=queue.name)
 
-    def _queue_info(self, rid: int, queue: BrokerQueue) -> None:
+    def _queue_info(self, rid: int, queue: BrokerQueue, warnings: list[str] | None = None) -> None:
         queue.used_at_ms = self.engine.clock.now_ms()
-        self.instance.reply(self.session, m.QueueInfo(rid, queue.name, len(queue.messages), len(queue.consumers)))
+        self.instance.warn(warnings or [])
+        ready, consumers = len(queue.messages), len(queue.consumers)
+        self.instance.reply(self.session, m.QueueInfo(rid, queue.name, ready, consumers, warnings or []))
 
     def _queue(self, name: str) -> BrokerQueue:
         queue = self.instance.queues.get(name)
@@ -221,21 +224,8 @@ class Handlers:
                 raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.consumers)} consumers", queue=queue.name)
             if msg.if_empty and len(queue.messages):
                 raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.messages)} messages", queue=queue.name)
-            count = await self._delete(queue)
+            count = await self.instance.delete_queue(queue)
         self.instance.reply(self.session, m.Count(msg.rid, count))
-
-    async def _delete(self, queue: BrokerQueue) -> int:
-        queue.deleting = True
-        for consumer in list(queue.consumers):
-            consumer.channel.consumers.pop(consumer.tag, None)
-            self.instance.reply(consumer.session, m.Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
-        queue.consumers.clear()
-        if queue.stored is None:
-            return self.instance.drop_transient(queue)
-        self.instance.forget_users(queue)
-        count = await self.engine.delete_queue(queue.stored)
-        self.instance.queues.pop(queue.name, None)
-        return count
 
     async def purge_queue(self, msg: m.PurgeQueue) -> None:
         queue = self._queue(msg.queue)
@@ -261,7 +251,9 @@ class Handlers:
                 self.engine.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
             else:
                 self.topology.add_exchange(msg.exchange, msg.type, False, msg.auto_delete, msg.arguments)
-        self._ok(msg.rid)
+        warnings = arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
+        self.instance.warn(warnings)
+        self.instance.reply(self.session, m.Ok(msg.rid, warnings))
 
     def _exchange_is_new(self, msg: m.DeclareExchange) -> bool:
         if msg.exchange:
@@ -321,9 +313,11 @@ class Handlers:
             raise PreconditionFailed(f"consumer tag {msg.tag!r} is in use on this channel", tag=msg.tag)
         if queue.consumers and (msg.exclusive or queue.consumers[0].exclusive):
             raise AccessRefused(f"queue {queue.name!r} has an exclusive consumer", queue=queue.name)
-        consumer = Consumer(self.session, channel, msg.tag, queue, msg.no_ack, msg.exclusive)
+        priority = msg.arguments.get("x-priority", 0)
+        arguments.check(arguments.CONSUMER_PRIORITY, priority, f"a consumer of queue {queue.name!r}")
+        consumer = Consumer(self.session, channel, msg.tag, queue, msg.no_ack, msg.exclusive, priority)
         channel.consumers[msg.tag] = consumer
-        queue.consumers.append(consumer)
+        queue.add_consumer(consumer)
         self.instance.wake(queue)
         self._ok(msg.rid)
 

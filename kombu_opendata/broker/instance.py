@@ -12,12 +12,14 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OpenDataError, StoreError, StoreFull
-from ..protocol.messages import Deliver, Got, Settled
+from ..protocol.messages import Cancelled, Deliver, Got, Settled
 from ..storage.engine import Engine
 from ..storage.queue_state import Entry
 from ..storage.state import Queue
+from .arguments import parse_stored
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
 from .results import ResultService
+from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -30,6 +32,7 @@ _DELIVERIES_PER_TICK = 1000
 #: ids of messages that are in transient queues only: above all stored ones
 _FIRST_TRANSIENT_ID = 1 << 62
 _RETRY_SECONDS = 0.1
+_MAX_WARNED = 10_000
 
 
 class Instance:
@@ -60,10 +63,13 @@ class Instance:
         self.published = 0
         self.delivered = 0
         self.results = ResultService(self)
+        self.upkeep = Upkeep(self)
+        self._warned: set[str] = set()
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
         for queue in engine.state.queues.values():
             properties = QueueProperties(True, False, False, queue.options.arguments)
-            self.queues[queue.name] = BrokerQueue(queue.name, properties, queue, engine.clock.now_ms())
+            arguments = parse_stored(queue.name, queue.options.arguments)
+            self.queues[queue.name] = BrokerQueue(queue.name, properties, arguments, queue, engine.clock.now_ms())
 
     # ------------------------------------------------------------------ waking up
     def wake(self, queue: BrokerQueue) -> None:
@@ -100,6 +106,13 @@ class Instance:
             self._scheduled = True
             self.loop.call_soon(self._tick)
 
+    def warn(self, warnings: list[str]) -> None:
+        """Log each warning about a declaration once."""
+        for text in warnings:
+            if text not in self._warned and len(self._warned) < _MAX_WARNED:
+                self._warned.add(text)
+                log.warning("%s", text)
+
     def _on_loaded(self, stored: Queue) -> None:
         queue = self.queues.get(stored.name)
         if queue is not None:
@@ -119,7 +132,8 @@ class Instance:
         waiting, self._waiting = self._waiting, set()
         for queue in waiting:
             if not queue.deleting:
-                self._deliver(queue)
+                self.deliver(queue)
+        self.upkeep.end_turn()
         if self.engine.journal is None:
             self._collect_outboxes()
             if self._committer is None and (self._outgoing or self.engine.effects):
@@ -181,7 +195,7 @@ class Instance:
         return messages
 
     # ------------------------------------------------------------------ delivering
-    def _deliver(self, queue: BrokerQueue) -> None:
+    def deliver(self, queue: BrokerQueue) -> None:
         """Hand the queue's messages to its waiting gets and consumers, as far as there is credit."""
         now = self.engine.clock.now_ms()
         for _ in range(_DELIVERIES_PER_TICK):
@@ -232,9 +246,9 @@ class Instance:
         messages.promote(now)
         while True:
             entry = messages.peek(now)
-            if entry is None or not entry.deadline or entry.deadline > now:
+            if entry is None or not entry.deadline or entry.deadline > now or entry.id in messages.fresh:
                 return entry, False
-            messages.remove(entry)
+            self.upkeep.remove(queue, (entry,), "expired")
 
     def _lease(
         self, queue: BrokerQueue, entry: Entry, session: Session, channel: Any, tag: str, no_ack: bool
@@ -265,10 +279,10 @@ class Instance:
     ) -> None:
         """Put a message into a transient queue; nothing is stored."""
         now = self.engine.clock.now_ms()
-        queue_ttl = queue.int_argument("x-message-ttl")
-        if queue_ttl is not None:
-            ttl = min(ttl, queue_ttl) if ttl >= 0 else queue_ttl
-        entry = queue.messages.add(0, id, priority, visible, now + ttl if ttl >= 0 else 0, now)
+        deadline = now + ttl if ttl >= 0 else 0
+        if queue.limits.message_ttl_ms >= 0:
+            deadline = queue.limits.deadline(deadline, visible, now)
+        entry = queue.messages.add(0, id, priority, visible, deadline, now, len(envelope))
         entry.envelope = envelope
 
     def transient_id(self) -> int:
@@ -282,9 +296,26 @@ class Instance:
         consumer.channel.consumers.pop(consumer.tag, None)
         if consumer in queue.consumers:
             queue.consumers.remove(consumer)
+        if queue.active == consumer.key:
+            queue.active = None
+            self.wake(queue)
         queue.used_at_ms = self.engine.clock.now_ms()
         if not queue.consumers and queue.properties.auto_delete and queue.stored is None:
             self.drop_transient(queue)
+
+    async def delete_queue(self, queue: BrokerQueue) -> int:
+        """Delete a queue of either kind, under the admin lock; returns how many messages were waiting."""
+        queue.deleting = True
+        for consumer in list(queue.consumers):
+            consumer.channel.consumers.pop(consumer.tag, None)
+            self.reply(consumer.session, Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
+        queue.consumers.clear()
+        if queue.stored is None:
+            return self.drop_transient(queue)
+        self.forget_users(queue)
+        count = await self.engine.delete_queue(queue.stored)
+        self.queues.pop(queue.name, None)
+        return count
 
     def drop_transient(self, queue: BrokerQueue) -> int:
         """Delete a transient queue; returns how many messages were waiting."""

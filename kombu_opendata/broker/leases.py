@@ -44,13 +44,16 @@ def end(instance: Instance, session: Session, queue: BrokerQueue, entry: Entry, 
     if stored is None:
         session.leases.pop(key, None)
         if outcome in (Outcome.REQUEUE, Outcome.RELEASE):
-            queue.messages.put_back(entry, engine.clock.now_ms(), costs_attempt=outcome == Outcome.REQUEUE)
+            now = engine.clock.now_ms()
+            costs = outcome == Outcome.REQUEUE
+            visible_at = queue.limits.retry_at(now, entry.attempts) if costs else 0
+            queue.messages.put_back(entry, now, costs_attempt=costs, visible_at=visible_at)
         else:
             queue.messages.settle(entry)
     elif outcome == Outcome.ACK:
         engine.ack(stored, (entry,))
     elif outcome == Outcome.REJECT:
-        engine.fail(stored, (entry,), session.name)
+        engine.fail(stored, (entry,), session.name, "rejected")
     else:
         engine.put_back(stored, (entry,), session.name, costs_attempt=outcome == Outcome.REQUEUE)
     if outcome != Outcome.ACK:
@@ -114,6 +117,9 @@ def close(instance: Instance, session: Session, outcome: Outcome) -> None:
         end(instance, session, queue, entry, outcome)
     detach(instance, session)
     for queue in list(instance.queues.values()):
+        if queue.active is not None and queue.active[0] == session.id:
+            queue.active = None
+            instance.wake(queue)
         unused = queue in consumed and queue.properties.auto_delete and not queue.consumers
         if queue.stored is None and (queue.owner == session.id or unused):
             instance.drop_transient(queue)
@@ -123,11 +129,11 @@ def close(instance: Instance, session: Session, outcome: Outcome) -> None:
     instance.schedule()
 
 
-def renew_all(instance: Instance, lease_ms: int) -> None:
+def renew_all(instance: Instance) -> None:
     """Prolong, on disk, the leases of all sessions that are connected."""
     for session in instance.sessions.values():
         if session.connection is not None and session.id in instance.engine.state.leases:
-            instance.engine.renew(session.id, lease_ms)
+            instance.engine.renew_by_queue(session.id)
             instance.schedule()
 
 
@@ -156,17 +162,3 @@ def expire(instance: Instance, grace_ms: int) -> int:
         instance.engine.forget_session(id)
         instance.schedule()
     return expired
-
-
-def expire_queues(instance: Instance) -> None:
-    """Delete transient queues that nobody used for their ``x-expires``, and drop their expired messages."""
-    now = instance.engine.clock.now_ms()
-    for queue in list(instance.queues.values()):
-        if queue.stored is not None:
-            continue
-        expires = queue.int_argument("x-expires")
-        if expires is not None and not queue.consumers and queue.used_at_ms + expires <= now:
-            instance.drop_transient(queue)
-            continue
-        for entry in [e for e in queue.messages.available.values() if e.deadline and e.deadline <= now]:
-            queue.messages.remove(entry)

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 #: a name with the journal's ending would be another instance's journal folder
 _INSTANCE_NAME = re.compile(r"(?!.*\.journal$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TICK_SECONDS = 0.5
+#: how often leases are prolonged in the store: three times within the default one, once within the shortest
+_RENEW_SECONDS = DEFAULT_LEASE_SECONDS / 3
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ class Server:
                 failures.append(exc)
         for connection in list(self.connections):
             connection.say_goodbye("the broker stops")
+        for instance in self.instances.values():
+            instance.upkeep.stop()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -216,12 +220,12 @@ class Server:
             await asyncio.sleep(_TICK_SECONDS)
             for instance in self.instances.values():
                 instance.maintenance.tick()
-                leases.expire_queues(instance)
+                instance.upkeep.tick()
                 self._watch_store(instance)
-            if loop.time() - self._renewed_at > DEFAULT_LEASE_SECONDS / 3:
+            if loop.time() - self._renewed_at > _RENEW_SECONDS:
                 self._renewed_at = loop.time()
                 for instance in self.instances.values():
-                    leases.renew_all(instance, 1000 * DEFAULT_LEASE_SECONDS)
+                    leases.renew_all(instance)
             idle = self.settings.idle_exit_seconds
             if idle and not self.connections and loop.time() - self._idle_since > idle:
                 self.stop(f"no client for {idle:g} s")

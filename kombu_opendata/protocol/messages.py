@@ -363,6 +363,7 @@ class Welcome(_Message, tag=101):
 
 class Ok(_Message, tag=102):
     rid: int
+    warnings: list[str] = []  # about a declaration that was accepted
 
 
 class Failed(_Message, tag=103):
@@ -387,6 +388,7 @@ class QueueInfo(_Message, tag=105):
     queue: str
     ready: int
     consumers: int
+    warnings: list[str] = []  # about the declaration, which was accepted
 
 
 class Count(_Message, tag=106):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: buckets of one list that one sweep removes at most, so that a sweep never blocks for long
 _BUCKETS_PER_SWEEP = 200
+#: messages that are collected in one checkpoint when a long backlog is removed
+_GARBAGE_PER_CHECKPOINT = 10_000
 #: how long a publish counter is remembered after its session's last publish
 PRODUCER_RETENTION_MS = 24 * 3_600_000
 
@@ -40,7 +42,7 @@ class Collector:
         for queue in list(self._engine.state.queues.values()):
             async with self._engine.checkpointing:
                 removed += await self._sweep_queue(queue, now)
-            await self._expire(queue, now)
+            await self.expire(queue, now)
         await self._engine.results.sweep(now)
         self._forget_producers(now)
         return removed
@@ -51,16 +53,35 @@ class Collector:
         failed = await self._sweep_log(queue, queue.failed, keys.failed_key, options.failed_retention_seconds, now)
         return done + failed
 
-    async def _expire(self, queue: Queue, now: int) -> None:
-        """Remove the messages that are past their deadline, also where nobody consumes."""
+    async def expire(self, queue: Queue, now: int) -> int:
+        """Remove the messages that are past their deadline, also where nobody consumes; returns how many."""
         engine, messages = self._engine, queue.messages
-        due = [n for n, summary in messages.cold.items() if 0 < (summary.next_deadline or 0) <= now]
-        for number in due:
+        removed = engine.remove(queue, messages.expired(now), "expired")
+        while (number := messages.due(now)) is not None and engine.state.queues.get(queue.name) is queue:
             await engine.load_bucket(queue, number)
-        if engine.state.queues.get(queue.name) is queue:
-            self.expired += engine.remove(
-                queue, [entry for entry in messages.available.values() if 0 < entry.deadline <= now]
-            )
+            removed += engine.remove(queue, messages.expired(now), "expired")
+            await self._let_go()
+        self.expired += removed
+        return removed
+
+    async def drop_oldest(self, queue: Queue, is_too_long: Callable[[], bool]) -> int:
+        """Remove the oldest available messages while the queue is too long; returns how many."""
+        engine, dropped = self._engine, 0
+        while is_too_long() and engine.state.queues.get(queue.name) is queue:
+            entry, cold = queue.messages.oldest()
+            if cold is not None:
+                await engine.load_bucket(queue, cold)
+                await self._let_go()
+            elif entry is not None:
+                dropped += engine.remove(queue, (entry,), "maxlen")
+            else:
+                break
+        return dropped
+
+    async def _let_go(self) -> None:
+        """A long backlog is removed in several checkpoints, so that none of them is large."""
+        if len(self._engine.state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
+            await self._engine.checkpoint()
 
     async def _sweep_log(
         self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int

@@ -295,9 +295,9 @@ class Engine(Operations):
             if wanted is not None or (entry is not None and self.payloads.find(entry.id) is None):
                 self._load(queue)
                 return None, True
-            if entry is None or not entry.deadline or entry.deadline > now:
+            if entry is None or not entry.deadline or entry.deadline > now or entry.id in messages.fresh:
                 return entry, False
-            self.remove(queue, [entry])
+            self.remove(queue, [entry], "expired")
 
     def prefetch(self, queue: Queue) -> None:
         """Called for each delivery: load what comes next before it is needed."""

@@ -14,17 +14,17 @@ from . import effects as fx
 from .clock import Clock
 from .ffi import Batch
 from .journal import Journal
+from .limits import MAX_DEADLINE_MS
 from .payloads import Payloads
 from .queue_state import Entry
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import Producer
-from .state import Queue, QueueOptions, StoreState
+from .state import UNLIMITED_ATTEMPTS, Queue, QueueOptions, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log
 BLOCK_IDS = 4096
 #: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
 RESERVED_BYTES = 4 << 20
-MAX_DEADLINE_MS = (1 << 63) - 1
 #: of a queue's filter, whose text is in its config record
 MAX_FILTER_BYTES = 0xFFFF
 
@@ -109,7 +109,8 @@ class Operations:
         visible_at = max(visible_at, now)
         row = checkpoint.message_rows(id, created_at, now, visible_at, retention, headers)
         places = [(queue.name, queue.messages.place()) for queue in queues]
-        self.state.publish(id, places, priority, visible_at, deadline, now, large=len(envelope) > MAX_INLINE_BYTES)
+        size = len(envelope)
+        self.state.publish(id, places, priority, visible_at, deadline, now, large=size > MAX_INLINE_BYTES, size=size)
         if session:
             self.state.remember_publish(session, seq, id, total, now)
         effect = (
@@ -156,8 +157,8 @@ class Operations:
         else:
             self.effects.append((fx.ACK, queue.name, at, pairs))
 
-    def fail(self, queue: Queue, entries: Iterable[Entry], consumer: str) -> None:
-        """in flight → failed."""
+    def fail(self, queue: Queue, entries: Iterable[Entry], consumer: str, reason: str = "") -> None:
+        """in flight → failed; ``reason`` says why, in the words of dead letters."""
         at = self.clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
@@ -171,18 +172,24 @@ class Operations:
         back: list[int] = []
         spent: list[Entry] = []
         for entry in entries:
-            if costs_attempt and entry.attempts >= queue.options.max_attempts:
+            if costs_attempt and UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
                 spent.append(entry)
+                continue
+            if costs_attempt and queue.limits.retry_delay_ms:
+                visible_at = queue.limits.retry_at(at, entry.attempts)
+                self.state.put_back(queue, entry, at, costs_attempt, consumer, visible_at)
+                pair = [entry.id, entry.bucket]
+                self.effects.append((fx.RETURN, queue.name, at, pair, costs_attempt, consumer, visible_at))
                 continue
             self.state.put_back(queue, entry, at, costs_attempt, consumer)
             back += entry.id, entry.bucket
         if back:
             self.effects.append((fx.RETURN, queue.name, at, back, costs_attempt, consumer))
         if spent:
-            self.fail(queue, spent, consumer)
+            self.fail(queue, spent, consumer, "delivery_limit")
 
-    def remove(self, queue: Queue, entries: Iterable[Entry]) -> int:
-        """available → gone: expired or purged. Returns how many."""
+    def remove(self, queue: Queue, entries: Iterable[Entry], reason: str = "") -> int:
+        """available → gone: expired, dropped or purged; returns how many. ``reason`` as in :meth:`fail`."""
         pairs: list[int] = []
         for entry in entries:
             self.state.remove(queue, entry)
@@ -197,6 +204,12 @@ class Operations:
         until = self.clock.now_ms() + lease_ms
         self.state.renew(session, until)
         self.effects.append((fx.RENEW, session, until))
+
+    def renew_by_queue(self, session: bytes) -> None:
+        """Prolong all leases of a session, each by its queue's lease from now."""
+        at = self.clock.now_ms()
+        self.state.renew(session, at, at)
+        self.effects.append((fx.RENEW, session, at, at))
 
     # ------------------------------------------------------------------ definitions
     def _define(self, effect: fx.Effect) -> None:

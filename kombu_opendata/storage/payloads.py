@@ -43,6 +43,22 @@ def _dense_runs(ids: list[int]) -> Iterator[list[int]]:
             start = position
 
 
+async def read_sizes(store: SlateStore, ids: list[int]) -> list[int]:
+    """How large stored payloads are, bytes; 0 for a missing one, which its delivery will report."""
+    found: dict[bytes, bytes] = {}
+    for run in _dense_runs(sorted(ids)):
+        first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
+        found.update(await store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES))
+    sizes = []
+    for id in ids:
+        key = keys.payload_key(id)
+        value = found.get(key) or await store.get(key)
+        decoded = payload.decode(key, value) if value is not None else b""
+        chunks = (0, len(decoded)) if isinstance(decoded, bytes) else payload.parse_chunks_uri(decoded.uri)
+        sizes.append(chunks[1] if chunks is not None else 0)
+    return sizes
+
+
 class Payloads:
     """The payloads that are at hand.
 

@@ -7,8 +7,10 @@ changes memory only: it reads no clock and does no I/O.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
+from itertools import repeat
 from typing import NamedTuple
 
 #: entries of a bucket when it is full
@@ -22,12 +24,12 @@ class Entry:
     """One message in one queue.
 
     ``priority`` is the stored one: lower first. ``session`` is the lease's holder. ``envelope`` is set in transient
-    queues only, whose messages are nowhere else.
+    queues only, whose messages are nowhere else; ``size`` only where the queue counts bytes.
     """
 
     __slots__ = (
         "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue", "session",
-        "visible_at",
+        "size", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -44,16 +46,18 @@ class Entry:
         self.lease_until = 0
         self.session = b""
         self.envelope: bytes | None = None
+        self.size = 0
 
 
 class Bucket:
-    """The loaded entries of one bucket."""
+    """The loaded entries of one bucket. No available one expires before ``next_deadline``; 0 if none does."""
 
-    __slots__ = ("available", "in_flight", "stored")
+    __slots__ = ("available", "in_flight", "next_deadline", "stored")
 
     def __init__(self) -> None:
         self.available: dict[int, Entry] = {}
         self.in_flight: dict[int, Entry] = {}
+        self.next_deadline = 0
         self.stored = False  # the store has a record of it
 
     def rows(self) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int, int, int]]]:
@@ -98,10 +102,11 @@ class QueueState:
     """All messages of one queue.
 
     Invariants: a message is in exactly one of ``available``, ``in_flight`` and a cold bucket; an entry's bucket is
-    loaded; a bucket with in-flight entries and the tail are always loaded; ``ready`` may hold stale pairs.
+    loaded; a bucket with in-flight entries and the tail are always loaded; ``ready`` may hold stale pairs; no message
+    expires before ``next_deadline``.
     """
 
-    def __init__(self, name: str, *, durable: bool = True) -> None:
+    def __init__(self, name: str, *, durable: bool = True, counts_bytes: bool = False) -> None:
         self.name = name
         self.durable = durable
         self.buckets: dict[int, Bucket] = {0: Bucket()}
@@ -113,10 +118,18 @@ class QueueState:
         self.available: dict[int, Entry] = {}
         self.in_flight: dict[int, Entry] = {}
         self.cold_count = 0
+        self.next_deadline = 0  # 0: nothing expires
+        self.fresh: set[int] = set()  # published in this turn with a time to live of 0: may still be delivered
+        self.counts_bytes = counts_bytes
+        self.available_bytes = 0  # of all available messages, if ``counts_bytes``
+        self._cold_sizes: dict[int, array[int]] = {}  # of cold buckets, in the order of their rows
+        self._oldest: list[int] | None = None  # a heap of loaded ids, once somebody asked for the oldest
+        self._first_cold = 0  # no cold bucket is before it
         self._ready: list[tuple[int, int]] = []
         self._delayed: list[tuple[int, int, int]] = []
         self._cold_ready: list[tuple[int, int, int]] = []
         self._cold_delayed: list[tuple[int, int]] = []
+        self._cold_deadlines: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         """Messages available, visible or not."""
@@ -136,23 +149,34 @@ class QueueState:
         self.buckets[number] = Bucket()
         self._drop_if_empty(old)
 
-    def add(self, bucket: int, id: int, priority: int, visible_at: int, deadline: int, now: int) -> Entry:
+    def add(
+        self, bucket: int, id: int, priority: int, visible_at: int, deadline: int, now: int, size: int = 0
+    ) -> Entry:
         """A new message, available from ``visible_at``."""
         if bucket > self.tail:
             self.open_tail(bucket)
         entry = Entry(self.name, bucket, id, priority, visible_at, deadline, 0)
+        entry.size = size
         self.tail_used += 1
         self._make_available(entry, now)
         return entry
 
     def _make_available(self, entry: Entry, now: int) -> None:
+        bucket = self.buckets[entry.bucket]
         self.available[entry.id] = entry
-        self.buckets[entry.bucket].available[entry.id] = entry
+        bucket.available[entry.id] = entry
         self.dirty.add(entry.bucket)
         if entry.visible_at <= now:
             heappush(self._ready, (entry.priority, entry.id))
         else:
             heappush(self._delayed, (entry.visible_at, entry.priority, entry.id))
+        if entry.deadline:
+            bucket.next_deadline = _sooner(bucket.next_deadline, entry.deadline)
+            self.next_deadline = _sooner(self.next_deadline, entry.deadline)
+        if self.counts_bytes:
+            self.available_bytes += entry.size
+        if self._oldest is not None:
+            heappush(self._oldest, entry.id)
 
     # ------------------------------------------------------------------ choosing
     def promote(self, now: int) -> None:
@@ -169,7 +193,8 @@ class QueueState:
         ready, available = self._ready, self.available
         while ready:
             entry = available.get(ready[0][1])
-            if entry is not None:
+            # The pair may be from before a return with a delay; one that returned at once is visible after its claim.
+            if entry is not None and (entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1):
                 return entry
             heappop(ready)
         return None
@@ -243,6 +268,8 @@ class QueueState:
         bucket = self.buckets[entry.bucket]
         del self.available[id]
         del bucket.available[id]
+        if self.counts_bytes:
+            self.available_bytes -= entry.size
         entry.attempts = min(entry.attempts + 1, 0xFFFF)
         entry.claimed_at, entry.lease_until, entry.session = at, lease_until, session
         self.in_flight[id] = entry
@@ -256,20 +283,26 @@ class QueueState:
         self.dirty.add(entry.bucket)
         self._drop_if_empty(entry.bucket)
 
-    def put_back(self, entry: Entry, now: int, *, costs_attempt: bool) -> None:
-        """in flight → available, at its old place. Its next claim is after this one, so that no two share a token."""
+    def put_back(self, entry: Entry, now: int, *, costs_attempt: bool, visible_at: int = 0) -> None:
+        """in flight → available, at its old place, at once or from ``visible_at``.
+
+        Its next claim is after this one, so that no two share a token.
+        """
         del self.in_flight[entry.id]
         del self.buckets[entry.bucket].in_flight[entry.id]
         if not costs_attempt:
             entry.attempts -= 1
-        entry.visible_at = max(entry.visible_at, entry.claimed_at + 1)
+        at_once = max(entry.visible_at, entry.claimed_at + 1)
+        entry.visible_at = max(at_once, visible_at)
         entry.session = b""
-        self._make_available(entry, max(now, entry.visible_at))
+        self._make_available(entry, max(now, at_once))
 
     def remove(self, entry: Entry) -> None:
         """available → gone (expired or purged)."""
         del self.available[entry.id]
         del self.buckets[entry.bucket].available[entry.id]
+        if self.counts_bytes:
+            self.available_bytes -= entry.size
         self.dirty.add(entry.bucket)
         self._drop_if_empty(entry.bucket)
 
@@ -303,8 +336,12 @@ class QueueState:
         bucket = self.buckets[number] = Bucket()
         bucket.stored = True
         was_dirty = number in self.dirty
-        for id, priority, visible_at, deadline, attempts in available:
-            self._make_available(Entry(self.name, number, id, priority, visible_at, deadline, attempts), now)
+        sizes = self._cold_sizes.pop(number, None)
+        self.available_bytes -= sum(sizes or ())
+        for (id, priority, visible_at, deadline, attempts), size in zip(available, sizes or repeat(0)):  # noqa: B905
+            entry = Entry(self.name, number, id, priority, visible_at, deadline, attempts)
+            entry.size = size
+            self._make_available(entry, now)
         for id, priority, claimed_at, lease_until, attempts in in_flight:
             entry = Entry(self.name, number, id, priority, 0, 0, attempts)
             entry.claimed_at, entry.lease_until = claimed_at, lease_until
@@ -315,11 +352,24 @@ class QueueState:
     def note_cold(self, number: int, summary: Summary) -> None:
         """Register a bucket that stays in the store."""
         self.cold[number] = summary
+        self._first_cold = min(self._first_cold, number)
         self.cold_count += summary.messages
         if summary.best is not None:
             heappush(self._cold_ready, (*summary.best, number))
         if summary.next_visible_at is not None:
             heappush(self._cold_delayed, (summary.next_visible_at, number))
+        if summary.next_deadline:
+            if len(self._cold_deadlines) > 2 * len(self.cold) + 64:  # those of buckets that were loaded meanwhile
+                self._cold_deadlines = [(s.next_deadline, n) for n, s in self.cold.items() if s.next_deadline]
+                heapify(self._cold_deadlines)
+            else:
+                heappush(self._cold_deadlines, (summary.next_deadline, number))
+            self.next_deadline = _sooner(self.next_deadline, summary.next_deadline)
+
+    def measure(self, number: int, sizes: list[int]) -> None:
+        """The sizes of a cold bucket's messages, in the order of its rows, when they were not known before."""
+        self._cold_sizes[number] = array("I", sizes)
+        self.available_bytes += sum(sizes)
 
     def evict(self, now: int) -> None:
         """Put clean buckets that are far from the head out of memory, when many are loaded."""
@@ -337,7 +387,67 @@ class QueueState:
             for id in bucket.available:
                 del self.available[id]
             self.note_cold(number, Summary.of(bucket.rows()[0], now))
+            if self.counts_bytes:
+                self._cold_sizes[number] = array("I", [entry.size for entry in bucket.available.values()])
         self._ready = [pair for pair in self._ready if pair[1] in self.available]
         heapify(self._ready)
         self._delayed = [row for row in self._delayed if row[2] in self.available]
         heapify(self._delayed)
+        self._oldest = None
+
+    # ------------------------------------------------------------------ what time and lengths bring
+    def due(self, now: int) -> int | None:
+        """A cold bucket in which a message has expired; it must be loaded before :meth:`expired` can say all."""
+        deadline, number = self._next_cold_deadline()
+        return number if 0 < deadline <= now else None
+
+    def _next_cold_deadline(self) -> tuple[int, int]:
+        """When the next message in a cold bucket expires (0: none does), and the bucket."""
+        deadlines = self._cold_deadlines
+        while deadlines:
+            deadline, number = deadlines[0]
+            summary = self.cold.get(number)
+            if summary is not None and summary.next_deadline == deadline:
+                return deadline, number
+            heappop(deadlines)
+        return 0, 0
+
+    def expired(self, now: int) -> list[Entry]:
+        """The loaded messages that have expired, but for those that may still be delivered in this turn."""
+        found: list[Entry] = []
+        for bucket in self.buckets.values():
+            if not 0 < bucket.next_deadline <= now:
+                continue
+            left = 0
+            for entry in bucket.available.values():
+                if 0 < entry.deadline <= now and entry.id not in self.fresh:
+                    found.append(entry)
+                elif entry.deadline:
+                    left = _sooner(left, entry.deadline)
+            bucket.next_deadline = left
+        left, _number = self._next_cold_deadline()
+        for bucket in self.buckets.values():
+            if bucket.next_deadline:
+                left = _sooner(left, bucket.next_deadline)
+        self.next_deadline = left
+        return found
+
+    def oldest(self) -> tuple[Entry | None, int | None]:
+        """The available message with the lowest id; or, if that is in a cold bucket, (None, the bucket)."""
+        available = self.available
+        if self._oldest is None or len(self._oldest) > 2 * len(available) + 1024:
+            self._oldest = sorted(available)
+        oldest = self._oldest
+        while oldest and oldest[0] not in available:
+            heappop(oldest)
+        entry = available[oldest[0]] if oldest else None
+        if entry is None or entry.bucket > self._first_cold:
+            self._first_cold = min(self.cold, default=self.tail)
+            if self._first_cold in self.cold and (entry is None or self._first_cold < entry.bucket):
+                return None, self._first_cold
+        return entry, None
+
+
+def _sooner(deadline: int, other: int) -> int:
+    """The earlier of two deadlines, the first of which may be 0 for none."""
+    return other if not deadline or other < deadline else deadline

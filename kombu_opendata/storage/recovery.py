@@ -8,6 +8,7 @@ from typing import Any
 from . import effects as fx
 from .clock import Clock
 from .journal import Journal
+from .payloads import read_sizes
 from .queue_state import Summary
 from .records import (
     active,
@@ -69,6 +70,7 @@ async def recover(store: SlateStore, journal: Journal | None, clock: Clock) -> t
         for effect in effects:
             if state.replay(effect) is not None:
                 publishes.append(effect)
+    await measure(store, state)
     return state, publishes
 
 
@@ -199,6 +201,22 @@ async def _load_sessions(store: SlateStore, state: StoreState) -> int:
     return newest
 
 
+async def measure(store: SlateStore, state: StoreState) -> None:
+    """Find the sizes of the messages of queues that count bytes: the records have none, so the payloads are read."""
+    for queue in state.queues.values():
+        messages = queue.messages
+        if not messages.counts_bytes:
+            continue
+        unknown = [entry for entry in (*messages.available.values(), *messages.in_flight.values()) if not entry.size]
+        for entry, size in zip(unknown, await read_sizes(store, [entry.id for entry in unknown]), strict=True):
+            entry.size = size
+        messages.available_bytes = sum(entry.size for entry in messages.available.values())
+        for number in messages.cold:
+            key = keys.active_key(queue.name, number)
+            rows, _in_flight = active.decode(key, await store.get(key) or b"")
+            messages.measure(number, await read_sizes(store, [row[0] for row in rows]))
+
+
 async def _load_deadlines(store: SlateStore, state: StoreState) -> None:
     """An in-flight row has no retention deadline: take it from the metadata log."""
     for queue in state.queues.values():
@@ -209,3 +227,6 @@ async def _load_deadlines(store: SlateStore, state: StoreState) -> None:
                 found = metadata.decode(key, value)
                 if found.retention_seconds:
                     entry.deadline = found.received_at_ms + 1000 * found.retention_seconds
+                if queue.limits.message_ttl_ms >= 0:
+                    received = found.received_at_ms
+                    entry.deadline = queue.limits.deadline(entry.deadline, found.visible_at_ms, received)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import effects as fx
+from .limits import Limits
 from .queue_state import Entry, QueueState
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import Producer
@@ -21,6 +22,8 @@ DEFAULT_MAX_ATTEMPTS = 20
 DEFAULT_DONE_RETENTION_SECONDS = 86_400
 DEFAULT_FAILED_RETENTION_SECONDS = 14 * 86_400
 DEFAULT_LEASE_SECONDS = 60
+#: as many attempts are no limit
+UNLIMITED_ATTEMPTS = 0xFFFF
 
 
 class QueueOptions(NamedTuple):
@@ -36,12 +39,13 @@ class QueueOptions(NamedTuple):
 class Queue:
     """A durable queue: its messages, its done and failed lists, its options."""
 
-    __slots__ = ("at_hand", "done", "failed", "messages", "name", "options")
+    __slots__ = ("at_hand", "done", "failed", "limits", "messages", "name", "options")
 
     def __init__(self, name: str, options: QueueOptions) -> None:
         self.name = name
         self.options = options
-        self.messages = QueueState(name)
+        self.limits = Limits.of(options.arguments)
+        self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes)
         self.at_hand = 0  # a guess: messages whose payloads were loaded ahead and are not delivered yet
         self.done = SettledLog()
         self.failed = SettledLog()
@@ -101,10 +105,15 @@ class StoreState:
         now: int,
         *,
         large: bool,
+        size: int = 0,
     ) -> None:
-        """Add one message to its queues."""
+        """Add one message to its queues. It expires at its ``deadline`` or the queue's, if that is sooner."""
         for name, bucket in places:
-            self.queues[name].messages.add(bucket, id, priority, visible, deadline, now)
+            queue = self.queues[name]
+            ends = deadline
+            if queue.limits.message_ttl_ms >= 0:
+                ends = queue.limits.deadline(deadline, visible, now)
+            queue.messages.add(bucket, id, priority, visible, ends, now, size)
         if large or len(places) > 1:
             self.dirty.routes[id] = len(places)
 
@@ -142,12 +151,14 @@ class StoreState:
         queue.failed.append(entry.id, at, entry.attempts)
         self._record_attempt(entry, consumer)
 
-    def put_back(self, queue: Queue, entry: Entry, at: int, costs_attempt: bool, consumer: str) -> None:
-        """in flight → available."""
+    def put_back(
+        self, queue: Queue, entry: Entry, at: int, costs_attempt: bool, consumer: str, visible_at: int = 0
+    ) -> None:
+        """in flight → available, at once or from ``visible_at``."""
         self._unlease(entry)
         if costs_attempt:
             self._record_attempt(entry, consumer)
-        queue.messages.put_back(entry, at, costs_attempt=costs_attempt)
+        queue.messages.put_back(entry, at, costs_attempt=costs_attempt, visible_at=visible_at)
 
     def _record_attempt(self, entry: Entry, consumer: str) -> None:
         """The RFC's attempts record: who claimed it, in order. The first in an only queue needs no old record."""
@@ -160,11 +171,12 @@ class StoreState:
         queue.messages.remove(entry)
         self.dirty.garbage.append(entry.id)
 
-    def renew(self, session: bytes, lease_until: int) -> None:
-        """Prolong every lease of a session."""
+    def renew(self, session: bytes, lease_until: int, at: int = 0) -> None:
+        """Prolong every lease of a session; if there is an ``at``, by its queue's lease from then."""
         for entry in self.leases.get(session, {}).values():
-            entry.lease_until = lease_until
-            self.queues[entry.queue].messages.dirty.add(entry.bucket)
+            queue = self.queues[entry.queue]
+            entry.lease_until = at + 1000 * queue.options.lease_seconds if at else lease_until
+            queue.messages.dirty.add(entry.bucket)
 
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
@@ -233,7 +245,8 @@ class StoreState:
         if kind == fx.PUBLISH:
             _, id, _created, now, visible, deadline, _retention, _headers, envelope, *rest = effect
             priority, places, session, seq, total = rest
-            self.publish(id, places, priority, visible, deadline, now, large=len(envelope) > MAX_INLINE_BYTES)
+            size = len(envelope)
+            self.publish(id, places, priority, visible, deadline, now, large=size > MAX_INLINE_BYTES, size=size)
             self.next_id = max(self.next_id, id + 1)
             if session:
                 self.remember_publish(session, seq, id, total, now)
@@ -266,7 +279,7 @@ class StoreState:
             elif kind == fx.FAIL:
                 self.fail(queue, entry, at, more[0])
             else:
-                self.put_back(queue, entry, at, bool(more[0]), more[1])
+                self.put_back(queue, entry, at, bool(more[0]), *more[1:])
 
     def block(self, base: int, size: int) -> None:
         """Message ids up to ``base + size`` may be given out."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from amqp.protocol import queue_declare_ok_t
 from kombu.transport import base
 
-from ..errors import ConnectionLost, OpenDataError
+from ..errors import ConnectionLost, OpenDataError, UnknownArgumentWarning
 from ..protocol.messages import (
     Bind,
     Count,
@@ -17,11 +18,22 @@ from ..protocol.messages import (
     DeleteExchange,
     DeleteQueue,
     ListBindings,
+    Ok,
     PurgeQueue,
     QueueInfo,
     Unbind,
 )
 from .errors import translate
+
+_warned: set[str] = set()
+
+
+def _warn(texts: list[str]) -> None:
+    """Pass on what the broker finds odd about a declaration, each thing once in a process."""
+    for text in texts:
+        if text not in _warned:
+            _warned.add(text)
+            warnings.warn(text, UnknownArgumentWarning, stacklevel=4)
 
 
 class DeclaringChannel(base.StdChannel):
@@ -52,7 +64,8 @@ class DeclaringChannel(base.StdChannel):
         """Declare an exchange; ``passive`` only asks whether it exists. The default exchange always does."""
         if exchange:
             flags = bool(durable), bool(auto_delete)
-            self._call(DeclareExchange(0, exchange, type, *flags, dict(arguments or {}), bool(passive)))
+            answer: Ok = self._call(DeclareExchange(0, exchange, type, *flags, dict(arguments or {}), bool(passive)))
+            _warn(answer.warnings)
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
         self._call(DeleteExchange(0, exchange, bool(if_unused)))
@@ -80,6 +93,7 @@ class DeclaringChannel(base.StdChannel):
         """Declare a queue; returns its name, its waiting messages and its consumers. No name: the broker makes one."""
         flags = bool(durable), bool(exclusive), bool(auto_delete)
         info: QueueInfo = self._call(DeclareQueue(0, queue, *flags, dict(arguments or {}), bool(passive)))
+        _warn(info.warnings)
         return queue_declare_ok_t(info.queue, info.ready, info.consumers)
 
     def queue_bind(

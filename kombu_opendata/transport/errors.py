@@ -137,6 +137,12 @@ class StoreFull(errors.StoreFull, amqp.RecoverableChannelError):
     code: ClassVar[Any] = 506
 
 
+class QueueFull(errors.QueueFull, amqp.RecoverableChannelError):
+    """A queue has reached its maximum length; nothing was stored (RabbitMQ answers a publish with a nack)."""
+
+    code: ClassVar[Any] = 506
+
+
 #: our class → the one the transport raises; a class that is not named here goes by its nearest base
 _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.ConnectionLost: ConnectionLost,
@@ -157,6 +163,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.Unroutable: Unroutable,
     errors.RetryLater: RetryLater,
     errors.StoreFull: StoreFull,
+    errors.QueueFull: QueueFull,
     errors.OpenDataError: BadRequest,
 }
 

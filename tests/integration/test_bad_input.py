@@ -510,16 +510,14 @@ def test_exchange_names_and_routing_keys(channel: Any) -> None:
 @pytest.mark.parametrize(
     ("other", "field"),
     [
-        ({"arguments": {"x-delivery-limit": 5}}, "arguments"),
-        ({"durable": False}, "durable"),
-        ({"auto_delete": True}, "auto_delete"),
+        ({"arguments": {"x-delivery-limit": 5}}, "without x-delivery-limit"),
+        ({"durable": False}, "with durable=True"),
+        ({"auto_delete": True}, "with auto_delete=False"),
     ],
 )
 def test_a_queue_declared_again_with_other_arguments(channel: Any, other: dict[str, Any], field: str) -> None:
     send(channel, "q", "kept")
-    with pytest.raises(
-        errors.PreconditionFailed, match=f"queue 'q' exists with {field}=.*declared again with"
-    ) as caught:
+    with pytest.raises(errors.PreconditionFailed, match=f"queue 'q' exists {field}, declared again with") as caught:
         declare(channel, "q", **other)
     assert isinstance(caught.value, amqp.PreconditionFailed)
     assert caught.value.queue == "q"
@@ -546,9 +544,9 @@ def test_an_exchange_declared_again_with_another_type(channel: Any) -> None:
     assert isinstance(caught.value, amqp.PreconditionFailed)
 
 
-@pytest.mark.parametrize("limit", [0, 65_536, "many", -1, True])
+@pytest.mark.parametrize("limit", [0, 65_536, "many", -2, True])
 def test_a_delivery_limit_that_is_none(channel: Any, limit: Any) -> None:
-    with pytest.raises(errors.RequestError, match=r"x-delivery-limit must be an integer from 1 to 65535"):
+    with pytest.raises(errors.RequestError, match=r"x-delivery-limit must be an integer from 1 to 65535, or -1"):
         declare(channel, "limited", arguments={"x-delivery-limit": limit})
 
 

@@ -34,10 +34,19 @@ class ModelQueue:
     lease_seconds: int
     done_retention: int
     failed_retention: int
+    ttl_ms: int = -1
+    retry_delay_ms: int = 0
     available: dict[int, Message] = field(default_factory=dict)
     in_flight: dict[int, Message] = field(default_factory=dict)
     done: list[tuple[int, int, int]] = field(default_factory=list)
     failed: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def publish(self, message: Message, now: int) -> None:
+        """The earlier of the message's deadline and the queue's counts."""
+        if self.ttl_ms >= 0:
+            theirs = max(message.visible_at, now) + self.ttl_ms
+            message.deadline = min(message.deadline or theirs, theirs)
+        self.available[message.id] = message
 
     def next(self, now: int, at_once: bool = True) -> Message | None:
         """The message that must be delivered next; what has expired on the way to it is removed.
@@ -67,8 +76,10 @@ class ModelQueue:
             self.failed.append((message.id, now, message.attempts))
             return False
         message.attempts -= not costs_attempt
-        message.visible_at = max(message.visible_at, message.token + 1)
-        message.returned = True
+        at_once = max(message.visible_at, message.token + 1)
+        delay = self.retry_delay_ms * 2 ** (message.attempts - 1) if costs_attempt and self.retry_delay_ms else 0
+        message.visible_at = max(at_once, now + delay) if delay else at_once
+        message.returned = message.visible_at == at_once
         self.available[message.id] = message
         return True
 

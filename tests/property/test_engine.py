@@ -49,6 +49,8 @@ SETTINGS = EngineSettings(
     slate=SlateSettings(l0_max_ssts=1000, block_cache_bytes=0),
 )
 TERMS = st.sampled_from(NAMES)
+TTLS = st.sampled_from([-1, -1, 0, 3000])
+RETRY_DELAYS = st.sampled_from([0, 700])
 
 
 class Crash(StoreError):
@@ -83,11 +85,11 @@ class EngineMachine(RuleBasedStateMachine):
     def url(self) -> str:
         return f"file://{self.folder}"
 
-    @initialize(names=st.sets(TERMS, min_size=1))
-    def begin(self, names: set[str]) -> None:
+    @initialize(queues=st.dictionaries(TERMS, st.tuples(TTLS, RETRY_DELAYS), min_size=1))
+    def begin(self, queues: dict[str, tuple[int, int]]) -> None:
         self.open()
-        for name in sorted(names):
-            self.declare(name, 2, 2, 1, True)
+        for name in sorted(queues):
+            self.declare(name, 2, 2, 1, True, *queues[name])
 
     def open(self) -> None:
         self.engine: Engine = self.run(Engine.open(self.url(), "default", self.clock, SETTINGS))
@@ -140,11 +142,25 @@ class EngineMachine(RuleBasedStateMachine):
         done=st.sampled_from([0, 2, 100]),
         failed=st.sampled_from([0, 1, 100]),
         commit=st.booleans(),
+        ttl_ms=TTLS,
+        retry_delay_ms=RETRY_DELAYS,
     )
-    def declare(self, name: str, max_attempts: int, done: int, failed: int, commit: bool) -> None:
+    def declare(
+        self,
+        name: str,
+        max_attempts: int,
+        done: int,
+        failed: int,
+        commit: bool,
+        ttl_ms: int = -1,
+        retry_delay_ms: int = 0,
+    ) -> None:
         if name not in self.model.queues:
-            self.model.queues[name] = ModelQueue(max_attempts, 30, done, failed)
-            self.engine.declare_queue(name, QueueOptions(max_attempts, done, failed, 30, {"x": name}))
+            self.model.queues[name] = ModelQueue(max_attempts, 30, done, failed, ttl_ms, retry_delay_ms)
+            arguments = {"x": name, "x-retry-delay": retry_delay_ms, "x-max-length-bytes": 0}
+            if ttl_ms >= 0:
+                arguments["x-message-ttl"] = ttl_ms
+            self.engine.declare_queue(name, QueueOptions(max_attempts, done, failed, 30, arguments))
             self.end(commit)
 
     @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())
@@ -168,6 +184,17 @@ class EngineMachine(RuleBasedStateMachine):
             assert self.run(self.engine.purge(self.engine.state.queues[name])) == len(waiting)
             waiting.clear()
             self.note_commit()
+
+    @rule(name=TERMS, kept=st.integers(0, 20), commit=st.booleans())
+    def drop_oldest(self, name: str, kept: int, commit: bool) -> None:
+        """As for a maximum length."""
+        if name in self.model.queues:
+            queue, waiting = self.engine.state.queues[name], self.model.queues[name].available
+            dropped = self.run(self.engine.collector.drop_oldest(queue, lambda: len(queue.messages) > kept))
+            for id in sorted(waiting)[:dropped]:
+                del waiting[id]
+            assert len(waiting) == len(queue.messages) <= kept
+            self.end(commit)
 
     @rule(name=TERMS, again=st.booleans(), commit=st.booleans())
     def delete(self, name: str, again: bool, commit: bool) -> None:
@@ -225,7 +252,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.model.producers[PRODUCER] = (number, id, len(names))
             for name in names:
                 deadline = now + ttl if ttl >= 0 else 0
-                self.model.queues[name].available[id] = Message(id, priority, now + delay, deadline)
+                self.model.queues[name].publish(Message(id, priority, now + delay, deadline), now)
         self.end(commit)
 
     def routed(self, exchange: str, key: str) -> set[str]:
@@ -469,6 +496,10 @@ class EngineMachine(RuleBasedStateMachine):
                 (m.id, m.priority, m.visible_at, m.deadline, m.attempts) for m in expected.available.values()
             )
             assert len(queue.messages) == len(expected.available)
+            sizes = [len(model.envelopes[id]) for id in expected.available]
+            assert queue.messages.available_bytes == sum(sizes)
+            deadlines = [m.deadline for m in expected.available.values() if m.deadline]
+            assert not deadlines or 0 < queue.messages.next_deadline <= min(deadlines)
             assert sorted(
                 (e.id, e.priority, e.deadline, e.attempts, e.claimed_at, e.lease_until, e.session)
                 for e in queue.messages.in_flight.values()

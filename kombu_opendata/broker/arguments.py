@@ -1,0 +1,278 @@
+"""The arguments of queues: one table of all that are known, and what a declaration says by them.
+
+A declaration is read once, by :func:`parse`. ``docs/queue-arguments.md`` has the table's rows (:func:`markdown`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ..errors import RequestError
+from ..storage.limits import DEFAULT_RETRY_MAX_DELAY_MS
+from ..storage.state import (
+    DEFAULT_DONE_RETENTION_SECONDS,
+    DEFAULT_FAILED_RETENTION_SECONDS,
+    DEFAULT_LEASE_SECONDS,
+    DEFAULT_MAX_ATTEMPTS,
+    UNLIMITED_ATTEMPTS,
+    QueueOptions,
+)
+
+MAX_MS = (1 << 53) - 1
+MAX_SECONDS = 0xFFFF_FFFF
+MIN_LEASE_SECONDS = 30
+MAX_LEASE_SECONDS = 86_400
+
+DROP_HEAD = "drop-head"
+REJECT_PUBLISH = "reject-publish"
+REJECT_PUBLISH_DLX = "reject-publish-dlx"
+
+
+class Argument(NamedTuple):
+    """One known argument.
+
+    ``kind`` is int, str or bool; ``low`` and ``high`` bound an int, ``choices`` are all that a text may be, ``also`` is
+    one more int. ``field`` is the one of :class:`QueueArguments` that it sets; "" if the broker ignores it.
+    """
+
+    name: str
+    kind: type
+    unit: str
+    default: str
+    meaning: str
+    differs: str = ""
+    field: str = ""
+    low: int = 0
+    high: int = MAX_MS
+    also: int | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        """What values it takes, in words."""
+        if self.kind is bool:
+            return "true or false"
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.kind is str:
+            return "a text"
+        bounds = f"from {self.low} up" if self.high == MAX_MS else f"from {self.low} to {self.high}"
+        return f"an integer {bounds}" + ("" if self.also is None else f", or {self.also}")
+
+    def takes(self, value: Any) -> bool:
+        """Whether the value is of the right type and in range; a bool is no int."""
+        if type(value) is not self.kind:
+            return False
+        if isinstance(value, int) and self.kind is int:
+            return self.low <= value <= self.high or value == self.also
+        return not self.choices or value in self.choices
+
+
+_IGNORED = "accepted and ignored"
+
+#: every known argument of a queue, in the order of the documentation
+KNOWN = (
+    Argument(
+        "x-message-ttl", int, "ms", "none",
+        "how long a message may wait; then it expires. 0: delivered at once to a consumer that waits, or never. With a "
+        "message's own `expiration` the earlier end counts",
+        "counts from when an `eta` is due; an expired message goes wherever it stands, not only at the queue's head",
+        "message_ttl_ms",
+    ),
+    Argument(
+        "x-expires", int, "ms", "none",
+        "a queue without consumers, gets and declarations for so long is deleted with its messages; a restart of the "
+        "broker begins anew", "", "expires_ms", 1,
+    ),
+    Argument(
+        "x-max-length", int, "messages", "none", "how many messages may wait; what is delivered and not acknowledged "
+        "does not count", "messages with a later `eta` count", "max_length",
+    ),
+    Argument(
+        "x-max-length-bytes", int, "bytes", "none", "how large the waiting messages may be together",
+        "counts whole messages with headers and properties; the broker reads such a queue once when it starts",
+        "max_length_bytes",
+    ),
+    Argument(
+        "x-overflow", str, "", DROP_HEAD, "what happens past a maximum length: the oldest waiting message goes, or the "
+        "publisher gets `QueueFull`, or the new message becomes a dead letter",
+        "`reject-publish` stores the message in none of its queues; `reject-publish-dlx` confirms the publish, and is "
+        "`reject-publish` where `x-dead-letter-exchange` is not set. Oldest is by time also among priorities",
+        "overflow", choices=(DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX),
+    ),
+    Argument(
+        "x-dead-letter-exchange", str, "", "none", "where rejected, expired and dropped messages are published",
+        "", "dead_letter_exchange",
+    ),
+    Argument(
+        "x-dead-letter-routing-key", str, "", "the message's own", "the routing key of dead letters", "",
+        "dead_letter_routing_key",
+    ),
+    Argument(
+        "x-single-active-consumer", bool, "", "false", "only one consumer gets messages; when it is gone, the next one",
+        "it keeps its place over a lost connection that is back within the session's grace (2 s)",
+        "single_active_consumer",
+    ),
+    Argument(
+        "x-delivery-limit", int, "attempts", str(DEFAULT_MAX_ATTEMPTS),
+        "after so many deliveries a message that is returned goes to the failed ones; -1: never",
+        "counts deliveries, not redeliveries. Durable queues only", "delivery_limit", 1, UNLIMITED_ATTEMPTS, -1,
+    ),
+    Argument(
+        "x-retry-delay", int, "ms", "0", "how long a message that was requeued, or whose consumer was lost, waits for "
+        "its next delivery; doubles with each attempt", "ours", "retry_delay_ms",
+    ),
+    Argument(
+        "x-retry-max-delay", int, "ms", f"{DEFAULT_RETRY_MAX_DELAY_MS}, or `x-retry-delay` if that is more",
+        "the longest such wait", "ours", "retry_max_delay_ms",
+    ),
+    Argument(
+        "x-done-retention", int, "s", str(DEFAULT_DONE_RETENTION_SECONDS),
+        "how long an acknowledged message is kept in the store; 0: for ever", "ours. Durable queues only",
+        "done_retention_seconds", 0, MAX_SECONDS,
+    ),
+    Argument(
+        "x-failed-retention", int, "s", str(DEFAULT_FAILED_RETENTION_SECONDS),
+        "how long a failed message is kept in the store; 0: for ever", "ours. Durable queues only",
+        "failed_retention_seconds", 0, MAX_SECONDS,
+    ),
+    Argument(
+        "x-lease", int, "s", str(DEFAULT_LEASE_SECONDS), "how long, after a restart of the broker, a message in flight "
+        "waits for its consumer to come back", "ours. Durable queues only", "lease_seconds", MIN_LEASE_SECONDS,
+        MAX_LEASE_SECONDS,
+    ),
+    Argument(
+        "x-max-priority", int, "", "255", _IGNORED, "priorities from 0 to 255 are always on, each a level of its own",
+        "", 1, 255,
+    ),
+    Argument("x-queue-type", str, "", "", _IGNORED, "there is one type", choices=("classic", "quorum")),
+    Argument("x-queue-mode", str, "", "", _IGNORED, "a long queue is in the store, not in memory",
+             choices=("default", "lazy")),
+    Argument("x-queue-version", int, "", "", _IGNORED, "there is one version", "", 1, 2),
+    Argument("x-queue-master-locator", str, "", "", _IGNORED, "there is one broker"),
+    Argument("x-queue-leader-locator", str, "", "", _IGNORED, "there is one broker"),
+    Argument("x-quorum-initial-group-size", int, "", "", _IGNORED, "there is one broker", "", 1),
+    Argument("x-quorum-target-group-size", int, "", "", _IGNORED, "there is one broker", "", 1),
+    Argument("x-max-in-memory-length", int, "", "", _IGNORED, "memory is bounded anyway"),
+    Argument("x-max-in-memory-bytes", int, "", "", _IGNORED, "memory is bounded anyway"),
+    Argument("x-consumer-timeout", int, "ms", "", _IGNORED, "a task may run as long as its worker is connected"),
+    Argument("x-dead-letter-strategy", str, "", "", _IGNORED, "dead letters are stored in the commit that made them",
+             choices=("at-most-once", "at-least-once")),
+)  # fmt: skip
+
+_BY_NAME = {argument.name: argument for argument in KNOWN}
+
+#: x-priority is a consumer's
+CONSUMER_PRIORITY = Argument("x-priority", int, "", "0", "higher first", low=-(1 << 31), high=(1 << 31) - 1)
+
+
+class QueueArguments(NamedTuple):
+    """What a declaration says. -1 is none where 0 is a value."""
+
+    message_ttl_ms: int = -1
+    expires_ms: int = 0
+    max_length: int = -1
+    max_length_bytes: int = -1
+    overflow: str = DROP_HEAD
+    dead_letter_exchange: str | None = None
+    dead_letter_routing_key: str | None = None
+    single_active_consumer: bool = False
+    delivery_limit: int = DEFAULT_MAX_ATTEMPTS
+    retry_delay_ms: int = 0
+    retry_max_delay_ms: int = 0
+    done_retention_seconds: int = DEFAULT_DONE_RETENTION_SECONDS
+    failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
+    lease_seconds: int = DEFAULT_LEASE_SECONDS
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the queue has a maximum length."""
+        return self.max_length >= 0 or self.max_length_bytes >= 0
+
+    @property
+    def rejects(self) -> bool:
+        """Whether a publish to the full queue is refused."""
+        dead_letters = self.overflow == REJECT_PUBLISH_DLX and self.dead_letter_exchange is not None
+        return self.overflow != DROP_HEAD and not dead_letters
+
+    def options(self, arguments: Mapping[str, Any]) -> QueueOptions:
+        """The settings of a durable queue that was declared with these ``arguments``."""
+        attempts = UNLIMITED_ATTEMPTS if self.delivery_limit < 0 else self.delivery_limit
+        retentions = self.done_retention_seconds, self.failed_retention_seconds
+        return QueueOptions(attempts, *retentions, self.lease_seconds, dict(arguments))
+
+
+def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
+    """Read a queue's arguments; unknown ones are left to :func:`unknown`.
+
+    Raises:
+        RequestError: a value of the wrong type or out of range; the text says which, and what is right.
+    """
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        argument = _BY_NAME.get(name)
+        if argument is None:
+            continue
+        check(argument, value, f"queue {queue!r}", queue=queue)
+        if argument.field:
+            found[argument.field] = value
+    _check_retry(queue, found)
+    return QueueArguments(**found)
+
+
+def check(argument: Argument, value: Any, place: str, **values: Any) -> None:
+    """Refuse a value that the argument does not take.
+
+    Raises:
+        RequestError: the text begins with ``place``.
+    """
+    if not argument.takes(value):
+        raise RequestError(
+            f"{place}: {argument.name} must be {argument.allowed}, not {value!r}", argument=argument.name, **values
+        )
+
+
+def _check_retry(queue: str, found: Mapping[str, Any]) -> None:
+    longest, first = found.get("retry_max_delay_ms"), found.get("retry_delay_ms", 0)
+    if longest is not None and (not first or longest < first):
+        raise RequestError(
+            f"queue {queue!r}: x-retry-max-delay must be {first or 'given with an x-retry-delay and be that'} or more, "
+            f"not {longest!r}",
+            argument="x-retry-max-delay",
+            queue=queue,
+        )
+
+
+def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
+    """Read the arguments of a queue that is in the store; what an older version let pass is as if it were not there."""
+    good = {name: value for name, value in arguments.items() if name not in _BY_NAME or _BY_NAME[name].takes(value)}
+    try:
+        return parse(queue, good)
+    except RequestError:
+        good.pop("x-retry-max-delay", None)
+        return parse(queue, good)
+
+
+def unknown(what: str, name: str, arguments: Iterable[str], known: Iterable[str] = _BY_NAME) -> list[str]:
+    """A warning for each argument that begins with ``x-`` and is not known; ``what`` is "queue" or "exchange"."""
+    return [
+        f"{what} {name!r}: the argument {argument!r} is unknown and has no effect"
+        for argument in arguments
+        if argument.startswith("x-") and argument not in known
+    ]
+
+
+def difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Of two sets of arguments that differ: the name of the first that does, and both sides in words."""
+    name = min(name for name in have.keys() | want.keys() if have.get(name, have) != want.get(name, want))
+    ours, theirs = (f"with {name}={side[name]!r}" if name in side else f"without {name}" for side in (have, want))
+    return name, ours, theirs
+
+
+def markdown() -> str:
+    """The table of the documentation."""
+    rows = ["| argument | type | unit | default | meaning | unlike RabbitMQ |", "|---|---|---|---|---|---|"]
+    for a in KNOWN:
+        rows.append(f"| `{a.name}` | {a.allowed} | {a.unit} | {a.default} | {a.meaning} | {a.differs} |")
+    return "\n".join(rows) + "\n"

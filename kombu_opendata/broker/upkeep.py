@@ -1,0 +1,236 @@
+"""What queues do by themselves: messages expire, full queues drop or refuse, unused queues go.
+
+What can be done in memory is done within a turn of the loop, before its commit; what needs a cold bucket follows in a
+task, so a queue with a long backlog may exceed its maximum for as long as a bucket takes to load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OpenDataError, QueueFull
+from ..storage.queue_state import Entry
+from .arguments import REJECT_PUBLISH_DLX
+from .entities import BrokerQueue
+
+if TYPE_CHECKING:
+    from .instance import Instance
+
+log = logging.getLogger(__name__)
+
+#: expired messages are removed so often at most …
+_PACE_SECONDS = 0.02
+#: … and a timer is never set for longer
+_MAX_DELAY_SECONDS = 3600.0
+#: a queue whose upkeep failed (a full disk, a corrupt record) is left alone for so long
+_RETRY_SECONDS = 10.0
+
+
+class Upkeep:
+    """The upkeep of one instance's queues."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._added: set[BrokerQueue] = set()  # with a limit or a deadline, and a new message in this turn
+        self._busy: set[BrokerQueue] = set()  # that a task works on
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+
+    def stop(self) -> None:
+        """The instance is closing."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def remove(self, queue: BrokerQueue, entries: Iterable[Entry], reason: str) -> None:
+        """Take available messages out of a queue of either kind."""
+        if queue.stored is not None:
+            self._instance.engine.remove(queue.stored, entries, reason)
+        else:
+            for entry in entries:
+                queue.messages.remove(entry)
+
+    # ------------------------------------------------------------------ publishing
+    def check_room(self, queue: BrokerQueue, size: int) -> None:
+        """Before a publish to a queue with a maximum length.
+
+        Raises:
+            QueueFull: the queue refuses what it has no room for.
+        """
+        if not queue.arguments.rejects or not _too_long(queue, 1, size):
+            return
+        self._instance.deliver(queue)  # what is already published and has a consumer waiting
+        if _too_long(queue, 1, size):
+            length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
+            limits = [f"{length} messages"] * (length >= 0) + [f"{size} bytes"] * (size >= 0)
+            raise QueueFull(
+                f"queue {queue.name!r} is full (its maximum is {' and '.join(limits)}): nothing was stored; "
+                "publish again when it is shorter",
+                queue=queue.name,
+                messages=len(queue.messages),
+            )
+
+    def added(self, queue: BrokerQueue, id: int) -> None:
+        """A message was published to a queue with a maximum length or with deadlines."""
+        messages = queue.messages
+        entry = messages.available.get(id)
+        if entry is None:
+            return
+        if entry.deadline and entry.deadline <= self._instance.engine.clock.now_ms():
+            messages.fresh.add(id)
+        if queue.arguments.overflow == REJECT_PUBLISH_DLX and _too_long(queue):
+            self._instance.deliver(queue)
+            if _too_long(queue) and id in messages.available:
+                messages.fresh.discard(id)
+                self.remove(queue, (entry,), "maxlen")
+        self._added.add(queue)
+        self._instance.schedule()
+
+    def end_turn(self) -> None:
+        """After what can be delivered was, and before the commit."""
+        if not self._added:
+            return
+        added, self._added = self._added, set()
+        for queue in added:
+            messages = queue.messages
+            fresh, messages.fresh = messages.fresh, set()
+            if queue.deleting:
+                continue
+            self.remove(queue, [messages.available[id] for id in fresh if id in messages.available], "expired")
+            if messages.next_deadline:
+                self._wake_at(messages.next_deadline)
+            if queue.is_bounded:
+                self._trim(queue)
+
+    # ------------------------------------------------------------------ maximum lengths
+    def _trim(self, queue: BrokerQueue) -> None:
+        """Drop the oldest messages of a queue that is too long."""
+        for _ in range(len(queue.messages)):  # a dead letter may come back to the queue
+            if not _too_long(queue) or queue in self._busy:
+                return
+            entry, cold = queue.messages.oldest()
+            if cold is not None and queue.stored is not None:
+                drop = self._instance.engine.collector.drop_oldest(queue.stored, lambda: _too_long(queue))
+                self._spawn(queue, drop)
+            elif entry is not None:
+                self.remove(queue, (entry,), "maxlen")
+
+    # ------------------------------------------------------------------ time
+    def _wake_at(self, at_ms: int) -> None:
+        """Look for expired messages then."""
+        if self._timer is not None:
+            if self._timer_at_ms <= at_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        wait = (at_ms - self._instance.engine.clock.now_ms()) / 1000
+        delay = min(max(wait, _PACE_SECONDS), _MAX_DELAY_SECONDS)
+        self._timer = self._instance.loop.call_later(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        try:
+            self._expire_messages()
+        except Exception as exc:
+            log.exception("instance %s failed", self._instance.name)
+            self._instance.fail(exc)
+
+    def _expire_messages(self) -> None:
+        now = self._instance.engine.clock.now_ms()
+        upcoming: list[int] = []
+        for queue in self._instance.queues.values():
+            messages = queue.messages
+            if not messages.next_deadline or queue.deleting or queue in self._busy:
+                continue
+            if messages.next_deadline <= now:
+                expired = messages.expired(now)
+                if expired:
+                    self.remove(queue, expired, "expired")
+                    self._instance.schedule()
+                if queue.stored is not None and 0 < messages.next_deadline <= now:  # in a cold bucket
+                    self._spawn(queue, self._instance.engine.collector.expire(queue.stored, now))
+                    continue
+            if messages.next_deadline:
+                upcoming.append(messages.next_deadline)
+        if upcoming:
+            self._wake_at(min(upcoming))
+
+    def tick(self) -> None:
+        """Twice a second: messages, queues that nobody uses, single active consumers that are gone."""
+        self._expire_messages()
+        now = self._instance.engine.clock.now_ms()
+        for queue in list(self._instance.queues.values()):
+            if queue.deleting:
+                continue
+            if queue.is_bounded:
+                self._trim(queue)
+            if queue.active is not None:
+                self._check_active(queue)
+            if queue.consumers or queue.getters:
+                queue.used_at_ms = now
+            elif self._is_unused(queue):
+                if queue.stored is None:
+                    self._instance.drop_transient(queue)
+                elif queue not in self._busy:
+                    self._spawn(queue, self._delete_unused(queue))
+
+    def _is_unused(self, queue: BrokerQueue) -> bool:
+        expires, now = queue.arguments.expires_ms, self._instance.engine.clock.now_ms()
+        return 0 < expires <= now - queue.used_at_ms and not queue.consumers and not queue.getters
+
+    async def _delete_unused(self, queue: BrokerQueue) -> None:
+        async with self._instance.admin_lock:
+            if not queue.deleting and self._is_unused(queue):
+                log.info("queue %r was not used for %d ms and goes", queue.name, queue.arguments.expires_ms)
+                await self._instance.delete_queue(queue)
+
+    def _check_active(self, queue: BrokerQueue) -> None:
+        """A single active consumer whose session is back, but which itself is not, gives way at the second look."""
+        session = self._instance.sessions.get(queue.active[0]) if queue.active is not None else None
+        if any(consumer.key == queue.active for consumer in queue.consumers):
+            queue.active_missing = False
+        elif session is not None and (session.connection is None or not queue.active_missing):
+            queue.active_missing = session.connection is not None
+        else:
+            queue.active = None
+            queue.active_missing = False
+            self._instance.wake(queue)
+
+    # ------------------------------------------------------------------ tasks
+    def _spawn(self, queue: BrokerQueue, work: Coroutine[Any, Any, object]) -> None:
+        self._busy.add(queue)
+        task = self._instance.loop.create_task(self._work(queue, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, queue: BrokerQueue, work: Coroutine[Any, Any, object]) -> None:
+        instance = self._instance
+        try:
+            await work
+        except OpenDataError as exc:
+            log.error("queue %r: %s", queue.name, exc)
+            if instance.engine.failure is not None:
+                instance.fail(exc)
+            instance.loop.call_later(_RETRY_SECONDS, self._busy.discard, queue)
+        except Exception as exc:
+            log.exception("instance %s failed", instance.name)
+            instance.fail(exc)
+        else:
+            self._busy.discard(queue)
+            if queue.messages.next_deadline and not queue.deleting:
+                self._wake_at(queue.messages.next_deadline)
+        instance.schedule()
+
+
+def _too_long(queue: BrokerQueue, messages: int = 0, size: int = 0) -> bool:
+    """Whether the queue has, or would have with so much more, over its maximum."""
+    limits, state = queue.arguments, queue.messages
+    return (
+        0 <= limits.max_length < len(state) + messages
+        or 0 <= limits.max_length_bytes < state.available_bytes + size
+    )  # fmt: skip

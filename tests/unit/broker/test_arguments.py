@@ -1,0 +1,147 @@
+"""The table of queue arguments, and its documentation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata.broker import arguments
+from kombu_opendata.broker.arguments import KNOWN, QueueArguments, difference, parse, parse_stored, unknown
+from kombu_opendata.errors import RequestError
+from kombu_opendata.storage.limits import Limits
+from kombu_opendata.storage.state import QueueOptions
+
+PAGE = Path(__file__).parents[3] / "docs" / "queue-arguments.md"
+
+#: argument, what it takes, what it does not
+VALUES: list[tuple[str, list[Any], list[Any]]] = [
+    ("x-message-ttl", [0, 1, 1 << 40], [-1, True, 1.5, "1", None, 1 << 53]),
+    ("x-expires", [1, 1 << 40], [0, -1, False, "1"]),
+    ("x-max-length", [0, 1], [-1, True, "1"]),
+    ("x-max-length-bytes", [0, 1], [-1, True, "1"]),
+    ("x-overflow", ["drop-head", "reject-publish", "reject-publish-dlx"], ["", "drop", 1, None]),
+    ("x-dead-letter-exchange", ["", "dead"], [1, None, b"dead"]),
+    ("x-dead-letter-routing-key", ["", "dead"], [1, None]),
+    ("x-single-active-consumer", [True, False], [1, 0, "true", None]),
+    ("x-delivery-limit", [-1, 1, 65_535], [-2, 0, 65_536, True, "1"]),
+    ("x-retry-delay", [0, 1], [-1, True, "1"]),
+    ("x-done-retention", [0, 0xFFFF_FFFF], [-1, 1 << 32, False]),
+    ("x-failed-retention", [0, 0xFFFF_FFFF], [-1, 1 << 32, False]),
+    ("x-lease", [30, 86_400], [0, 29, 86_401, "60"]),
+    ("x-max-priority", [1, 10, 255], [0, 256, 300, True, "high"]),
+    ("x-queue-type", ["classic", "quorum"], ["stream", 1]),
+    ("x-queue-mode", ["default", "lazy"], ["eager"]),
+    ("x-queue-version", [1, 2], [0, 3]),
+    ("x-queue-master-locator", ["min-masters"], [1]),
+    ("x-queue-leader-locator", ["balanced"], [1]),
+    ("x-quorum-initial-group-size", [1, 5], [0, "3"]),
+    ("x-quorum-target-group-size", [1, 5], [0, "3"]),
+    ("x-max-in-memory-length", [0], [-1]),
+    ("x-max-in-memory-bytes", [0], [-1]),
+    ("x-consumer-timeout", [0, 1], [-1, "1"]),
+    ("x-dead-letter-strategy", ["at-most-once", "at-least-once"], ["never"]),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, good, _bad in VALUES for value in good])
+def test_what_an_argument_takes(name: str, value: Any) -> None:
+    (argument,) = (each for each in KNOWN if each.name == name)
+    parsed = parse("q", {name: value})
+    assert parsed == (QueueArguments()._replace(**{argument.field: value}) if argument.field else QueueArguments())
+    assert unknown("queue", "q", {name: value}) == []
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, _good, bad in VALUES for value in bad])
+def test_what_an_argument_does_not_take(name: str, value: Any) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse("my queue", {name: value})
+    text = str(caught.value)
+    assert text.startswith(f"queue 'my queue': {name} must be ")
+    assert text.endswith(f", not {value!r}")
+    assert (caught.value.queue, caught.value.argument) == ("my queue", name)  # type: ignore[attr-defined]
+    assert parse_stored("my queue", {name: value}) == QueueArguments()
+
+
+def test_every_argument_is_tested() -> None:
+    assert {argument.name for argument in KNOWN} == {name for name, _good, _bad in VALUES} | {"x-retry-max-delay"}
+    assert {argument.field for argument in KNOWN} - {""} == set(QueueArguments._fields)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"x-retry-max-delay": 5},
+        {"x-retry-delay": 0, "x-retry-max-delay": 5},
+        {"x-retry-delay": 6, "x-retry-max-delay": 5},
+    ],
+)
+def test_a_longest_delay_without_or_below_the_first(given: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match=r"x-retry-max-delay must be .* not 5"):
+        parse("q", given)
+    assert parse_stored("q", given).retry_max_delay_ms == 0
+    assert parse("q", {"x-retry-delay": 5, "x-retry-max-delay": 5})[9:11] == (5, 5)
+
+
+def test_only_unknown_x_arguments_are_warned_of() -> None:
+    given = {"x-filter": "a = 1", "x-message-ttl": 1, "note": 1}
+    assert unknown("queue", "q", given) == ["queue 'q': the argument 'x-filter' is unknown and has no effect"]
+    assert parse("q", given).message_ttl_ms == 1
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "expected"),
+    [
+        ({"x-a": 1, "x-b": 1}, {"x-a": 1, "x-b": 2}, ("x-b", "with x-b=1", "with x-b=2")),
+        ({}, {"x-b": 2}, ("x-b", "without x-b", "with x-b=2")),
+        ({"x-b": None}, {}, ("x-b", "with x-b=None", "without x-b")),
+    ],
+)
+def test_what_differs(have: dict[str, Any], want: dict[str, Any], expected: tuple[str, str, str]) -> None:
+    assert difference(have, want) == expected
+
+
+def test_a_durable_queues_settings() -> None:
+    given = {"x-delivery-limit": -1, "x-done-retention": 0, "x-failed-retention": 7, "x-lease": 90}
+    assert parse("q", given).options(given) == QueueOptions(65_535, 0, 7, 90, given)
+    assert parse("q", {}).options({}) == QueueOptions()
+
+
+@pytest.mark.parametrize(
+    ("overflow", "exchange", "rejects"),
+    [
+        ("drop-head", None, False),
+        ("reject-publish", None, True),
+        ("reject-publish", "dead", True),
+        ("reject-publish-dlx", None, True),
+        ("reject-publish-dlx", "dead", False),
+    ],
+)
+def test_what_a_full_queue_does(overflow: str, exchange: str | None, rejects: bool) -> None:
+    assert QueueArguments(overflow=overflow, dead_letter_exchange=exchange).rejects is rejects
+
+
+def test_the_documentation_has_the_table() -> None:
+    """Written by ``python -c "from kombu_opendata.broker.arguments import markdown; print(markdown())"``."""
+    assert arguments.markdown() in PAGE.read_text()
+
+
+# ------------------------------------------------------------------ what the storage takes from them
+def test_limits_ignore_what_was_never_checked() -> None:
+    assert Limits.of({"x-message-ttl": "1", "x-retry-delay": True, "x-max-length-bytes": -1}) == Limits.of({})
+
+
+@pytest.mark.parametrize(("attempts", "delay"), [(1, 100), (2, 200), (3, 400), (4, 500), (65_535, 500)])
+def test_delays_double_up_to_the_longest(attempts: int, delay: int) -> None:
+    limits = Limits.of({"x-retry-delay": 100, "x-retry-max-delay": 500})
+    assert limits.retry_at(1000, attempts) == 1000 + delay
+    assert Limits().retry_at(1000, attempts) == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "visible", "expected"),
+    [(0, 0, 1050), (1040, 0, 1040), (1060, 0, 1050), (0, 1010, 1060), (1020, 1010, 1020)],
+)
+def test_the_earlier_deadline_counts(own: int, visible: int, expected: int) -> None:
+    assert Limits(message_ttl_ms=50).deadline(own, visible, 1000) == expected
