@@ -73,6 +73,7 @@ class Maintenance:
         self._grace_ms = grace_ms
         self._interval = interval_seconds
         self._own_at = instance.loop.time() + interval_seconds
+        self._expired_reported = 0
         self._running: dict[str, asyncio.Task[Counts]] = {}
         self._own: asyncio.Task[None] | None = None
         self._duties: dict[str, Callable[[], Awaitable[Counts]]] = {
@@ -133,6 +134,8 @@ class Maintenance:
         loop, last = self._instance.loop, self.last[duty]
         began = loop.time()
         counts = await self._duties[duty]()
+        if duty == COLLECT and by != _BROKER:
+            self._expired_reported = self._instance.engine.expired
         last.at_ms, last.by, last.seconds = self._instance.engine.clock.now_ms(), by, loop.time() - began
         return counts
 
@@ -173,9 +176,8 @@ class Maintenance:
 
     async def _collect(self) -> Counts:
         engine = self._instance.engine
-        expired = engine.collector.expired
         settled = await engine.collector.sweep()
-        expired = engine.collector.expired - expired
+        expired = engine.expired - self._expired_reported
         if engine.is_dirty:
             await engine.checkpoint()
         if settled or expired:

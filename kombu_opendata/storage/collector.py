@@ -25,15 +25,10 @@ PRODUCER_RETENTION_MS = 24 * 3_600_000
 
 
 class Collector:
-    """Removes what is past its retention, for one engine.
-
-    Attributes:
-        expired: waiting messages that were removed because they were past their deadline, since the start.
-    """
+    """Removes what is past its retention, for one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.expired = 0
 
     async def sweep(self) -> int:
         """One pass over all queues; returns how many settled messages were removed."""
@@ -61,7 +56,6 @@ class Collector:
             await engine.load_bucket(queue, number)
             removed += engine.remove(queue, messages.expired(now), "expired")
             await self._let_go()
-        self.expired += removed
         return removed
 
     async def drop_oldest(self, queue: Queue, is_too_long: Callable[[], bool]) -> int:

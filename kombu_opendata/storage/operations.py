@@ -42,6 +42,7 @@ class Operations:
         self.effects: list[fx.Effect] = []
         self.needs_sync = False
         self.new_bytes = 0  # payload bytes in `effects`
+        self.expired = 0  # messages that were removed because they were past their deadline, since the start
 
     # ------------------------------------------------------------------ publishing
     def allocate_id(self) -> int:
@@ -197,6 +198,8 @@ class Operations:
             pairs += entry.id, entry.bucket
         if pairs:
             self.effects.append((fx.REMOVE, queue.name, pairs))
+        if reason == "expired":
+            self.expired += len(pairs) // 2
         return len(pairs) // 2
 
     def renew(self, session: bytes, lease_ms: int) -> None:
