@@ -5,7 +5,7 @@ import signal
 import time
 
 from celery.exceptions import SoftTimeLimitExceeded
-from farm import app, pass_gate, write
+from farm import app, pass_gate, write  # type: ignore[import-not-found]  # the worker stands beside it
 
 
 @app.task(name="farm.stamp")
