@@ -131,13 +131,17 @@ def renew_all(instance: Instance, lease_ms: int) -> None:
 
 
 def expire(instance: Instance, grace_ms: int) -> None:
-    """Return what sessions hold that did not come back: after a grace; from before a restart, when the lease ends."""
+    """Return what sessions hold that did not come back: after a grace; from before a restart, when the lease ends.
+
+    After a restart they all have the grace, so that a lease which ended meanwhile can be resumed as well.
+    """
     now = instance.engine.clock.now_ms()
     for session in list(instance.sessions.values()):
         if session.connection is None and session.lost_at_ms + grace_ms <= now:
             close(instance, session, Outcome.REQUEUE)
     state = instance.engine.state
-    for id in state.leases.keys() - instance.sessions.keys():
+    strangers = state.leases.keys() - instance.sessions.keys() if instance.opened_at_ms + grace_ms <= now else ()
+    for id in strangers:
         name = state.session_names.get(id, "")
         for entry in list(state.leases[id].values()):
             queue = instance.queues.get(entry.queue)
