@@ -89,8 +89,7 @@ def test_tasks_of_ten_leases_run_once(store_folder: Path, tmp_path: Path, ledger
         let_pass(5)
         gates["prefork"].touch()
         ledger.wait_count(8)
-        for queue in queues:
-            wait_until(lambda queue=queue: leased.queue(queue) == (0, 0), 30, lambda queue=queue: f"{queue} is empty")
+        wait_until(lambda: {leased.queue(queue) for queue in queues} == {(0, 0)}, 30, lambda: f"{queues} to be empty")
     ledger.assert_once([f"{queue} {what}" for queue in queues for what in ("began", "ended")])
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from farm import app, pass_gate, write  # type: ignore[import-not-found]  # the worker stands beside it
 
@@ -38,3 +39,10 @@ def fatal(ledger: str, line: str, first: str) -> None:
     if not os.path.exists(first):
         write(first, "killed")
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(name="farm.sign", bind=True, acks_late=True)
+def sign(self: Task, ledger: str, line: str, seconds: float) -> None:
+    """Works a while and tells who did it."""
+    time.sleep(seconds)
+    write(ledger, f"{line} {self.request.hostname}")
