@@ -52,6 +52,7 @@ class Instance:
         self.queues: dict[str, BrokerQueue] = {}
         self.admin_lock = asyncio.Lock()
         self.loop = asyncio.get_running_loop()
+        self.opened_at_ms = engine.clock.now_ms()
         self._next_transient_id = _FIRST_TRANSIENT_ID
         self._waiting: set[BrokerQueue] = set()
         self._talking: set[Session] = set()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConnectionLost, SocketPathTooLong, StartError, StoreInUse, StoreUnwritable, from_wire
 from ..url import Address
 from .dial import dial_unix
+from .ready import wait_ready
 
 if TYPE_CHECKING:
     import subprocess
@@ -211,13 +212,9 @@ def _open_private(path: str, flags: int) -> int:
 
 def _read_line(fd: int, deadline: float, clock: Clock) -> bytes | None:
     """The first line of a pipe; what there is at its end; None when the time is over."""
-    import select
-
     data = b""
     while not data.endswith(b"\n"):
-        poller = select.poll()
-        poller.register(fd, select.POLLIN)
-        if not poller.poll(max(0.0, deadline - clock.monotonic()) * 1000):
+        if not wait_ready((fd,), (), max(0.0, deadline - clock.monotonic())):
             return None
         chunk = os.read(fd, 65536)
         if not chunk:

@@ -8,40 +8,42 @@ flag; they stay in non-blocking mode and wait in ``poll``.
 from __future__ import annotations
 
 import errno
-import math
-import os
-import select
 import socket
 from contextlib import suppress
 from typing import Any
 
 from ..protocol.framing import FrameReader
 from ..protocol.messages import BrokerMessage
+from .ready import wait_ready
 
 RECEIVE_BYTES = 256 << 10
 
 
 class Waker:
-    """Lets one thread end another's :meth:`Wire.wait`."""
+    """Lets one thread end another's :meth:`Wire.wait`.
+
+    Sockets, not a pipe: eventlet's ``os.read`` would wait where nothing is to be read.
+    """
 
     def __init__(self) -> None:
-        self.fd, self._write_fd = os.pipe()
-        os.set_blocking(self.fd, False)
-        os.set_blocking(self._write_fd, False)
+        self._read_end, self._write_end = socket.socketpair()
+        self._read_end.settimeout(0)
+        self._write_end.settimeout(0)
+        self.fd = self._read_end.fileno()
 
     def wake(self) -> None:
         with suppress(OSError):
-            os.write(self._write_fd, b"\0")
+            self._write_end.send(b"\0")
 
     def clear(self) -> None:
         with suppress(OSError):
-            os.read(self.fd, 4096)
+            self._read_end.recv(4096)
 
     def __del__(self) -> None:
         # Only when no thread can be waiting on it: a closed descriptor's number may be somebody else's the next moment.
-        for fd in (self.fd, self._write_fd):
+        for end in (self._read_end, self._write_end):
             with suppress(OSError):
-                os.close(fd)
+                end.close()
 
 
 class Wire:
@@ -87,11 +89,8 @@ class Wire:
 
     def wait(self, timeout: float | None, *, write: bool = False, waker: Waker | None = None) -> bool:
         """Wait until bytes can be read (or written, or the waker was used); False when the time is over."""
-        poller = select.poll()
-        poller.register(self.fd, select.POLLIN | (select.POLLOUT if write else 0))
-        if waker is not None:
-            poller.register(waker.fd, select.POLLIN)
-        return bool(poller.poll(None if timeout is None else math.ceil(timeout * 1000)))
+        reading = (self.fd,) if waker is None else (self.fd, waker.fd)
+        return wait_ready(reading, (self.fd,) if write else (), timeout)
 
     def close(self) -> None:
         with suppress(OSError):

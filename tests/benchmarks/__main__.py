@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import backlog, floor, machine, report, startup
+from . import backlog, celery_rows, floor, machine, report, startup
 from .peers import Peer, embedded, running
 from .processes import BenchError
 from .results import Results
@@ -108,11 +108,13 @@ def _measure(
                 _compare(name, brokers, sizes, results, folder, step)
         if {"publish", "consume"} & set(only):
             floor.measure(sizes, results)
-        for name, measure in (
+        alone: list[tuple[str, Callable[[], None]]] = [
             ("backlog", lambda: backlog.measure(sizes, results, folder, step)),
             ("import", lambda: _imports(peers, sizes, results, step)),
             ("connect", lambda: _connects(sizes, results, folder, step)),
-        ):
+            *((name, partial(one, sizes, results, folder, step)) for name, one in celery_rows.MEASURES.items()),
+        ]
+        for name, measure in alone:
             if name in only and (OURS in peers or name == "import"):
                 _guarded(name, results, measure)
     return brokers or [embedded(folder)]
@@ -122,6 +124,7 @@ def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: S
     total = sum(sizes.rounds * brokers for name in COMPARED if name in only)
     if OURS in peers:
         total += backlog.steps(sizes) * ("backlog" in only) + sizes.rounds * ("connect" in only)
+        total += sum(celery_rows.steps(name, sizes) for name in celery_rows.MEASURES if name in only)
     return total + sizes.rounds * ("import" in only)
 
 

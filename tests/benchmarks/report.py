@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .celery_app import WORKER_ARGUMENTS
+from .celery_rows import IDLE_SECONDS, eta_tasks
 from .clients import BODY, HEADERS
 from .peers import SETTINGS, Peer
 from .results import Results
@@ -138,6 +139,12 @@ def _method(sizes: Sizes) -> str:
             "Client CPU is the process's user and system time over the measured stretch. For scale: Kombu's in-memory "
             "transport, with no broker at all, is the floor of what a client of Kombu costs on this machine; see the "
             "remarks above.",
+            f"Tasks due in an hour: {eta_tasks(sizes):,}, sent by {PUBLISHERS} processes while a solo worker consumes "
+            "their queue; its resident memory after that less before.",
+            "Kill of the broker: the longest time without a run of a task after the kill, while one process sends "
+            f"{sizes.tasks:,} tasks to a prefork worker of two; the clients start the broker again.",
+            "Idle worker: prefork, `--task-events`, a heartbeat every 2 s, and a receiver of the events, for "
+            f"{IDLE_SECONDS:.0f} s.",
             "Import: a new Python process, the time to import Kombu's names and the transport, less that of a process "
             "that imports Kombu's names only. First connect: a folder that does not exist yet, to an open channel.",
         )

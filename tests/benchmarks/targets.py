@@ -73,7 +73,14 @@ ROWS: tuple[Row, ...] = (
     Row("backlog.kill", "backlog: restart after kill -9, to first delivery", "s", (AtMost(5),)),
     Row("import.time", "import of the transport, over kombu's own", "ms", (AtMost(150),)),
     Row("connect.time", "first connect, cold embedded broker", "s", (AtMost(1.5),)),
+    Row("eta.memory", "tasks due in an hour: growth of the worker's memory (RSS)", "MB", (AtMost(5),)),
+    Row("gap.time", "kill -9 of the broker under load: gap until tasks flow again", "s", (AtMost(3),)),
+    Row("gap.lost", "the same: tasks lost", "tasks", (AtMost(0),)),
+    Row("gap.twice", "the same: tasks run twice", "tasks", (AtMost(0),)),
+    Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )
 
-WORKLOADS = ("publish", "publish8", "consume", "celery", "results", "backlog", "import", "connect")
+WORKLOADS = (
+    "publish", "publish8", "consume", "celery", "results", "backlog", "import", "connect", "eta", "gap", "idle",
+)  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

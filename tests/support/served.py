@@ -11,6 +11,7 @@ from typing import Any
 
 from .processes import Child, tail
 
+APPS = Path(__file__).parent / "apps"
 COMMAND = Path(sys.executable).with_name("opendata-queue")
 READY_SECONDS = 30
 
@@ -22,10 +23,13 @@ class ServedBroker(Child):
         report: what it said over the ready pipe.
     """
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, lease_seconds: int | None = None) -> None:
         read_fd, write_fd = os.pipe()
+        program = [str(COMMAND)]
+        if lease_seconds is not None:
+            program = [sys.executable, str(APPS / "short_leases.py"), str(lease_seconds)]
         try:
-            command = [str(COMMAND), "broker", *options, "--ready-fd", str(write_fd)]
+            command = [*program, "broker", *options, "--ready-fd", str(write_fd)]
             super().__init__(command, folder / "served.log", cwd=folder, pass_fds=(write_fd,))
         finally:
             os.close(write_fd)

@@ -1,0 +1,34 @@
+"""Wait for descriptors: the one place where a client waits for the system.
+
+Under gevent's monkey patching ``select.poll`` is green. Eventlet takes ``poll`` away and leaves a green ``select``; its
+hub lets only one greenlet read a descriptor, while here one may wait for deliveries and another one for an answer, so
+each of them waits on a duplicate.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+from collections.abc import Sequence
+
+
+def wait_ready(reading: Sequence[int], writing: Sequence[int], timeout: float | None) -> bool:
+    """Wait until a descriptor can be read or written; False when ``timeout`` seconds are over (None: never)."""
+    if not hasattr(select, "poll"):
+        return _wait_select(reading, writing, timeout)
+    poller = select.poll()
+    for fd in reading:
+        poller.register(fd, select.POLLIN | (select.POLLOUT if fd in writing else 0))
+    return bool(poller.poll(None if timeout is None else math.ceil(timeout * 1000)))
+
+
+def _wait_select(reading: Sequence[int], writing: Sequence[int], timeout: float | None) -> bool:
+    copies: list[int] = []
+    try:
+        for fd in (*reading, *writing):
+            copies.append(os.dup(fd))
+        return any(select.select(copies[: len(reading)], copies[len(reading) :], (), timeout))
+    finally:
+        for fd in copies:
+            os.close(fd)

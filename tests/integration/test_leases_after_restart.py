@@ -1,0 +1,54 @@
+"""Leases that ended while no broker ran: their session has a grace to come back, then they return to the queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.protocol import messages as m
+
+from ..support.processes import Children, children, wait_until
+from ..support.raw import RawClient
+from ..support.served import ServedBroker
+
+LEASE_SECONDS = 1
+
+
+@pytest.fixture
+def started() -> Iterator[Children]:
+    with children() as processes:
+        yield processes
+
+
+def test_a_lease_that_ended_meanwhile_is_resumed_or_returns(
+    store_folder: Path, tmp_path: Path, started: Children
+) -> None:
+    path = f"{store_folder}/broker.sock"
+    options = ("--store", f"file://{store_folder}", "--listen", f"unix:{path}")
+    broker = ServedBroker(tmp_path, *options, lease_seconds=LEASE_SECONDS)
+    started.add(broker)
+    with RawClient(path) as raw:
+        raw.hello()
+        raw.declare("q")
+        for seq in (1, 2):
+            raw.publish("q", seq)
+        raw.consume("q")
+        held = raw.wait_deliveries(2)[0]
+        broker.kill()
+    ended_at = time.monotonic() + 1.5 * LEASE_SECONDS
+    wait_until(lambda: time.monotonic() > ended_at, 10, "the end of the leases")
+
+    started.add(ServedBroker(tmp_path, *options, lease_seconds=LEASE_SECONDS))
+    with RawClient(path) as again:
+        assert again.hello(raw.session, resume=True, held=[(1, *held[2:5])]).adopted == 1
+    with RawClient(path) as other:
+        other.hello()
+        other.consume("q")
+        # The one that was not held at once; the other one when its session has not come back in time.
+        redelivered = other.wait_deliveries(2)
+        assert [delivery[5] for delivery in redelivered] == [1, 2], "only the lease that was given up cost an attempt"
+        other.send(m.Settle(2, m.Outcome.ACK, 1, [delivery[2:5] for delivery in redelivered]))
+        assert other.call(m.Goodbye(0))

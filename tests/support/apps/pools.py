@@ -1,0 +1,48 @@
+"""More tasks for the app of farm.py, which includes this module where FARM_SETTINGS says so."""
+
+import os
+import signal
+import time
+
+from celery import Task
+from celery.exceptions import SoftTimeLimitExceeded
+from farm import app, pass_gate, write  # type: ignore[import-not-found]  # the worker stands beside it
+
+
+@app.task(name="farm.stamp")
+def stamp(ledger: str, line: str) -> None:
+    """Tells when it ran."""
+    write(ledger, f"{line} {time.time():.3f}")
+
+
+@app.task(name="farm.limited", soft_time_limit=1, time_limit=60)
+def limited(ledger: str, gate: str) -> None:
+    """Waits past its soft limit."""
+    try:
+        pass_gate(gate)
+    except SoftTimeLimitExceeded:
+        write(ledger, "soft limit")
+
+
+@app.task(name="farm.long", acks_late=True)
+def long(ledger: str, line: str, seconds: float) -> None:
+    """Tells when it begins and when it ends."""
+    write(ledger, f"{line} began")
+    time.sleep(seconds)
+    write(ledger, f"{line} ended")
+
+
+@app.task(name="farm.fatal", acks_late=True, reject_on_worker_lost=True)
+def fatal(ledger: str, line: str, first: str) -> None:
+    """Kills the process that runs it, the first time."""
+    write(ledger, line)
+    if not os.path.exists(first):
+        write(first, "killed")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(name="farm.sign", bind=True, acks_late=True)
+def sign(self: Task, ledger: str, line: str, seconds: float) -> None:
+    """Works a while and tells who did it."""
+    time.sleep(seconds)
+    write(ledger, f"{line} {self.request.hostname}")

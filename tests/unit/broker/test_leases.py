@@ -1,0 +1,55 @@
+"""When leases from before a restart return to their queue."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kombu_opendata.broker import leases
+
+GRACE_MS = 2000
+OPENED_AT_MS = 100_000
+
+
+class Reopened:
+    """What ``expire`` sees of an instance that was opened with a lease of a session that is not there."""
+
+    def __init__(self, lease_until: int) -> None:
+        self.now_ms = OPENED_AT_MS
+        self.returned: list[tuple[Any, ...]] = []
+        self.entry = SimpleNamespace(queue="q", lease_until=lease_until)
+        state = SimpleNamespace(leases={b"session": {1: self.entry}}, session_names={b"session": "name"}, producers={})
+        self.engine = SimpleNamespace(
+            clock=SimpleNamespace(now_ms=lambda: self.now_ms),
+            state=state,
+            put_back=lambda _queue, entries, name, *, costs_attempt: self.returned.append(
+                (entries, name, costs_attempt)
+            ),
+        )
+        self.opened_at_ms = OPENED_AT_MS
+        self.sessions: dict[bytes, Any] = {}
+        self.queues = {"q": SimpleNamespace(stored=object())}
+
+    def wake(self, queue: Any) -> None:
+        """Nobody consumes."""
+
+    def schedule(self) -> None:
+        """Nothing is committed."""
+
+    def expire(self, after_ms: int) -> None:
+        self.now_ms = OPENED_AT_MS + after_ms
+        leases.expire(self, GRACE_MS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("lease_ends_after_ms", "kept_until_ms"), [(-60_000, GRACE_MS), (500, GRACE_MS), (30_000, 30_000)]
+)
+def test_a_lease_lasts_and_never_less_than_the_grace(lease_ends_after_ms: int, kept_until_ms: int) -> None:
+    instance = Reopened(OPENED_AT_MS + lease_ends_after_ms)
+    instance.expire(0)
+    instance.expire(kept_until_ms - 1)
+    assert instance.returned == []
+    instance.expire(kept_until_ms)
+    assert instance.returned == [((instance.entry,), "name", True)]

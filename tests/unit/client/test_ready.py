@@ -1,0 +1,50 @@
+"""Waiting for descriptors, with the system's poll and without it."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kombu_opendata.client.ready import wait_ready
+from kombu_opendata.client.wire import Waker
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture(params=["poll", "select"], autouse=True)
+def _system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eventlet removes ``select.poll``."""
+    if request.param == "select":
+        monkeypatch.delattr(select, "poll")
+
+
+def test_nothing_to_read(pair: tuple[socket.socket, socket.socket]) -> None:
+    assert not wait_ready((pair[0].fileno(),), (), 0.01)
+
+
+def test_something_to_read(pair: tuple[socket.socket, socket.socket]) -> None:
+    pair[1].send(b"x")
+    assert wait_ready((pair[0].fileno(),), (), None)
+
+
+def test_room_to_write(pair: tuple[socket.socket, socket.socket]) -> None:
+    fd = pair[0].fileno()
+    assert wait_ready((fd,), (fd,), 5)
+
+
+def test_a_waker_ends_the_wait_once(pair: tuple[socket.socket, socket.socket]) -> None:
+    waker, fd = Waker(), pair[0].fileno()
+    waker.clear()
+    waker.wake()
+    waker.wake()
+    assert wait_ready((fd, waker.fd), (), 5)
+    waker.clear()
+    assert not wait_ready((fd, waker.fd), (), 0)
