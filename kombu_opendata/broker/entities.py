@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..protocol.messages import Delivery
 from ..storage.queue_state import Entry, QueueState
+from ..storage.records.producer import WINDOW
 from ..storage.state import Queue
 
 if TYPE_CHECKING:
@@ -62,10 +63,18 @@ class Session:
         self.channels: dict[int, Channel] = {}
         self.lease_channels: dict[tuple[str, int], Channel] = {}
         self.leases: dict[tuple[str, int], Entry] = {}
+        self.transient_publishes: dict[int, None] = {}  # numbers of publishes that no record remembers
         self.settled = 0
         self.reported_settled = 0
         self.replies: list[Any] = []
         self.deliveries: list[Delivery] = []
+
+    def note_transient(self, seq: int) -> None:
+        """This publish went to transient queues only; as far back as the record of the others goes."""
+        noted = self.transient_publishes
+        noted[seq] = None
+        if len(noted) > WINDOW:
+            del noted[next(iter(noted))]
 
     def channel(self, number: int) -> Channel:
         """The channel of this number, made when it is new."""

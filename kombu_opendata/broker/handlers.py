@@ -84,8 +84,10 @@ class Handlers:
     def publish(self, msg: m.Publish) -> None:
         instance, session = self.instance, self.session
         before = self.engine.published(session.id, msg.seq)
-        if before is not None:
-            instance.reply(session, m.Published(msg.rid, before.last_message_id, before.last_queues))
+        if before is not None or msg.seq in session.transient_publishes:
+            latest = before is not None and before.last_sequence == msg.seq
+            id, queues = (before.last_message_id, before.last_queues) if before is not None and latest else (0, -1)
+            instance.reply(session, m.Published(msg.rid, id, queues))
             return
         if len(msg.envelope) > self.max_message_bytes:
             size, limit = len(msg.envelope), self.max_message_bytes
@@ -130,6 +132,7 @@ class Handlers:
             )
         else:
             id = instance.transient_id()
+            self.session.note_transient(msg.seq)
         for queue in targets:
             if queue.stored is None:
                 instance.publish_transient(queue, id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)

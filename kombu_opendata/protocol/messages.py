@@ -57,6 +57,7 @@ class Publish(_Message, tag=3):
     """Store one message in every queue it is routed to. Answer: Published or Failed, after it is durable.
 
     ``seq`` counts the session's publishes from 1 up; one that was applied already is answered again, not stored again.
+    Several may be in flight: up to 1,024 numbers from the oldest unanswered one to the newest.
     ``headers`` are the message's metadata headers. ``visible_at_ms`` 0 is at once; ``ttl_ms`` -1 is none.
     """
 
@@ -271,7 +272,11 @@ class Failed(_Message, tag=103):
 
 
 class Published(_Message, tag=104):
-    """The message is durable. ``queues`` is how many queues got it; 0 means it was dropped."""
+    """The message is durable. ``queues`` is how many queues got it; 0 means it was dropped.
+
+    A repeated publish that was applied, but is not the session's last, is answered with ``message_id`` 0 and
+    ``queues`` -1: no more is known of it.
+    """
 
     rid: int
     message_id: int

@@ -34,6 +34,8 @@ u8 = st.integers(0, 2**8 - 1)
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
+u31 = st.integers(0, 2**31 - 1)
+holes = st.integers(0, (1 << producer.WINDOW) - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 message_ids = st.integers(0, keys.MAX_MESSAGE_ID - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -77,7 +79,9 @@ FORMATS = {
     "options": Format(
         keys.options_key("q"), st.builds(options.QueueOptions, u32, u32, u64, u64, objects), options.encode
     ),
-    "producer": Format(keys.producer_key(bytes(16)), st.builds(producer.Producer, u64, u64, u32, i64), producer.encode),
+    "producer": Format(
+        keys.producer_key(bytes(16)), st.builds(producer.Producer, u64, u64, u31, i64, holes), producer.encode
+    ),
     "leases": Format(
         keys.session_key(bytes(16)),
         st.tuples(texts, i64, st.dictionaries(texts, st.lists(u64, max_size=4), max_size=3)),
