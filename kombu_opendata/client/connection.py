@@ -13,12 +13,12 @@ from typing import Any
 from ..errors import OpenDataError
 from ..protocol.framing import frame
 from ..protocol.messages import Cancel, CloseChannel, Consume, Delivery, Get, Goodbye, Got, Ok, Outcome, Qos
-from .requester import Requester
+from .pipeline import Pipeline
 from .stream import Event
 from .wire import Waker
 
 
-class BrokerConnection(Requester):
+class BrokerConnection(Pipeline):
     """A connection to a broker.
 
     Attributes:
@@ -85,24 +85,6 @@ class BrokerConnection(Requester):
             self.send(Qos(0, channel, count))
 
     # ------------------------------------------------------------ events
-    def read_available(self) -> None:
-        """Take in what the socket holds, without waiting; a break is left to the observer."""
-        with self._lock:
-            wire = self._wire
-            if wire is None:
-                return
-            try:
-                messages = wire.receive_now()
-                if messages:
-                    self._dispatch(messages)
-            except OSError as exc:
-                self._break(exc)
-            except OpenDataError as exc:
-                self._fail(exc)
-            except BaseException:
-                self._drop()
-                raise
-
     def drain(self, timeout: float | None = None) -> None:
         """Wait until there is an event; None waits for ever.
 
@@ -155,11 +137,16 @@ class BrokerConnection(Requester):
             channel.after_fork_in_child()
 
     def close(self) -> None:
-        """End the session: settlements are delivered, leases go back at once. Errors of the ending are not raised."""
+        """End the session: settlements are delivered, leases go back at once. Errors of the ending are not raised.
+
+        Raises:
+            PublishFailed: publishes that nobody waited for were not confirmed. The session has ended all the same.
+        """
         with self._lock:
             if self.closed:
-                return
+                return self.raise_failures()
             try:
+                self._close_pipeline()
                 if self._wire is None and self._known and self.session.unconfirmed:
                     self.resume_once()
                 self._closing = True
@@ -171,6 +158,7 @@ class BrokerConnection(Requester):
                 pass
             finally:
                 self._shut()
+            self.raise_failures()
 
     def abandon(self) -> None:
         """End the session without waiting for anything."""
@@ -179,6 +167,7 @@ class BrokerConnection(Requester):
                 with contextlib.suppress(OSError):
                     self._wire.send_now(frame(Goodbye(self._rid + 1)))
             self._shut()
+            self.log_failures()
 
 
 def _channel_of(event: Event) -> int:

@@ -23,6 +23,8 @@ class Options:
         reconnect_timeout: how long a lost connection is tried to be resumed.
         close_timeout: how long closing waits for the broker's answer.
         idle_exit: after how long without a client an embedded broker exits.
+        pipelined: publishes are sent without waiting for their confirmation.
+        pipeline_depth: how many publishes may be in flight, 1 to 1,000.
     """
 
     name: str = ""
@@ -34,6 +36,8 @@ class Options:
     reconnect_timeout: float = 10.0
     close_timeout: float = 5.0
     idle_exit: float = 60.0
+    pipelined: bool = False
+    pipeline_depth: int = 1000
 
     def resolve_secret(self) -> str | None:
         """The secret for the next Hello, or None where only the address has one."""

@@ -36,26 +36,29 @@ class Requester(Link):
             OpenDataError, socket.timeout: as :meth:`call`.
         """
         with self._lock:
-            if self.welcome is None:
-                self._ensure_open()
-            size, limit = len(message.envelope), self._max_message_bytes()
-            if size > limit:
-                raise MessageTooLarge(
-                    f"the message has {size} bytes and the broker's limit is {limit}: store large data elsewhere and "
-                    "send a reference, or raise the broker's maximum",
-                    size=size,
-                    limit=limit,
-                )
-            session = self.session
-            session.last_seq += 1
-            self._rid += 1
-            message.seq = session.last_seq
-            message.rid = self._rid
-            return cast(Published, self._exchange(self._rid, frame(message), timeout))
+            self._check_message(message)
+            self._number(message)
+            return cast(Published, self._exchange(message.rid, frame(message), timeout))
 
-    def _max_message_bytes(self) -> int:
+    def _check_message(self, message: Publish) -> None:
+        if self.welcome is None:
+            self._ensure_open()
         assert self.welcome is not None
-        return self.welcome.max_message_bytes
+        size, limit = len(message.envelope), self.welcome.max_message_bytes
+        if size > limit:
+            raise MessageTooLarge(
+                f"the message has {size} bytes and the broker's limit is {limit}: store large data elsewhere and "
+                "send a reference, or raise the broker's maximum",
+                size=size,
+                limit=limit,
+            )
+
+    def _number(self, message: Publish) -> None:
+        session = self.session
+        session.last_seq += 1
+        self._rid += 1
+        message.seq = session.last_seq
+        message.rid = self._rid
 
     def _exchange(self, rid: int, data: bytes, timeout: float | None) -> Any:
         answers, unanswered = self._answers, self._unanswered
@@ -105,6 +108,24 @@ class Requester(Link):
                 self.observer.events_buffered()
             if self._waker is not None:
                 self._waker.wake()
+
+    def read_available(self) -> None:
+        """Take in what the socket holds, without waiting; a break is left to the observer."""
+        with self._lock:
+            wire = self._wire
+            if wire is None:
+                return
+            try:
+                messages = wire.receive_now()
+                if messages:
+                    self._dispatch(messages)
+            except OSError as exc:
+                self._break(exc)
+            except OpenDataError as exc:
+                self._fail(exc)
+            except BaseException:
+                self._drop()
+                raise
 
     def send(self, message: Any) -> None:
         """Send a message that has no answer."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ..batching import collector_for
 from ..client.connection import BrokerConnection
 from ..errors import ConnectionLost, OpenDataError, PreconditionFailed, Unroutable
 from ..protocol.messages import Cancelled, Consume, Delivery, Lease, Outcome, Publish, Published
@@ -92,7 +93,10 @@ class Channel(DeclaringChannel):
     ) -> Published | None:
         """Publish; returns when the message is durable in every queue that takes it.
 
+        With ``publish_mode`` "pipeline" and in a batch it returns None once the message is sent.
+
         Raises:
+            PublishFailed: earlier ones, sent without waiting, failed; this one was not sent.
             InvalidMessage, MessageTooLarge: it was not sent.
             Unroutable: mandatory, and no queue takes it (unless ``events["basic_return"]`` has a callback).
             RetryLater: the broker takes nothing now.
@@ -116,7 +120,14 @@ class Channel(DeclaringChannel):
                 ttl_ms_of(properties.get("expiration")),
                 bool(mandatory),  # Celery's retry passes on None
             )
-            return connection.publish(request, confirm_timeout if timeout is None else timeout)
+            failures = collector_for(connection)
+            if failures is None:
+                return connection.publish(request, confirm_timeout if timeout is None else timeout)
+            if failures is connection.failures:
+                connection.raise_failures("; this message was not sent")
+            message_id = properties.get("message_id") or properties.get("correlation_id") or ""
+            connection.publish_later(request, failures, str(message_id))
+            return None
         except Unroutable as exc:
             error = translate(exc)
             if not self.events["basic_return"]:
@@ -128,6 +139,18 @@ class Channel(DeclaringChannel):
             raise translate(exc) from exc
 
     basic_publish_confirm = basic_publish
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every publish of the connection is durable, those that were not waited for included.
+
+        Raises:
+            PublishFailed: some are not.
+            socket.timeout: not all of them were answered in time.
+        """
+        try:
+            self._connection().flush(timeout)
+        except OpenDataError as exc:
+            raise translate(exc) from exc
 
     # ------------------------------------------------------------ consuming
     def basic_consume(

@@ -12,13 +12,16 @@ from kombu.utils.url import parse_url
 from .. import url as urls
 from ..client.connection import BrokerConnection
 from ..client.options import Options
-from ..errors import OpenDataError
+from ..errors import OpenDataError, RequestError
 from ..url import Address
 from . import channel as channels
 from . import message as messages
 from .errors import translate
 from .loop import LoopReader
 
+PUBLISH_MODES = ("confirm", "pipeline")
+#: the broker knows a session's last 1,024 publishes one by one
+MAX_PIPELINE_DEPTH = 1000
 _OPTION_NAMES = ("start_timeout", "reconnect_timeout", "close_timeout", "idle_exit")
 
 
@@ -31,11 +34,21 @@ class OpenDataManagement(base.Management):
         return bindings
 
 
+class Connection(BrokerConnection):
+    """A client's connection whose errors are the transport's."""
+
+    def flush(self, timeout: float | None = None) -> None:
+        try:
+            super().flush(timeout)
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+
+
 class Transport(base.Transport):
     """Transport for ``opendata://`` URLs; see the package's page for URLs and options."""
 
     Channel = channels.Channel
-    Connection = BrokerConnection
+    Connection = Connection
     Management = OpenDataManagement
     Message = messages.Message
 
@@ -81,8 +94,12 @@ class Transport(base.Transport):
         connection.client = None
         for channel in list(connection.channels.values()):
             channel.detach()
-        connection.close()
-        self.unregister_from_event_loop(connection, None)
+        try:
+            connection.close()
+        except OpenDataError as exc:  # publishes that nobody waited for
+            raise translate(exc) from exc
+        finally:
+            self.unregister_from_event_loop(connection, None)
 
     def _collect(self, connection: BrokerConnection | None) -> None:
         if connection is not None:
@@ -177,6 +194,11 @@ def address_of(client: Any) -> Address:
     return urls.tcp(hostname, client.port, vhost, client.userid or "", secret, tls=scheme == "opendatas")
 
 
+def addresses_of(client: Any) -> list[Address]:
+    """The address of a kombu.Connection, and those that it may fail over to."""
+    return [address_of(client), *(urls.parse(alternate) for alternate in client.alt if "://" in alternate)]
+
+
 def _is_current(client: Any, alternate: str) -> bool:
     if "://" not in alternate:
         return False
@@ -191,6 +213,9 @@ def _is_current(client: Any, alternate: str) -> bool:
 def options_of(client: Any) -> Options:
     """The settings that a kombu.Connection carries; transport options that are not ours are Kombu's own."""
     given = client.transport_options or {}
+    mode = given.get("publish_mode") or "confirm"
+    if mode not in PUBLISH_MODES:
+        raise RequestError(f"publish_mode {mode!r} is none of {', '.join(PUBLISH_MODES)}", option="publish_mode")
     numbers = {name: float(given[name]) for name in _OPTION_NAMES if given.get(name) is not None}
     return Options(
         name=str(given.get("consumer_name") or ""),
@@ -198,5 +223,15 @@ def options_of(client: Any) -> Options:
         secret=client.password or "",
         tls=client.ssl or None,
         connect_timeout=float(client.connect_timeout or Options.connect_timeout),
+        pipelined=mode == "pipeline",
+        pipeline_depth=_depth_of(given.get("pipeline_depth")),
         **numbers,
     )
+
+
+def _depth_of(value: Any) -> int:
+    if value is None:
+        return Options.pipeline_depth
+    if type(value) is not int or not 1 <= value <= MAX_PIPELINE_DEPTH:
+        raise RequestError(f"pipeline_depth {value!r} is no number from 1 to {MAX_PIPELINE_DEPTH}")
+    return value

@@ -1,4 +1,4 @@
-"""Several publishes in flight and a connection that breaks: what is sent again is stored once, and a refusal stays one."""
+"""Several publishes in flight and a connection that breaks: what is sent again is stored once, and a refusal stays."""
 
 from __future__ import annotations
 
