@@ -132,6 +132,7 @@ class PublishFailed(OpenDataError):
     """
 
     code = "publish_failed"
+    failed: list[FailedPublish]
 
 
 # ---- reconnect

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 class Channel:
-    """A channel of a session: ``held`` deliveries are unsettled; a ``prefetch`` of 0 sets no limit."""
+    """A channel of a session: ``held`` deliveries are unsettled; a ``prefetch`` of 0 and no ``credit`` set no limit."""
 
-    __slots__ = ("consumers", "held", "number", "prefetch")
+    __slots__ = ("consumers", "credit", "held", "number", "prefetch")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.prefetch = 0
         self.held = 0
+        self.credit: int | None = None
         self.consumers: dict[str, Consumer] = {}
 
 
@@ -49,6 +50,8 @@ class Consumer:
         if connection is None or not connection.writable:
             return False
         channel = self.channel
+        if channel.credit is not None and channel.credit <= 0:
+            return False
         return self.no_ack or channel.prefetch == 0 or channel.held < channel.prefetch
 
 

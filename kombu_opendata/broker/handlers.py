@@ -338,6 +338,12 @@ class Handlers:
         if msg.rid:
             self._ok(msg.rid)
 
+    def credit(self, msg: m.Credit) -> None:
+        channel = self.session.channel(msg.channel)
+        channel.credit = max(msg.count, 0)
+        for consumer in channel.consumers.values():
+            self.instance.wake(consumer.queue)
+
     def get(self, msg: m.Get) -> None:
         queue = self._queue(msg.queue)
         queue.used_at_ms = self.engine.clock.now_ms()
@@ -386,6 +392,7 @@ class Handlers:
         m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
         m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat,
+        m.Credit: credit,
     }  # fmt: skip
     DEFINITIONS = frozenset({m.DeclareQueue, m.DeclareExchange, m.DeleteExchange, m.Bind, m.Unbind, m.Consume, m.Get})
 

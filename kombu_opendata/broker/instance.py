@@ -189,6 +189,8 @@ class Instance:
             else:
                 assert consumer is not None
                 session = consumer.session
+                if consumer.channel.credit is not None:
+                    consumer.channel.credit -= 1
                 session.deliveries.append(
                     self._lease(queue, entry, session, consumer.channel, consumer.tag, consumer.no_ack)
                 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import OpenDataError
 from ..protocol.framing import frame
-from ..protocol.messages import Cancel, CloseChannel, Consume, Delivery, Get, Goodbye, Got, Ok, Outcome, Qos
+from ..protocol.messages import Cancel, CloseChannel, Consume, Credit, Delivery, Get, Goodbye, Got, Ok, Outcome, Qos
 from .pipeline import Pipeline
 from .stream import Event
 from .wire import Waker
@@ -24,11 +24,13 @@ class BrokerConnection(Pipeline):
     Attributes:
         client: the object that opened it (Kombu asks its channels for it).
         channels: by number, whatever :meth:`add_channel` was given.
+        gated: channels that grant the broker one delivery at a time, when they like.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.client: Any = None
         self.channels: dict[int, Any] = {}
+        self.gated: list[Any] = []
         super().__init__(*args, **kwargs)
 
     @property
@@ -82,7 +84,19 @@ class BrokerConnection(Pipeline):
         """How many unsettled deliveries the channel may hold; 0 is no limit."""
         with self._lock:
             self.session.prefetch[channel] = count
-            self.send(Qos(0, channel, count))
+            if not self._will_resume():
+                self.send(Qos(0, channel, count))
+
+    def set_credit(self, channel: int, count: int) -> None:
+        """How many more deliveries the channel's consumers may get, besides the prefetch limit."""
+        with self._lock:
+            self.session.credit[channel] = count
+            if not self._will_resume():
+                self.send(Credit(channel, count))
+
+    def _will_resume(self) -> bool:
+        """Whether an event loop is about to resume, which tells the broker all that the session knows."""
+        return self._wire is None and self._known and self.observer is not None and not self.closed
 
     # ------------------------------------------------------------ events
     def drain(self, timeout: float | None = None) -> None:
@@ -133,6 +147,7 @@ class BrokerConnection(Pipeline):
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
+        self.gated.clear()
         for channel in self.channels.values():
             channel.after_fork_in_child()
 

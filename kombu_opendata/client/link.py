@@ -145,7 +145,7 @@ class Link(Stream):
         """Declare again what ended with the old connection, then send again what was not answered."""
         replayed = self._replayed
         replayed.clear()
-        frames = []
+        frames = [frame(message) for message in self.session.credits()]
         for message in self.session.replay():
             if message.rid in self._unanswered:
                 continue  # a Consume that is sent again below

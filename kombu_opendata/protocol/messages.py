@@ -216,6 +216,16 @@ class GetStatus(_Message, tag=19):
     rid: int
 
 
+class Credit(_Message, tag=40):
+    """How many more deliveries a channel's consumers may get, besides the prefetch limit; each one takes one away.
+
+    Before the first there is no such limit. Not answered.
+    """
+
+    channel: int
+    count: int
+
+
 ClientMessage = (
     Hello
     | Heartbeat
@@ -236,6 +246,7 @@ ClientMessage = (
     | ListBindings
     | Goodbye
     | GetStatus
+    | Credit
 )
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 = first delivery), envelope

@@ -10,6 +10,7 @@ from kombu.transport import base
 from kombu.utils.url import parse_url
 
 from .. import url as urls
+from ..celery_integration.worker import adapt
 from ..client.connection import BrokerConnection
 from ..client.options import Options
 from ..errors import OpenDataError, RequestError
@@ -71,6 +72,7 @@ class Transport(base.Transport):
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         self.client = client
+        adapt()
 
     def driver_version(self) -> str:
         from .. import __version__
@@ -120,6 +122,8 @@ class Transport(base.Transport):
 
     def drain_events(self, connection: BrokerConnection, timeout: float | None = None, **_kwargs: Any) -> None:
         """Wait for one event and hand it to its channel; raises socket.timeout."""
+        for gated in connection.gated:
+            gated.grant()
         try:
             connection.drain(timeout)
         except OpenDataError as exc:
