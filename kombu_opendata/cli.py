@@ -31,6 +31,13 @@ def main() -> None:
 @click.option(
     "--idle-exit", type=click.FloatRange(0), default=0, help="stop after so many seconds with no client; 0: never"
 )
+@click.option(
+    "--heartbeat",
+    type=click.FloatRange(0),
+    default=60,
+    show_default=True,
+    help="TCP clients hear of the broker every so many seconds; 0: as often as they ask for",
+)
 @click.option("--embedded", is_flag=True, hidden=True)
 @click.option("--ready-fd", type=int, hidden=True)
 def broker(
@@ -44,6 +51,7 @@ def broker(
     max_message_bytes: int,
     no_sync: bool,
     idle_exit: float,
+    heartbeat: float,
     embedded: bool,
     ready_fd: int | None,
 ) -> None:
@@ -58,6 +66,7 @@ def broker(
             embedded=embedded,
             ready_fd=ready_fd,
             idle_exit_seconds=idle_exit,
+            heartbeat_seconds=heartbeat,
             max_message_bytes=max_message_bytes,
             sync=not no_sync,
             users=users,

@@ -110,19 +110,21 @@ class BrokerConnection(Pipeline):
         deadline = None if timeout is None else self.clock.monotonic() + timeout
         while True:
             with self._lock:
-                wire = self._ensure_open()
-                self.read_available()
+                wire = self._ensure_open(max(self.options.resume_timeout, self.options.reconnect_timeout), deadline)
+                self.check_alive()
                 if self.events:
                     return
                 if self._wire is not wire:
-                    continue  # it broke and was resumed just now
+                    continue  # it broke just now
                 if self._waker is None:
                     self._waker = Waker()
                 waker = self._waker
             rest = None if deadline is None else deadline - self.clock.monotonic()
-            if (rest is not None and rest <= 0) or not wire.wait(rest, waker=waker):
+            if rest is not None and rest <= 0:
                 raise TimeoutError("no event in time")
-            waker.clear()
+            limits = [limit for limit in (rest, wire.silence) if limit is not None]
+            if wire.wait(min(limits, default=None), waker=waker):
+                waker.clear()
 
     # ------------------------------------------------------------ channels and the end
     def add_channel(self, channel: Any) -> int:

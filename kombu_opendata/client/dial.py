@@ -8,17 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AccessRefused, ConnectionLost, RequestError
+from ..protocol.tcp import set_tcp_options
 from ..url import Address
 
 if TYPE_CHECKING:
     import ssl
 
     from .options import Options
-
-KEEPALIVE_IDLE_SECONDS = 10
-KEEPALIVE_INTERVAL_SECONDS = 5
-KEEPALIVE_PROBES = 3
-USER_TIMEOUT_MS = 30_000
 
 _TIMEVAL = struct.Struct("ll")
 _TLS_OPTIONS = frozenset(
@@ -52,20 +48,6 @@ def dial_tcp(address: Address, options: Options) -> socket.socket:
     except OSError as exc:
         sock.close()
         raise _unreachable(address, exc) from exc
-
-
-def set_tcp_options(sock: socket.socket) -> None:
-    """Send small frames at once, and notice a dead peer within half a minute."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
-        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
-        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
-        ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS),
-    ):
-        if hasattr(socket, name):  # not on every system
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:

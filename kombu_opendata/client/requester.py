@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, from_wire
+from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, RetryLater, from_wire
 from ..protocol.framing import frame
 from ..protocol.messages import Failed, Lease, Publish, Published, QueueInfo
 from .link import Link
@@ -109,8 +109,11 @@ class Requester(Link):
             if self._waker is not None:
                 self._waker.wake()
 
-    def read_available(self) -> None:
-        """Take in what the socket holds, without waiting; a break is left to the observer."""
+    def read_available(self, *, resume: bool = True) -> None:
+        """Take in what the socket holds, without waiting.
+
+        A break is left to the observer. Without one it is resumed, blocking, or left to the next use.
+        """
         with self._lock:
             wire = self._wire
             if wire is None:
@@ -119,13 +122,21 @@ class Requester(Link):
                 messages = wire.receive_now()
                 if messages:
                     self._dispatch(messages)
-            except OSError as exc:
-                self._break(exc)
+            except (OSError, RetryLater) as exc:
+                self._break(exc, resume=resume)
             except OpenDataError as exc:
-                self._fail(exc)
+                self._give_up(exc)
             except BaseException:
                 self._drop()
                 raise
+
+    def check_alive(self) -> None:
+        """Look whether the broker was silent for two heartbeats; if so, the connection is resumed."""
+        with self._lock:
+            self.read_available(resume=False)
+            wire = self._wire
+            if wire is not None and wire.is_silent:
+                self._break(TimeoutError(wire.silent_text), resume=False)
 
     def send(self, message: Any) -> None:
         """Send a message that has no answer."""
@@ -159,10 +170,15 @@ class Requester(Link):
             self._drop()
             raise
 
-    def _break(self, cause: BaseException) -> None:
+    def _break(self, cause: BaseException, *, resume: bool = True) -> None:
         """The socket broke outside of a call: resume, by the observer if there is one."""
         if self.observer is None:
-            return self._recover(cause)
+            if resume:
+                return self._recover(cause)
+            self._note_loss(cause)
+            if self._waker is not None:
+                self._waker.wake()
+            return None
         last_word = self._lose()
         if last_word is not None:
             self._give_up(last_word)

@@ -64,9 +64,11 @@ class Session:
             unconfirmed.popleft()
         self.confirmed = max(settled, self.confirmed)
 
-    def hello(self, rid: int, name: str, instance: str, user: str, secret: str, *, resume: bool) -> Hello:
+    def hello(
+        self, rid: int, name: str, instance: str, user: str, secret: str, *, resume: bool, heartbeat_ms: int = 0
+    ) -> Hello:
         """The first message of a connection."""
-        hello = Hello(rid, self.id, name, instance, user, secret, resume)
+        hello = Hello(rid, self.id, name, instance, user, secret, resume, heartbeat_ms=heartbeat_ms)
         if resume:
             hello.held = [(channel, *lease) for lease, channel in self.held.items()]
             hello.settles = list(self.unconfirmed)

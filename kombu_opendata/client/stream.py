@@ -115,6 +115,7 @@ class Stream:
         self.failures: list[FailedPublish] = []
         self._replayed: dict[int, Any] = {}
         self._lost_at: float | None = None
+        self._why: Exception | None = None  # why the last attempt to resume failed
         self.backoff = FIRST_BACKOFF_SECONDS
 
     def after_fork_in_child(self) -> None:
@@ -133,7 +134,8 @@ class Stream:
         while rest:
             rest = rest[wire.send_now(rest) :]
             if rest:
-                wire.wait(None, write=True)
+                if not wire.wait(wire.silence, write=True):
+                    raise TimeoutError(wire.silent_text)
                 self._dispatch(wire.receive_now() or ())
 
     def _dispatch(self, messages: Any) -> None:

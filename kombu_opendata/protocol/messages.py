@@ -47,6 +47,7 @@ class Hello(_Message, tag=1):
     resume: bool = False
     held: list[tuple[int, str, int, int]] = []  # channel, queue, id, token
     settles: list[tuple[int, str, int, int]] = []  # outcome, queue, id, token
+    heartbeat_ms: int = 0  # how often the client wants to hear of the broker; 0: it has no wish
 
 
 class Heartbeat(_Message, tag=2):
@@ -257,7 +258,8 @@ Delivery = tuple[int, str, str, int, int, int, bytes]
 class Welcome(_Message, tag=101):
     """Answer to Hello: the limits of this connection and how many held leases were taken over.
 
-    ``last_seq`` is the last publish of this session that was applied.
+    ``last_seq`` is the last publish of this session that was applied. The broker sends something at least every
+    ``heartbeat_ms``; 0: only when there is something to say.
     """
 
     rid: int

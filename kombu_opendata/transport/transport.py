@@ -13,7 +13,7 @@ from .. import url as urls
 from ..celery_integration.worker import adapt
 from ..client.connection import BrokerConnection
 from ..client.options import Options
-from ..errors import OpenDataError, RequestError
+from ..errors import ConnectionLost, OpenDataError, RequestError, StartError, StoreError, VersionMismatch
 from ..url import Address
 from . import channel as channels
 from . import message as messages
@@ -23,7 +23,7 @@ from .loop import LoopReader
 PUBLISH_MODES = ("confirm", "pipeline")
 #: the broker knows a session's last 1,024 publishes one by one
 MAX_PIPELINE_DEPTH = 1000
-_OPTION_NAMES = ("start_timeout", "reconnect_timeout", "close_timeout", "idle_exit")
+_OPTION_NAMES = ("start_timeout", "reconnect_timeout", "resume_timeout", "close_timeout", "idle_exit")
 
 
 class OpenDataManagement(base.Management):
@@ -61,7 +61,7 @@ class Transport(base.Transport):
     implements = base.Transport.implements.extend(
         asynchronous=True,
         exchange_type=frozenset(["direct", "topic", "fanout"]),
-        heartbeats=False,
+        heartbeats=True,
     )
 
     # Each error of the transport is one of AMQP's as well, see .errors.
@@ -82,11 +82,15 @@ class Transport(base.Transport):
     # ------------------------------------------------------------ connections
     def establish_connection(self) -> BrokerConnection:
         """Connect; starts the embedded broker of a folder if nobody answers there."""
-        client = self.client
+        client: Any = self.client
         try:
             connection = self.Connection(address_of(client), options_of(client))
             connection.client = client
             connection.connect()
+        except (StartError, StoreError, VersionMismatch) as exc:
+            if len(client.alt) > 1:  # with others to try, one that can't be had is like one that is away
+                raise translate(ConnectionLost(exc.text, **exc.values)) from exc
+            raise translate(exc) from exc
         except OpenDataError as exc:
             raise translate(exc) from exc
         return connection
@@ -135,6 +139,18 @@ class Transport(base.Transport):
         channel = connection.channels.get(event[0] if isinstance(event, tuple) else event.channel)
         if channel is not None:
             channel.deliver(event)
+
+    # ------------------------------------------------------------ heartbeats
+    def get_heartbeat_interval(self, connection: BrokerConnection) -> float:
+        """Seconds in which the broker is heard of at least once; 0 where the kernel tells (a Unix socket)."""
+        return connection.welcome.heartbeat_ms / 1000 if connection.welcome is not None else 0.0
+
+    def heartbeat_check(self, connection: BrokerConnection, rate: int = 2) -> None:
+        """Look whether the broker is still heard of. Nothing is sent: a broker asks the client's kernel."""
+        try:
+            connection.check_alive()
+        except OpenDataError as exc:
+            raise translate(exc) from exc
 
     # ------------------------------------------------------------ Celery's event loop
     def register_with_event_loop(self, connection: BrokerConnection, loop: Any) -> None:
@@ -227,6 +243,7 @@ def options_of(client: Any) -> Options:
         secret=client.password or "",
         tls=client.ssl or None,
         connect_timeout=float(client.connect_timeout or Options.connect_timeout),
+        heartbeat=float(client.heartbeat or 0),
         pipelined=mode == "pipeline",
         pipeline_depth=_depth_of(given.get("pipeline_depth")),
         **numbers,

@@ -247,8 +247,18 @@ def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_cl
     server.close()
     with pytest.raises(ConnectionLost, match=r"not resumed within 10 s: cannot connect to the broker at opendata://"):
         connection.publish(publish())
-    assert connection.closed
     assert 10 <= timer.now < 12
+    with pytest.raises(ConnectionLost, match="not resumed within 10 s"):
+        connection.publish(publish())
+    assert timer.now < 12, "the next call tries once"
+    assert not connection.closed, "the session is kept"
+    with pytest.raises(TimeoutError):
+        connection.drain(30)
+    assert 40 <= timer.now < 44
+    with pytest.raises(ConnectionLost, match="not resumed within 60 s"):
+        connection.drain()
+    assert connection.closed
+    assert 60 <= timer.now < 62
 
 
 class _Observer:
