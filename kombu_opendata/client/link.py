@@ -189,7 +189,7 @@ class Link(Stream):
     # ------------------------------------------------------------ sending and receiving
     def _transmit(self, data: bytes) -> None:
         """Send a frame. After a break it went out with the resume, if it was among the unanswered."""
-        wire = self._ensure_open()
+        wire = self._wire or self._ensure_open()
         try:
             sent = wire.send_now(data)
             if sent != len(data):
@@ -204,7 +204,7 @@ class Link(Stream):
 
     def _pump(self) -> None:
         """Wait for bytes and take in the messages they complete."""
-        wire = self._ensure_open()
+        wire = self._wire or self._ensure_open()
         try:
             self._dispatch(wire.receive())
         except OSError as exc:

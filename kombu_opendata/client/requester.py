@@ -63,7 +63,8 @@ class Requester(Link):
     def _exchange(self, rid: int, data: bytes, timeout: float | None) -> Any:
         answers, unanswered = self._answers, self._unanswered
         deadline = None if timeout is None else self.clock.monotonic() + timeout
-        self._ensure_open()
+        if self._wire is None:
+            self._ensure_open()
         self._check_frame(data)
         unanswered[rid] = data
         try:
@@ -83,13 +84,14 @@ class Requester(Link):
             answers.pop(rid, None)
             raise
         finally:
-            self._tell_buffered()
+            if self.events:
+                self._tell_buffered()
         if type(answer) is Failed:
             raise from_wire(answer.code, answer.text, answer.values)
         return answer
 
     def _check_frame(self, data: bytes) -> None:
-        limit = self.welcome.max_frame_bytes if self.welcome else 0
+        limit = self.welcome.max_frame_bytes if self.welcome is not None else 0
         if len(data) - 4 > limit:
             raise MessageTooLarge(
                 f"the request has {len(data) - 4} bytes and the broker's limit for a frame is {limit}",

@@ -115,8 +115,7 @@ class Wire:
             raise ConnectionResetError(errno.ECONNRESET, "the broker closed the connection")
         if self._monotonic is not None:
             self._heard_at = self._monotonic()
-        data: Any = self._window[:size]
-        return list(self.reader.feed(data))
+        return self.reader.feed_all(self._window[:size])
 
     def wait(self, timeout: float | None, *, write: bool = False, waker: Waker | None = None) -> bool:
         """Wait until bytes can be read (or written, or the waker was used); False when the time is over."""

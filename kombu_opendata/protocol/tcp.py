@@ -55,6 +55,6 @@ def peer_is_gone(sock: Any, seconds: float) -> bool:
 
 
 def says_gone(info: bytes, seconds: float) -> bool:
-    """What a struct tcp_info says: a peer that does not read answers the probes of its closed window, a dead one none."""
+    """What a struct tcp_info says: one that does not read answers the probes of its closed window, a dead one none."""
     probes, unacknowledged, last_ack_ms = _TCP_INFO.unpack(info)
     return bool(last_ack_ms > 1000 * seconds and (unacknowledged > 0 or probes >= _LOST_PROBES))

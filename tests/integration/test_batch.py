@@ -24,7 +24,6 @@ from ..support.processes import Child, Children, children
 from ..support.seeds import seeded_random
 from ..support.workers import APPS, sender
 
-
 #: an exchange that does not exist
 NOWHERE = {"exchange": "missing", "routing_key": "nowhere"}
 
@@ -183,10 +182,17 @@ def test_the_default_app_a_connection_and_a_producer_can_be_given(app: Any, brok
 
 
 def test_failures_are_raised_at_the_end_and_all_others_are_stored(app: Any, connect: Any, broker_url: str) -> None:
-    with pytest.raises(PublishFailed) as caught, kombu_opendata.batch(app):
-        for number in range(20):
-            queue = {"queue": "celery"} if number % 5 else NOWHERE
-            app.send_task("farm.note", task_id=f"task {number}", **queue)
+    def publish() -> None:
+        with kombu_opendata.batch(app):
+            for number in range(20):
+                send_to(number)
+
+    def send_to(number: int) -> None:
+        queue = {"queue": "celery"} if number % 5 else NOWHERE
+        app.send_task("farm.note", task_id=f"task {number}", **queue)
+
+    with pytest.raises(PublishFailed) as caught:
+        publish()
     assert isinstance(caught.value, errors.PublishFailed)
     assert [failed.task_id for failed in caught.value.failed] == ["task 0", "task 5", "task 10", "task 15"]
     assert connect(broker_url).channel()._size("celery") == 16
@@ -196,10 +202,15 @@ def test_an_error_inside_is_raised_after_what_was_sent_is_stored(
     app: Any, connect: Any, broker_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    with pytest.raises(ZeroDivisionError), kombu_opendata.batch(app):
-        app.send_task("farm.note")
-        app.send_task("farm.note", task_id="gone", **NOWHERE)
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with kombu_opendata.batch(app):
+            app.send_task("farm.note")
+            app.send_task("farm.note", task_id="gone", **NOWHERE)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert connect(broker_url).channel()._size("celery") == 1
     assert "gone" in caplog.text
 
@@ -225,12 +236,15 @@ def test_only_the_thread_that_entered_is_pipelined(app: Any, monkeypatch: pytest
 
 
 def test_batches_nest_and_each_raises_its_own(app: Any) -> None:
-    with pytest.raises(PublishFailed) as outer, kombu_opendata.batch(app):
-        app.send_task("farm.note", task_id="outer", **NOWHERE)
-        with pytest.raises(PublishFailed) as inner, kombu_opendata.batch(app):
-            app.send_task("farm.note", task_id="inner", **NOWHERE)
-        assert [failed.task_id for failed in inner.value.failed] == ["inner"]
-    assert [failed.task_id for failed in outer.value.failed] == ["outer"]
+    outer, inner = kombu_opendata.batch(app), kombu_opendata.batch(app)
+    outer.__enter__()
+    app.send_task("farm.note", task_id="outer", **NOWHERE)
+    inner.__enter__()
+    app.send_task("farm.note", task_id="inner", **NOWHERE)
+    for batch, name in ((inner, "inner"), (outer, "outer")):
+        with pytest.raises(PublishFailed) as caught:
+            batch.__exit__(None, None, None)
+        assert [failed.task_id for failed in caught.value.failed] == [name]
 
 
 def test_a_publish_to_another_broker_is_not_in_the_batch(app: Any, store_folder: Path) -> None:

@@ -327,3 +327,23 @@ def test_an_interrupted_call_does_not_leave_the_stream_out_of_step(met: Any, pee
     assert request.seq == 2
     second.send(m.Published(request.rid, 2, 1))
     assert calling.result(10).message_id == 2
+
+
+def test_the_credit_that_is_left_is_said_again_before_the_consumers(met: Any, peer: Any) -> None:
+    client, broker = met
+    connection = client.connection
+    connection.set_credit(1, 0)
+    assert broker.receive(m.Credit) == m.Credit(1, 0)
+    consume(met)
+    connection.set_credit(1, 2)
+    assert broker.receive(m.Credit) == m.Credit(1, 2)
+    broker.send(m.Deliver(0, [delivery(1)]))
+    connection.drain(10)
+    broker.close()
+    calling = client.start(connection.call, m.PurgeQueue(0, "q"))
+    second = peer.accept()
+    second.welcome()
+    assert second.receive(m.Credit) == m.Credit(1, 1)
+    second.send(m.Ok(second.receive(m.Consume).rid))
+    second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
+    calling.result(10)
