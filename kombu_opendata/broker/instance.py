@@ -38,6 +38,7 @@ class Instance:
         self.engine = engine
         self.sessions: dict[bytes, Session] = {}
         self.queues: dict[str, BrokerQueue] = {}
+        self.opened_at_ms = engine.clock.now_ms()
         self.admin_lock = asyncio.Lock()
         self.loop = asyncio.get_running_loop()
         self._next_transient_id = _FIRST_TRANSIENT_ID

@@ -131,13 +131,17 @@ def renew_all(instance: Instance, lease_ms: int) -> None:
 
 
 def expire(instance: Instance, grace_ms: int) -> None:
-    """Return what sessions hold that did not come back: after a grace; from before a restart, when the lease ends."""
+    """Return what sessions hold that did not come back: after a grace; from before a restart, when the lease ends.
+
+    A lease that ended while no broker ran lasts for the grace, too: its client may have waited for a broker all along.
+    """
     now = instance.engine.clock.now_ms()
     for session in list(instance.sessions.values()):
         if session.connection is None and session.lost_at_ms + grace_ms <= now:
             close(instance, session, Outcome.REQUEUE)
     state = instance.engine.state
-    for id in state.leases.keys() - instance.sessions.keys():
+    back = instance.opened_at_ms + grace_ms <= now  # clients of before a restart had time to come back
+    for id in state.leases.keys() - instance.sessions.keys() if back else ():
         name = state.session_names.get(id, "")
         for entry in list(state.leases[id].values()):
             queue = instance.queues.get(entry.queue)
