@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from kombu.transport import TRANSPORT_ALIASES
 
+from .batching import Batch, batch
 from .errors import (
     AccessRefused,
     ConnectionLost,
+    FailedPublish,
     InvalidMessage,
     InvalidURL,
     MessageTooLarge,
@@ -18,6 +20,7 @@ from .errors import (
     OpenDataError,
     PreconditionFailed,
     ProtocolError,
+    PublishFailed,
     RequestError,
     RetryLater,
     StartError,
@@ -32,7 +35,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessRefused",
+    "Batch",
     "ConnectionLost",
+    "FailedPublish",
     "InvalidMessage",
     "InvalidURL",
     "MessageTooLarge",
@@ -40,6 +45,7 @@ __all__ = [
     "OpenDataError",
     "PreconditionFailed",
     "ProtocolError",
+    "PublishFailed",
     "RequestError",
     "RetryLater",
     "StartError",
@@ -48,6 +54,7 @@ __all__ = [
     "Unroutable",
     "VersionMismatch",
     "__version__",
+    "batch",
 ]
 
 TRANSPORT_ALIASES.update(

@@ -38,6 +38,13 @@ def main() -> None:
     show_default=True,
     help="seconds between passes of collection by itself; a client that asks for maintenance puts them off",
 )
+@click.option(
+    "--heartbeat",
+    type=click.FloatRange(0),
+    default=60,
+    show_default=True,
+    help="TCP clients hear of the broker every so many seconds; 0: as often as they ask for",
+)
 @click.option("--embedded", is_flag=True, hidden=True)
 @click.option("--ready-fd", type=int, hidden=True)
 def broker(
@@ -52,6 +59,7 @@ def broker(
     no_sync: bool,
     idle_exit: float,
     maintain_every: float,
+    heartbeat: float,
     embedded: bool,
     ready_fd: int | None,
 ) -> None:
@@ -66,6 +74,7 @@ def broker(
             embedded=embedded,
             ready_fd=ready_fd,
             idle_exit_seconds=idle_exit,
+            heartbeat_seconds=heartbeat,
             max_message_bytes=max_message_bytes,
             sync=not no_sync,
             users=users,

@@ -16,7 +16,7 @@ Every error carries the values it speaks of as attributes, given as keyword argu
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 
 class OpenDataError(Exception):
@@ -116,6 +116,29 @@ class InvalidURL(RequestError):
     """The broker URL can't be used."""
 
     code = "invalid_url"
+
+
+class FailedPublish(NamedTuple):
+    """A message that was sent without waiting, and was not confirmed."""
+
+    exchange: str
+    routing_key: str
+    task_id: str  # Celery's id, or empty
+    message_id: str  # the property message_id or correlation_id, or empty
+    error: Exception
+
+
+class PublishFailed(OpenDataError):
+    """Messages that were sent without waiting were not confirmed: look at each one's error.
+
+    Those whose error is ConnectionLost may be stored all the same; the others are not.
+
+    Attributes:
+        failed: list of :class:`FailedPublish`, in the order of their publishing.
+    """
+
+    code = "publish_failed"
+    failed: list[FailedPublish]
 
 
 # ---- reconnect

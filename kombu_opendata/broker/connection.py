@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OpenDataError, ProtocolError, RequestError, VersionMismatch
@@ -18,7 +17,7 @@ from ..protocol.framing import (
     client_messages,
     frame,
 )
-from ..protocol.tcp import set_tcp_options
+from ..protocol.tcp import is_tcp, peer_is_gone, set_tcp_options
 from . import leases
 from .handlers import Handlers
 
@@ -34,6 +33,11 @@ _DELIVER_BYTES = 1 << 20
 WRITE_HIGH_WATER_BYTES = 4 << 20
 #: … and past which its requests are not read either
 MAX_UNSENT_BYTES = 32 << 20
+#: a client can't ask for more
+MIN_HEARTBEAT_MS = 100
+#: without heartbeats, a client's host is looked after as if they were this long
+_LOOK_MS = 60_000
+_HEARTBEAT = frame(m.BrokerHeartbeat())
 
 
 class Connection(asyncio.Protocol):
@@ -50,18 +54,22 @@ class Connection(asyncio.Protocol):
         self._greeting = False
         self._leaving = False
         self.writable = True
+        self._beat: asyncio.TimerHandle | None = None
+        self._beat_seconds = 0.0
+        self._wrote = False
 
     # ------------------------------------------------------------------ asyncio's side
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            set_tcp_options(sock)  # a host that vanished says no goodbye, and its leases must not live for ever
         self._server.connected(self)
+        if is_tcp(self._socket()):
+            set_tcp_options(self._socket(), user_timeout_ms=None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._beat is not None:
+            self._beat.cancel()
         self._server.disconnected(self)
         handlers, self._handlers = self._handlers, None
         if handlers is not None and handlers.session.connection is self:
@@ -184,11 +192,41 @@ class Connection(asyncio.Protocol):
                 self._server.version,
                 settings.max_frame_bytes,
                 settings.max_message_bytes,
-                0,
+                self._start_beating(hello.heartbeat_ms),
                 last.last_sequence if last is not None else 0,
                 adopted,
             ),
         )
+
+    # ------------------------------------------------------------------ heartbeats
+    def _socket(self) -> Any:
+        return self._transport.get_extra_info("socket") if self._transport is not None else None
+
+    def _start_beating(self, wanted_ms: int) -> int:
+        """Agree on a heartbeat, the smaller of the client's wish and ours; on a Unix socket the kernel tells."""
+        if not is_tcp(self._socket()):
+            return 0
+        wishes = [wish for wish in (wanted_ms, int(1000 * self._server.settings.heartbeat_seconds)) if wish > 0]
+        heartbeat_ms = max(min(wishes), MIN_HEARTBEAT_MS) if wishes else 0
+        self._beat_seconds = (heartbeat_ms or _LOOK_MS) / 2000
+        self._beat = asyncio.get_running_loop().call_later(self._beat_seconds, self._on_beat, bool(heartbeat_ms))
+        return heartbeat_ms
+
+    def _on_beat(self, audible: bool) -> None:
+        """Twice a heartbeat: look whether the client's host still answers, and be heard if nothing else was sent."""
+        sock = self._socket()
+        if self._transport is None or self._transport.is_closing() or sock is None:
+            return
+        if peer_is_gone(sock, 4 * self._beat_seconds):
+            log.warning(
+                "a client's host has not answered for %.1f s: its connection is dropped", 4 * self._beat_seconds
+            )
+            self.abort()
+            return
+        if audible and not self._wrote:
+            self._write(_HEARTBEAT)
+        self._wrote = False
+        self._beat = asyncio.get_running_loop().call_later(self._beat_seconds, self._on_beat, audible)
 
     # ------------------------------------------------------------------ writing
     def send_all(self, outgoing: list[Any]) -> None:
@@ -207,6 +245,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or not data:
             return
+        self._wrote = True
         transport.write(data)
         if transport.get_write_buffer_size() > MAX_UNSENT_BYTES and not transport.is_closing():
             transport.pause_reading()

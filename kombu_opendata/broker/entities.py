@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..protocol.messages import Delivery
 from ..storage.limits import Limits
 from ..storage.queue_state import Entry, QueueState
+from ..storage.records.producer import WINDOW
 from ..storage.state import Queue
 from .arguments import QueueArguments
 
@@ -17,14 +18,15 @@ if TYPE_CHECKING:
 
 
 class Channel:
-    """A channel of a session: ``held`` deliveries are unsettled; a ``prefetch`` of 0 sets no limit."""
+    """A channel of a session: ``held`` deliveries are unsettled; a ``prefetch`` of 0 and no ``credit`` set no limit."""
 
-    __slots__ = ("consumers", "held", "number", "prefetch")
+    __slots__ = ("consumers", "credit", "held", "number", "prefetch")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.prefetch = 0
         self.held = 0
+        self.credit: int | None = None
         self.consumers: dict[str, Consumer] = {}
 
 
@@ -63,6 +65,8 @@ class Consumer:
         if connection is None or not connection.writable:
             return False
         channel = self.channel
+        if channel.credit is not None and channel.credit <= 0:
+            return False
         return self.no_ack or channel.prefetch == 0 or channel.held < channel.prefetch
 
 
@@ -77,10 +81,18 @@ class Session:
         self.channels: dict[int, Channel] = {}
         self.lease_channels: dict[tuple[str, int], Channel] = {}
         self.leases: dict[tuple[str, int], Entry] = {}
+        self.transient_publishes: dict[int, None] = {}  # numbers of publishes that no record remembers
         self.settled = 0
         self.reported_settled = 0
         self.replies: list[Any] = []
         self.deliveries: list[Delivery] = []
+
+    def note_transient(self, seq: int) -> None:
+        """This publish went to transient queues only; as far back as the record of the others goes."""
+        noted = self.transient_publishes
+        noted[seq] = None
+        if len(noted) > WINDOW:
+            del noted[next(iter(noted))]
 
     def channel(self, number: int) -> Channel:
         """The channel of this number, made when it is new."""

@@ -89,8 +89,10 @@ class Handlers:
     def publish(self, msg: m.Publish) -> None:
         instance, session = self.instance, self.session
         before = self.engine.published(session.id, msg.seq)
-        if before is not None:
-            instance.reply(session, m.Published(msg.rid, before.last_message_id, before.last_queues))
+        if before is not None or msg.seq in session.transient_publishes:
+            latest = before is not None and before.last_sequence == msg.seq
+            id, queues = (before.last_message_id, before.last_queues) if before is not None and latest else (0, -1)
+            instance.reply(session, m.Published(msg.rid, id, queues))
             return
         if len(msg.envelope) > self.max_message_bytes:
             size, limit = len(msg.envelope), self.max_message_bytes
@@ -138,6 +140,7 @@ class Handlers:
             )
         else:
             id = instance.transient_id()
+            self.session.note_transient(msg.seq)
         for queue in targets:
             if queue.stored is None:
                 instance.publish_transient(queue, id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
@@ -335,6 +338,12 @@ class Handlers:
         if msg.rid:
             self._ok(msg.rid)
 
+    def credit(self, msg: m.Credit) -> None:
+        channel = self.session.channel(msg.channel)
+        channel.credit = max(msg.count, 0)
+        for consumer in channel.consumers.values():
+            self.instance.wake(consumer.queue)
+
     def get(self, msg: m.Get) -> None:
         queue = self._queue(msg.queue)
         queue.used_at_ms = self.engine.clock.now_ms()
@@ -403,7 +412,7 @@ class Handlers:
         m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
         m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat, **result_calls.HANDLERS,
-        m.Maintain: maintain,
+        m.Maintain: maintain, m.Credit: credit,
     }  # fmt: skip
     DEFINITIONS = frozenset({m.DeclareQueue, m.DeclareExchange, m.DeleteExchange, m.Bind, m.Unbind, m.Consume, m.Get})
 

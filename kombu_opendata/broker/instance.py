@@ -50,9 +50,9 @@ class Instance:
         self.engine = engine
         self.sessions: dict[bytes, Session] = {}
         self.queues: dict[str, BrokerQueue] = {}
+        self.opened_at_ms = engine.clock.now_ms()
         self.admin_lock = asyncio.Lock()
         self.loop = asyncio.get_running_loop()
-        self.opened_at_ms = engine.clock.now_ms()
         self._next_transient_id = _FIRST_TRANSIENT_ID
         self._waiting: set[BrokerQueue] = set()
         self._talking: set[Session] = set()
@@ -215,6 +215,8 @@ class Instance:
             else:
                 assert consumer is not None
                 session = consumer.session
+                if consumer.channel.credit is not None:
+                    consumer.channel.credit -= 1
                 session.deliveries.append(
                     self._lease(queue, entry, session, consumer.channel, consumer.tag, consumer.no_ack)
                 )

@@ -140,8 +140,8 @@ def renew_all(instance: Instance) -> None:
 def expire(instance: Instance, grace_ms: int) -> int:
     """Return what sessions hold that did not come back: after a grace; from before a restart, when the lease ends.
 
-    After a restart they all have the grace, so that a lease which ended meanwhile can be resumed as well. Returns how
-    many leases that were.
+    A lease that ended while no broker ran lasts for the grace, too: its client may have waited for a broker all along.
+    Returns how many leases that were.
     """
     expired = 0
     now = instance.engine.clock.now_ms()
@@ -150,8 +150,8 @@ def expire(instance: Instance, grace_ms: int) -> int:
             expired += len(held_by(instance, session))
             close(instance, session, Outcome.REQUEUE)
     state = instance.engine.state
-    strangers = state.leases.keys() - instance.sessions.keys() if instance.opened_at_ms + grace_ms <= now else ()
-    for id in strangers:
+    back = instance.opened_at_ms + grace_ms <= now  # clients of before a restart had time to come back
+    for id in state.leases.keys() - instance.sessions.keys() if back else ():
         name = state.session_names.get(id, "")
         for entry in list(state.leases[id].values()):
             queue = instance.queues.get(entry.queue)

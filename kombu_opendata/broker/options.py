@@ -59,6 +59,7 @@ class BrokerOptions:
     embedded: bool = False
     ready_fd: int | None = None
     idle_exit_seconds: float = 0.0
+    heartbeat_seconds: float = 60.0
     max_message_bytes: int = 64 << 20
     sync: bool = True
     users: Path | None = None
@@ -90,6 +91,7 @@ class BrokerOptions:
             max_message_bytes=self.max_message_bytes,
             max_frame_bytes=self.max_message_bytes + (16 << 20),
             idle_exit_seconds=self.idle_exit_seconds,
+            heartbeat_seconds=self.heartbeat_seconds,
             verify_secret=UsersFile(self.users).verify if self.users is not None else None,
             tls=self._tls(),
             engine=EngineSettings(sync=self.sync, retention_interval_seconds=self.maintain_every_seconds),

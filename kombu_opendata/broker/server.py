@@ -47,6 +47,7 @@ class BrokerSettings:
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     session_grace_seconds: float = 2.0
     idle_exit_seconds: float = 0.0  # 0: never
+    heartbeat_seconds: float = 60.0  # over TCP; 0: as a client wishes
     verify_secret: Callable[[str, str], bool] | None = None  # (user, secret) → allowed; None: everybody
     tls: ssl.SSLContext | None = None
     engine: EngineSettings = field(default_factory=EngineSettings)

@@ -12,23 +12,25 @@ from typing import Any
 
 from ..errors import OpenDataError
 from ..protocol.framing import frame
-from ..protocol.messages import Cancel, CloseChannel, Consume, Delivery, Get, Goodbye, Got, Ok, Outcome, Qos
-from .requester import Requester
+from ..protocol.messages import Cancel, CloseChannel, Consume, Credit, Delivery, Get, Goodbye, Got, Ok, Outcome, Qos
+from .pipeline import Pipeline
 from .stream import Event
 from .wire import Waker
 
 
-class BrokerConnection(Requester):
+class BrokerConnection(Pipeline):
     """A connection to a broker.
 
     Attributes:
         client: the object that opened it (Kombu asks its channels for it).
         channels: by number, whatever :meth:`add_channel` was given.
+        gated: channels that grant the broker one delivery at a time, when they like.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.client: Any = None
         self.channels: dict[int, Any] = {}
+        self.gated: list[Any] = []
         super().__init__(*args, **kwargs)
 
     @property
@@ -82,27 +84,21 @@ class BrokerConnection(Requester):
         """How many unsettled deliveries the channel may hold; 0 is no limit."""
         with self._lock:
             self.session.prefetch[channel] = count
-            self.send(Qos(0, channel, count))
+            if not self._will_resume():
+                self.send(Qos(0, channel, count))
+
+    def set_credit(self, channel: int, count: int) -> None:
+        """How many more deliveries the channel's consumers may get, besides the prefetch limit."""
+        with self._lock:
+            self.session.credit[channel] = count
+            if not self._will_resume():
+                self.send(Credit(channel, count))
+
+    def _will_resume(self) -> bool:
+        """Whether an event loop is about to resume, which tells the broker all that the session knows."""
+        return self._wire is None and self._known and self.observer is not None and not self.closed
 
     # ------------------------------------------------------------ events
-    def read_available(self) -> None:
-        """Take in what the socket holds, without waiting; a break is left to the observer."""
-        with self._lock:
-            wire = self._wire
-            if wire is None:
-                return
-            try:
-                messages = wire.receive_now()
-                if messages:
-                    self._dispatch(messages)
-            except OSError as exc:
-                self._break(exc)
-            except OpenDataError as exc:
-                self._fail(exc)
-            except BaseException:
-                self._drop()
-                raise
-
     def drain(self, timeout: float | None = None) -> None:
         """Wait until there is an event; None waits for ever.
 
@@ -114,19 +110,21 @@ class BrokerConnection(Requester):
         deadline = None if timeout is None else self.clock.monotonic() + timeout
         while True:
             with self._lock:
-                wire = self._ensure_open()
-                self.read_available()
+                wire = self._ensure_open(max(self.options.resume_timeout, self.options.reconnect_timeout), deadline)
+                self.check_alive()
                 if self.events:
                     return
                 if self._wire is not wire:
-                    continue  # it broke and was resumed just now
+                    continue  # it broke just now
                 if self._waker is None:
                     self._waker = Waker()
                 waker = self._waker
             rest = None if deadline is None else deadline - self.clock.monotonic()
-            if (rest is not None and rest <= 0) or not wire.wait(rest, waker=waker):
+            if rest is not None and rest <= 0:
                 raise TimeoutError("no event in time")
-            waker.clear()
+            limits = [limit for limit in (rest, wire.silence) if limit is not None]
+            if wire.wait(min(limits, default=None), waker=waker):
+                waker.clear()
 
     # ------------------------------------------------------------ channels and the end
     def add_channel(self, channel: Any) -> int:
@@ -151,15 +149,21 @@ class BrokerConnection(Requester):
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
+        self.gated.clear()
         for channel in self.channels.values():
             channel.after_fork_in_child()
 
     def close(self) -> None:
-        """End the session: settlements are delivered, leases go back at once. Errors of the ending are not raised."""
+        """End the session: settlements are delivered, leases go back at once. Errors of the ending are not raised.
+
+        Raises:
+            PublishFailed: publishes that nobody waited for were not confirmed. The session has ended all the same.
+        """
         with self._lock:
             if self.closed:
-                return
+                return self.raise_failures()
             try:
+                self._close_pipeline()
                 if self._wire is None and self._known and self.session.unconfirmed:
                     self.resume_once()
                 self._closing = True
@@ -171,6 +175,7 @@ class BrokerConnection(Requester):
                 pass
             finally:
                 self._shut()
+            self.raise_failures()
 
     def abandon(self) -> None:
         """End the session without waiting for anything."""
@@ -179,6 +184,7 @@ class BrokerConnection(Requester):
                 with contextlib.suppress(OSError):
                     self._wire.send_now(frame(Goodbye(self._rid + 1)))
             self._shut()
+            self.log_failures()
 
 
 def _channel_of(event: Event) -> int:

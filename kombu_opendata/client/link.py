@@ -3,7 +3,9 @@
 A break is no error by itself. The link reads what the old socket still holds, connects again (starting an embedded
 broker where needed), says Hello with the leases in hand and the unconfirmed settlements, declares again what does not
 outlive a connection, and sends the unanswered requests once more; a publish keeps its number, so it is stored once.
-Only when that fails for ``reconnect_timeout`` does the caller see ConnectionLost.
+A call that waits for that sees ConnectionLost ``reconnect_timeout`` after the break. The session is kept all the same,
+for ``resume_timeout``, and so is what the client holds: who waits for deliveries goes on trying, and so does the next
+call.
 
 Without an observer a resume blocks the call that met the break. With one (an event loop), the observer is told and
 calls :meth:`Link.resume_once` when it likes; a call that needs an answer meanwhile still blocks.
@@ -56,7 +58,7 @@ class Link(Stream):
         """Try to resume; False: not yet, try again after ``backoff`` seconds.
 
         Raises:
-            ConnectionLost: it took longer than ``reconnect_timeout``; the connection is closed.
+            ConnectionLost: it took longer than ``resume_timeout``; the connection is closed.
             OpenDataError: the broker refuses; the connection is closed.
         """
         with self._lock:
@@ -70,28 +72,47 @@ class Link(Stream):
                 self._shut()
                 raise
             except (ConnectionLost, RetryLater) as exc:
-                lost_at = self._lost_at or 0.0
-                if self.clock.monotonic() - lost_at < self.options.reconnect_timeout:
+                patience = max(self.options.resume_timeout, self.options.reconnect_timeout)
+                if self._lost_for() < patience:
+                    if self._why is None:
+                        logger.warning("the connection to %s is lost, resuming it: %s", self.address, exc)
+                    self._why = exc
                     self.backoff = min(self.backoff * 2, MAX_BACKOFF_SECONDS)
                     return False
                 self._shut()
-                raise ConnectionLost(
-                    f"the connection to {self.address} was lost and not resumed within "
-                    f"{self.options.reconnect_timeout:g} s: {exc}",
-                    address=str(self.address),
-                ) from exc
+                raise self._not_resumed(patience, exc) from exc
             except OpenDataError:
                 self._shut()
                 raise
             return True
 
-    def _ensure_open(self) -> Wire:
+    def _lost_for(self) -> float:
+        return 0.0 if self._lost_at is None else self.clock.monotonic() - self._lost_at
+
+    def _not_resumed(self, seconds: float, cause: Exception | None) -> ConnectionLost:
+        return ConnectionLost(
+            f"the connection to {self.address} was lost and not resumed within {seconds:g} s: {cause}",
+            address=str(self.address),
+        )
+
+    def _ensure_open(self, patience: float | None = None, deadline: float | None = None) -> Wire:
+        """The wire, after a resume where one is needed.
+
+        Args:
+            patience: seconds after the loss when to give up; None is ``reconnect_timeout``.
+            deadline: when to raise TimeoutError.
+        """
         while self._wire is None:
             if self.closed:
                 raise ConnectionLost("the connection is closed")
             if not self._known:
                 self.connect()
             elif not self.resume_once():
+                limit = self.options.reconnect_timeout if patience is None else patience
+                if self._lost_for() >= limit:
+                    raise self._not_resumed(limit, self._why) from self._why
+                if deadline is not None and self.clock.monotonic() >= deadline:
+                    raise TimeoutError("the connection is lost, and was not resumed in time")
                 self.clock.sleep(self.backoff)
         return self._wire
 
@@ -107,12 +128,15 @@ class Link(Stream):
                 options.user or address.user,
                 options.resolve_secret() or address.secret,
                 resume=self._known,
+                heartbeat_ms=int(1000 * options.heartbeat),
             )
             wire, welcome, rest = greet(sock, hello, options.connect_timeout)
             if welcome.adopted < len(hello.held):
                 logger.info("%d leases ended while the connection was lost", len(hello.held) - welcome.adopted)
             self.welcome = welcome
             self.session.welcomed()
+            if welcome.heartbeat_ms:
+                wire.expect_beats(welcome.heartbeat_ms / 1000, self.clock.monotonic)
             self._known = True
             self._dispatch(rest)
             self._replay(wire)
@@ -123,7 +147,9 @@ class Link(Stream):
             sock.close()
             raise
         self._wire = wire
-        self._lost_at = None
+        if self._why is not None:
+            logger.warning("the connection to %s is back after %.1f s", address, self._lost_for())
+        self._why = self._lost_at = None
         self.backoff = FIRST_BACKOFF_SECONDS
         if self.observer is not None:
             self.observer.socket_opened(wire.fd)
@@ -145,7 +171,7 @@ class Link(Stream):
         """Declare again what ended with the old connection, then send again what was not answered."""
         replayed = self._replayed
         replayed.clear()
-        frames = []
+        frames = [frame(message) for message in self.session.credits()]
         for message in self.session.replay():
             if message.rid in self._unanswered:
                 continue  # a Consume that is sent again below
@@ -163,7 +189,7 @@ class Link(Stream):
     # ------------------------------------------------------------ sending and receiving
     def _transmit(self, data: bytes) -> None:
         """Send a frame. After a break it went out with the resume, if it was among the unanswered."""
-        wire = self._ensure_open()
+        wire = self._wire or self._ensure_open()
         try:
             sent = wire.send_now(data)
             if sent != len(data):
@@ -178,7 +204,7 @@ class Link(Stream):
 
     def _pump(self) -> None:
         """Wait for bytes and take in the messages they complete."""
-        wire = self._ensure_open()
+        wire = self._wire or self._ensure_open()
         try:
             self._dispatch(wire.receive())
         except OSError as exc:
@@ -192,6 +218,11 @@ class Link(Stream):
     # ------------------------------------------------------------ breaking
     def _recover(self, cause: BaseException) -> None:
         """The socket broke in the middle of a call: resume, blocking."""
+        self._note_loss(cause)
+        self._ensure_open()
+
+    def _note_loss(self, cause: BaseException) -> None:
+        """Put the broken socket away."""
         logger.debug("connection to %s lost: %s", self.address, cause)
         last_word = self._lose()
         if last_word is not None:
@@ -200,7 +231,6 @@ class Link(Stream):
         if self._closing:
             self._shut()
             raise ConnectionLost(f"the connection broke while it was closed: {cause}") from cause
-        self._ensure_open()
 
     def _fail(self, error: OpenDataError) -> None:
         """The peer sent garbage, or gave this connection up."""

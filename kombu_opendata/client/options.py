@@ -20,9 +20,14 @@ class Options:
             ``server_hostname`` or a ready ``context``.
         connect_timeout: for one attempt to connect and be welcomed.
         start_timeout: for an embedded broker to come up.
-        reconnect_timeout: how long a lost connection is tried to be resumed.
+        reconnect_timeout: how long after its loss calls wait for a connection to be resumed.
+        resume_timeout: how long after its loss a session is kept: an event loop, or who waits for deliveries, tries to
+            resume it for so long.
+        heartbeat: how often the client wants to hear of the broker, over TCP; 0 is as the broker likes.
         close_timeout: how long closing waits for the broker's answer.
         idle_exit: after how long without a client an embedded broker exits.
+        pipelined: publishes are sent without waiting for their confirmation.
+        pipeline_depth: how many publishes may be in flight, 1 to 1,000.
     """
 
     name: str = ""
@@ -32,8 +37,12 @@ class Options:
     connect_timeout: float = 5.0
     start_timeout: float = 15.0
     reconnect_timeout: float = 10.0
+    resume_timeout: float = 60.0
+    heartbeat: float = 0.0
     close_timeout: float = 5.0
     idle_exit: float = 60.0
+    pipelined: bool = False
+    pipeline_depth: int = 1000
 
     def resolve_secret(self) -> str | None:
         """The secret for the next Hello, or None where only the address has one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, from_wire
+from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, RetryLater, from_wire
 from ..protocol.framing import frame
 from ..protocol.messages import Failed, Lease, Publish, Published, QueueInfo
 from .link import Link
@@ -36,31 +36,35 @@ class Requester(Link):
             OpenDataError, socket.timeout: as :meth:`call`.
         """
         with self._lock:
-            if self.welcome is None:
-                self._ensure_open()
-            size, limit = len(message.envelope), self._max_message_bytes()
-            if size > limit:
-                raise MessageTooLarge(
-                    f"the message has {size} bytes and the broker's limit is {limit}: store large data elsewhere and "
-                    "send a reference, or raise the broker's maximum",
-                    size=size,
-                    limit=limit,
-                )
-            session = self.session
-            session.last_seq += 1
-            self._rid += 1
-            message.seq = session.last_seq
-            message.rid = self._rid
-            return cast(Published, self._exchange(self._rid, frame(message), timeout))
+            self._check_message(message)
+            self._number(message)
+            return cast(Published, self._exchange(message.rid, frame(message), timeout))
 
-    def _max_message_bytes(self) -> int:
+    def _check_message(self, message: Publish) -> None:
+        if self.welcome is None:
+            self._ensure_open()
         assert self.welcome is not None
-        return self.welcome.max_message_bytes
+        size, limit = len(message.envelope), self.welcome.max_message_bytes
+        if size > limit:
+            raise MessageTooLarge(
+                f"the message has {size} bytes and the broker's limit is {limit}: store large data elsewhere and "
+                "send a reference, or raise the broker's maximum",
+                size=size,
+                limit=limit,
+            )
+
+    def _number(self, message: Publish) -> None:
+        session = self.session
+        session.last_seq += 1
+        self._rid += 1
+        message.seq = session.last_seq
+        message.rid = self._rid
 
     def _exchange(self, rid: int, data: bytes, timeout: float | None) -> Any:
         answers, unanswered = self._answers, self._unanswered
         deadline = None if timeout is None else self.clock.monotonic() + timeout
-        self._ensure_open()
+        if self._wire is None:
+            self._ensure_open()
         self._check_frame(data)
         unanswered[rid] = data
         try:
@@ -80,13 +84,14 @@ class Requester(Link):
             answers.pop(rid, None)
             raise
         finally:
-            self._tell_buffered()
+            if self.events:
+                self._tell_buffered()
         if type(answer) is Failed:
             raise from_wire(answer.code, answer.text, answer.values)
         return answer
 
     def _check_frame(self, data: bytes) -> None:
-        limit = self.welcome.max_frame_bytes if self.welcome else 0
+        limit = self.welcome.max_frame_bytes if self.welcome is not None else 0
         if len(data) - 4 > limit:
             raise MessageTooLarge(
                 f"the request has {len(data) - 4} bytes and the broker's limit for a frame is {limit}",
@@ -105,6 +110,35 @@ class Requester(Link):
                 self.observer.events_buffered()
             if self._waker is not None:
                 self._waker.wake()
+
+    def read_available(self, *, resume: bool = True) -> None:
+        """Take in what the socket holds, without waiting.
+
+        A break is left to the observer. Without one it is resumed, blocking, or left to the next use.
+        """
+        with self._lock:
+            wire = self._wire
+            if wire is None:
+                return
+            try:
+                messages = wire.receive_now()
+                if messages:
+                    self._dispatch(messages)
+            except (OSError, RetryLater) as exc:
+                self._break(exc, resume=resume)
+            except OpenDataError as exc:
+                self._give_up(exc)
+            except BaseException:
+                self._drop()
+                raise
+
+    def check_alive(self) -> None:
+        """Look whether the broker was silent for two heartbeats; if so, the connection is resumed."""
+        with self._lock:
+            self.read_available(resume=False)
+            wire = self._wire
+            if wire is not None and wire.is_silent:
+                self._break(TimeoutError(wire.silent_text), resume=False)
 
     def send(self, message: Any) -> None:
         """Send a message that has no answer."""
@@ -138,10 +172,15 @@ class Requester(Link):
             self._drop()
             raise
 
-    def _break(self, cause: BaseException) -> None:
+    def _break(self, cause: BaseException, *, resume: bool = True) -> None:
         """The socket broke outside of a call: resume, by the observer if there is one."""
         if self.observer is None:
-            return self._recover(cause)
+            if resume:
+                return self._recover(cause)
+            self._note_loss(cause)
+            if self._waker is not None:
+                self._waker.wake()
+            return None
         last_word = self._lose()
         if last_word is not None:
             self._give_up(last_word)

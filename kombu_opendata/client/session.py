@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from ..protocol.messages import Consume, Delivery, Hello, Lease, Qos, Settle
+from ..protocol.messages import Consume, Credit, Delivery, Hello, Lease, Qos, Settle
 from .topology import Declaration, Topology
 
 
@@ -23,6 +23,7 @@ class Session:
         unconfirmed: settlements that were made and not confirmed, in order: outcome, queue, id, token.
         consumers: by channel and tag.
         prefetch: by channel.
+        credit: deliveries that may still come, by channel; a channel that is not in it has no such limit.
     """
 
     def __init__(self, session_id: bytes) -> None:
@@ -32,6 +33,7 @@ class Session:
         self.unconfirmed: deque[tuple[int, str, int, int]] = deque()
         self.consumers: dict[tuple[int, str], Consume] = {}
         self.prefetch: dict[int, int] = {}
+        self.credit: dict[int, int] = {}
         self.topology = Topology()
         self._settled = 0  # leases settled on this connection
         self.confirmed = 0  # of those, how many the broker confirmed
@@ -41,6 +43,8 @@ class Session:
         held, consumers = self.held, self.consumers
         for channel, tag, queue, message_id, token, _attempts, _envelope in deliveries:
             consumer = consumers.get((channel, tag))
+            if tag and channel in self.credit:
+                self.credit[channel] -= 1
             if consumer is None or not consumer.no_ack:
                 held[queue, message_id, token] = channel
 
@@ -60,9 +64,11 @@ class Session:
             unconfirmed.popleft()
         self.confirmed = max(settled, self.confirmed)
 
-    def hello(self, rid: int, name: str, instance: str, user: str, secret: str, *, resume: bool) -> Hello:
+    def hello(
+        self, rid: int, name: str, instance: str, user: str, secret: str, *, resume: bool, heartbeat_ms: int = 0
+    ) -> Hello:
         """The first message of a connection."""
-        hello = Hello(rid, self.id, name, instance, user, secret, resume)
+        hello = Hello(rid, self.id, name, instance, user, secret, resume, heartbeat_ms=heartbeat_ms)
         if resume:
             hello.held = [(channel, *lease) for lease, channel in self.held.items()]
             hello.settles = list(self.unconfirmed)
@@ -72,6 +78,11 @@ class Session:
         """The broker took the Hello, and with it all settlements: a new connection counts from 0."""
         self.unconfirmed.clear()
         self._settled = self.confirmed = 0
+
+    def credits(self) -> Iterator[Credit]:
+        """What to tell the broker again before its consumers start."""
+        for channel, count in self.credit.items():
+            yield Credit(channel, count)
 
     def replay(self) -> Iterator[Declaration | Qos | Consume]:
         """What to tell the broker again after a resume, in order."""
@@ -93,4 +104,5 @@ class Session:
         for key in [key for key in self.consumers if key[0] == channel]:
             self.cancelled(*key)
         self.prefetch.pop(channel, None)
+        self.credit.pop(channel, None)
         self.held = {lease: owner for lease, owner in self.held.items() if owner != channel}

@@ -11,9 +11,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ..errors import OpenDataError, RetryLater, from_wire
+from ..errors import BrokerStopping, ConnectionLost, FailedPublish, OpenDataError, RetryLater, from_wire
 from ..protocol.framing import frame
 from ..protocol.messages import (
     BrokerMessage,
@@ -42,6 +42,20 @@ FIRST_BACKOFF_SECONDS = 0.05
 Event: TypeAlias = Delivery | Cancelled
 
 
+class InFlight(NamedTuple):
+    """A publish that was sent and not waited for; ``failures`` gets it if it fails."""
+
+    size: int
+    exchange: str
+    routing_key: str
+    task_id: str
+    message_id: str
+    failures: list[FailedPublish]
+
+    def fail(self, error: OpenDataError) -> None:
+        self.failures.append(FailedPublish(self.exchange, self.routing_key, self.task_id, self.message_id, error))
+
+
 class Observer(Protocol):
     """What an event loop wants to know of a connection."""
 
@@ -63,6 +77,7 @@ class Stream:
         session: what survives the socket.
         events: deliveries and ended consumers that nobody has taken yet.
         closed: for good.
+        failures: publishes that failed after nobody waited for them, and that nobody was told of yet.
         backoff: seconds to wait before the next attempt to resume.
     """
 
@@ -95,8 +110,12 @@ class Stream:
         self._rid = 0
         self._unanswered: dict[int, bytes] = {}
         self._answers: dict[int, Any] = {}
+        self._in_flight: dict[int, InFlight] = {}
+        self._in_flight_bytes = 0
+        self.failures: list[FailedPublish] = []
         self._replayed: dict[int, Any] = {}
         self._lost_at: float | None = None
+        self._why: Exception | None = None  # why the last attempt to resume failed
         self.backoff = FIRST_BACKOFF_SECONDS
 
     def after_fork_in_child(self) -> None:
@@ -115,17 +134,21 @@ class Stream:
         while rest:
             rest = rest[wire.send_now(rest) :]
             if rest:
-                wire.wait(None, write=True)
+                if not wire.wait(wire.silence, write=True):
+                    raise TimeoutError(wire.silent_text)
                 self._dispatch(wire.receive_now() or ())
 
     def _dispatch(self, messages: Any) -> None:
         """Take messages in; raises the error of a connection that the broker gave up."""
-        unanswered, fatal = self._unanswered, None
+        unanswered, in_flight, fatal = self._unanswered, self._in_flight, None
         for message in messages:
             kind = type(message)
             if kind is Published and message.rid in unanswered:
                 del unanswered[message.rid]
-                self._answers[message.rid] = message
+                if message.rid in in_flight:
+                    self._landed(message.rid)
+                else:
+                    self._answers[message.rid] = message
             elif kind is Deliver:
                 if message.settled:
                     self.session.confirm(message.settled)
@@ -140,7 +163,9 @@ class Stream:
                 rid = getattr(message, "rid", None)
                 if rid is None:
                     continue  # BrokerHeartbeat; BrokerGoodbye, which the end of the stream follows
-                if rid in unanswered:
+                if rid in in_flight:
+                    self._take_refusal(message)
+                elif rid in unanswered:
                     del unanswered[rid]
                     self._answers[rid] = message
                     if kind is Got and message.delivery is not None:
@@ -161,6 +186,29 @@ class Stream:
         if isinstance(message, Consume):
             self.session.cancelled(message.channel, message.tag)
             self.events.append(Cancelled(message.channel, message.tag, answer.text))
+
+    # ------------------------------------------------------------ publishes in flight
+    def _landed(self, rid: int) -> InFlight | None:
+        entry = self._in_flight.pop(rid, None)
+        if entry is not None:
+            self._in_flight_bytes -= entry.size
+        return entry
+
+    def _take_refusal(self, answer: Failed) -> None:
+        if answer.code == BrokerStopping.code:
+            return  # its successor will answer
+        self._unanswered.pop(answer.rid, None)
+        entry = self._landed(answer.rid)
+        if entry is not None:
+            entry.fail(from_wire(answer.code, answer.text, answer.values))
+
+    def _give_up_in_flight(self, error: OpenDataError) -> None:
+        """Nobody will tell what became of them."""
+        for rid in list(self._in_flight):
+            self._unanswered.pop(rid, None)
+            entry = self._landed(rid)
+            if entry is not None:
+                entry.fail(error)
 
     def _give_back(self, late: Got) -> None:
         """The answer to a Get that nobody waits for any more."""
@@ -205,6 +253,8 @@ class Stream:
     def _shut(self) -> None:
         """Close for good."""
         self.closed = True
+        if self._in_flight:
+            self._give_up_in_flight(ConnectionLost("the connection ended before the broker confirmed it"))
         wire = self._detach()
         if wire is not None:
             wire.close()
@@ -213,6 +263,11 @@ class Stream:
 
 
 _links: weakref.WeakSet[Stream] = weakref.WeakSet()
+
+
+def open_streams() -> list[Stream]:
+    """All of this process that are not closed."""
+    return [link for link in list(_links) if not link.closed]
 
 
 def _after_fork_in_child() -> None:

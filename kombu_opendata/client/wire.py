@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +19,7 @@ from ..protocol.messages import BrokerMessage
 from .ready import wait_ready
 
 RECEIVE_BYTES = 256 << 10
+_TIMEVAL = struct.Struct("ll")
 
 
 class Waker:
@@ -57,10 +60,35 @@ class Wire:
         self._window = memoryview(bytearray(RECEIVE_BYTES))
         self.reader = reader
         self.fd = sock.fileno()
+        self.silence: float | None = None  # seconds without a byte after which the broker is taken for dead
+        self._heard_at = 0.0
+        self._monotonic: Callable[[], float] | None = None
         self._set_mode()
 
     def _set_mode(self) -> None:
         self._sock.settimeout(None)
+
+    def expect_beats(self, heartbeat: float, monotonic: Callable[[], float]) -> None:
+        """The broker sends something every ``heartbeat`` seconds; two without are the end."""
+        self.silence = 2 * heartbeat
+        self._monotonic = monotonic
+        self._heard_at = monotonic()
+        self._limit_receive(self.silence)
+
+    def _limit_receive(self, seconds: float) -> None:
+        whole = int(seconds)
+        self._sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(whole, int((seconds - whole) * 1_000_000))
+        )
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing came for too long; to be asked when all that the socket holds was read."""
+        return self._monotonic is not None and self._monotonic() - self._heard_at > (self.silence or 0.0)
+
+    @property
+    def silent_text(self) -> str:
+        return f"the broker sent nothing for {self.silence:g} s, two heartbeats"
 
     def send_now(self, data: Any) -> int:
         """Send what fits without waiting; returns how many bytes went."""
@@ -71,7 +99,10 @@ class Wire:
 
     def receive(self) -> list[BrokerMessage]:
         """Wait for bytes; returns the messages that they complete."""
-        return self._feed(self._sock.recv_into(self._window))
+        try:
+            return self._feed(self._sock.recv_into(self._window))
+        except BlockingIOError:
+            raise TimeoutError(errno.ETIMEDOUT, self.silent_text) from None
 
     def receive_now(self) -> list[BrokerMessage] | None:
         """The messages that came in, or None when no bytes are waiting."""
@@ -84,8 +115,9 @@ class Wire:
     def _feed(self, size: int) -> list[BrokerMessage]:
         if not size:
             raise ConnectionResetError(errno.ECONNRESET, "the broker closed the connection")
-        data: Any = self._window[:size]
-        return list(self.reader.feed(data))
+        if self._monotonic is not None:
+            self._heard_at = self._monotonic()
+        return self.reader.feed_all(self._window[:size])
 
     def wait(self, timeout: float | None, *, write: bool = False, waker: Waker | None = None) -> bool:
         """Wait until bytes can be read (or written, or the waker was used); False when the time is over."""
@@ -103,6 +135,9 @@ class PortableWire(Wire):
     def _set_mode(self) -> None:
         self._sock.settimeout(0)
 
+    def _limit_receive(self, seconds: float) -> None:
+        """It waits in ``poll``."""
+
     def send_now(self, data: Any) -> int:
         try:
             return self._sock.send(data)
@@ -116,7 +151,8 @@ class PortableWire(Wire):
             messages = self.receive_now()
             if messages is not None:
                 return messages
-            self.wait(None)
+            if not self.wait(self.silence):
+                raise TimeoutError(errno.ETIMEDOUT, self.silent_text)
 
     def receive_now(self) -> list[BrokerMessage] | None:
         try:

@@ -87,6 +87,16 @@ class FrameReader(Generic[M]):
         self.max_frame_bytes = max_frame_bytes
         self._buffer = bytearray()
 
+    def feed_all(self, data: Any) -> list[M]:
+        """As :meth:`feed`, for bytes or a memoryview; one whole frame, as most answers are, costs the least."""
+        length = len(data) - 4
+        if length > 0 and not self._buffer and _LENGTH.unpack_from(data)[0] == length <= self.max_frame_bytes:
+            try:
+                return [self._decode(data[4:])]
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+                raise ProtocolError(f"a frame does not decode: {exc}") from exc
+        return list(self.feed(data))
+
     def feed(self, data: bytes) -> Iterator[M]:
         """Yield the messages that ``data`` completes.
 

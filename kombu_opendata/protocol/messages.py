@@ -47,6 +47,7 @@ class Hello(_Message, tag=1):
     resume: bool = False
     held: list[tuple[int, str, int, int]] = []  # channel, queue, id, token
     settles: list[tuple[int, str, int, int]] = []  # outcome, queue, id, token
+    heartbeat_ms: int = 0  # how often the client wants to hear of the broker; 0: it has no wish
 
 
 class Heartbeat(_Message, tag=2):
@@ -57,6 +58,7 @@ class Publish(_Message, tag=3):
     """Store one message in every queue it is routed to. Answer: Published or Failed, after it is durable.
 
     ``seq`` counts the session's publishes from 1 up; one that was applied already is answered again, not stored again.
+    Several may be in flight: up to 1,024 numbers from the oldest unanswered one to the newest.
     ``headers`` are the message's metadata headers. ``visible_at_ms`` 0 is at once; ``ttl_ms`` -1 is none.
     """
 
@@ -310,6 +312,16 @@ class CloseChord(_Message, tag=52):
     chord: bytes
 
 
+class Credit(_Message, tag=40):
+    """How many more deliveries a channel's consumers may get, besides the prefetch limit; each one takes one away.
+
+    Before the first there is no such limit. Not answered.
+    """
+
+    channel: int
+    count: int
+
+
 ClientMessage = (
     Hello
     | Heartbeat
@@ -339,6 +351,7 @@ ClientMessage = (
     | OpenChord
     | GetChord
     | CloseChord
+    | Credit
 )
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 = first delivery), envelope
@@ -349,7 +362,8 @@ Delivery = tuple[int, str, str, int, int, int, bytes]
 class Welcome(_Message, tag=101):
     """Answer to Hello: the limits of this connection and how many held leases were taken over.
 
-    ``last_seq`` is the last publish of this session that was applied.
+    ``last_seq`` is the last publish of this session that was applied. The broker sends something at least every
+    ``heartbeat_ms``; 0: only when there is something to say.
     """
 
     rid: int
@@ -376,7 +390,11 @@ class Failed(_Message, tag=103):
 
 
 class Published(_Message, tag=104):
-    """The message is durable. ``queues`` is how many queues got it; 0 means it was dropped."""
+    """The message is durable. ``queues`` is how many queues got it; 0 means it was dropped.
+
+    A repeated publish that was applied, but is not the session's last, is answered with ``message_id`` 0 and
+    ``queues`` -1: no more is known of it.
+    """
 
     rid: int
     message_id: int

@@ -73,9 +73,9 @@ class Operations:
             )
 
     def published(self, session: bytes, seq: int) -> Producer | None:
-        """What became of the session's publish ``seq``, if it was applied before."""
+        """The session's last publish, if ``seq`` was applied before (that one, or one before it)."""
         last = self.state.producers.get(session)
-        return last if last is not None and seq <= last.last_sequence else None
+        return last if last is not None and last.has(seq) else None
 
     def publish(
         self,

@@ -13,7 +13,7 @@ from . import effects as fx
 from .limits import Limits
 from .queue_state import Entry, QueueState
 from .records.payload import MAX_INLINE_BYTES
-from .records.producer import Producer
+from .records.producer import NONE, Producer
 from .results import ResultState
 from .settled_log import SettledLog
 from .topology import Topology
@@ -119,7 +119,7 @@ class StoreState:
 
     def remember_publish(self, session: bytes, seq: int, id: int, queues: int, now: int) -> None:
         """The session's publish number ``seq`` was applied."""
-        self.producers[session] = Producer(seq, id, queues, now)
+        self.producers[session] = self.producers.get(session, NONE).after(seq, id, queues, now)
         self.dirty.producers.add(session)
 
     def claim(self, queue: QueueState, entry: Entry, session: bytes, at: int, lease_until: int) -> None:

@@ -12,6 +12,8 @@ Features
 * Supports Priority: Yes, 0 to 255, higher first
 * Supports TTL: Yes
 
+* Supports Heartbeats: Yes, over TCP; the smaller of the broker's ``--heartbeat`` and Kombu's ``heartbeat`` counts
+
 Publishes are confirmed: a call that returned is durable, and is stored once however often the connection broke
 meanwhile. Consumers, leases and acknowledgements survive a broker restart. A delivery tag that is settled, or not of
 this channel, is refused with a precondition error.
@@ -37,11 +39,20 @@ Transport Options
 option                 default  meaning
 =====================  =======  =====================================================================
 ``start_timeout``      15       seconds an embedded broker may take to come up
-``reconnect_timeout``  10       seconds a lost connection is tried to be resumed before an error
+``publish_mode``       confirm  ``confirm``: a publish returns when it is durable; ``pipeline``: when it is sent
+``pipeline_depth``     1000     publishes in flight, 1 to 1,000 (and 8 MiB); who publishes more waits
+``reconnect_timeout``  10       seconds after the loss of a connection at which calls that wait for it raise an error
+``resume_timeout``     60       seconds after the loss for which consumers go on trying to resume their session
 ``close_timeout``      5        seconds that closing waits for the broker
 ``idle_exit``          60       seconds without a client after which an embedded broker exits
 ``consumer_name``      host:pid the consumer id in the broker's records
 =====================  =======  =====================================================================
+
+With ``publish_mode`` "pipeline" the confirmations are waited for by ``channel.flush()`` or
+``connection.connection.flush()``, when the connection is closed and when the process ends (not when it is killed).
+What failed is raised as ``PublishFailed``, by the next publish (which is then not sent), flush or close; its ``failed``
+has each message's exchange, routing key, task id, message id and error. At the end of the process it is logged. For a
+loop, ``with kombu_opendata.batch(app):`` does so for its block alone, and raises at its end.
 
 TLS takes Kombu's ``ssl`` parameter (Celery: ``broker_use_ssl``): True, or a dictionary with ``ca_certs``,
 ``certfile``, ``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``, ``ciphers``, ``server_hostname`` or

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ..batching import collector_for
 from ..client.connection import BrokerConnection
 from ..errors import ConnectionLost, OpenDataError, PreconditionFailed, Unroutable
 from ..protocol.messages import Cancelled, Consume, Delivery, Lease, Outcome, Publish, Published
@@ -28,6 +29,25 @@ logger = logging.getLogger(__name__)
 _consumer_numbers = count(1)
 
 
+class Gate:
+    """What Celery's ``worker_disable_prefetch`` replaces: ``can_consume`` says whether one more message is wanted."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    @property
+    def can_consume(self) -> Callable[[], bool]:
+        return self._channel.can_consume or _always
+
+    @can_consume.setter
+    def can_consume(self, function: Callable[[], bool]) -> None:
+        self._channel.set_gate(function)
+
+
+def _always() -> bool:
+    return True
+
+
 class Channel(DeclaringChannel):
     """A channel of a connection.
 
@@ -35,6 +55,8 @@ class Channel(DeclaringChannel):
         connection: the BrokerConnection, None once closed.
         channel_id: its number on the connection.
         no_ack_consumers: tags of consumers whose messages need no ack.
+        qos: its ``can_consume`` may be replaced.
+        can_consume: asked before each delivery whether it is wanted; None: the prefetch limit alone counts.
         events: callbacks by name; ``basic_return`` gets mandatory messages that no queue takes.
     """
 
@@ -49,6 +71,9 @@ class Channel(DeclaringChannel):
         self._on_cancel: dict[str, Callable[[str], Any]] = {}
         self._unacked: dict[int, Lease] = {}
         self._last_tag = 0
+        self.qos = Gate(self)
+        self.can_consume: Callable[[], bool] | None = None
+        self._granted = False
 
     @property
     def is_open(self) -> bool:
@@ -92,7 +117,10 @@ class Channel(DeclaringChannel):
     ) -> Published | None:
         """Publish; returns when the message is durable in every queue that takes it.
 
+        With ``publish_mode`` "pipeline" and in a batch it returns None once the message is sent.
+
         Raises:
+            PublishFailed: earlier ones, sent without waiting, failed; this one was not sent.
             InvalidMessage, MessageTooLarge: it was not sent.
             Unroutable: mandatory, and no queue takes it (unless ``events["basic_return"]`` has a callback).
             RetryLater: the broker takes nothing now.
@@ -116,7 +144,14 @@ class Channel(DeclaringChannel):
                 ttl_ms_of(properties.get("expiration")),
                 bool(mandatory),  # Celery's retry passes on None
             )
-            return connection.publish(request, confirm_timeout if timeout is None else timeout)
+            failures = collector_for(connection)
+            if failures is None:
+                return connection.publish(request, confirm_timeout if timeout is None else timeout)
+            if failures is connection.failures:
+                connection.raise_failures("; this message was not sent")
+            message_id = properties.get("message_id") or properties.get("correlation_id") or ""
+            connection.publish_later(request, failures, str(message_id))
+            return None
         except Unroutable as exc:
             error = translate(exc)
             if not self.events["basic_return"]:
@@ -128,6 +163,18 @@ class Channel(DeclaringChannel):
             raise translate(exc) from exc
 
     basic_publish_confirm = basic_publish
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every publish of the connection is durable, those that were not waited for included.
+
+        Raises:
+            PublishFailed: some are not.
+            socket.timeout: not all of them were answered in time.
+        """
+        try:
+            self._connection().flush(timeout)
+        except OpenDataError as exc:
+            raise translate(exc) from exc
 
     # ------------------------------------------------------------ consuming
     def basic_consume(
@@ -171,6 +218,27 @@ class Channel(DeclaringChannel):
             raise translate(exc) from exc
         finally:
             self._forget_consumer(consumer_tag)
+        if self.can_consume is not None:
+            self.set_gate(self.can_consume)  # the delivery that was granted may have gone back
+            self.grant()
+
+    # ------------------------------------------------------------ one delivery at a time
+    def set_gate(self, can_consume: Callable[[], bool]) -> None:
+        """From now on, take a message only when this says so."""
+        connection = self._connection()
+        self.can_consume = can_consume
+        self._granted = False
+        if self not in connection.gated:
+            connection.gated.append(self)
+        connection.set_credit(self.channel_id, 0)
+
+    def grant(self) -> None:
+        """Let the broker deliver one more message, if it is wanted and none is on its way."""
+        if self._granted or self.connection is None or self.can_consume is None or not self._callbacks:
+            return
+        if self.can_consume():
+            self._granted = True
+            self.connection.set_credit(self.channel_id, 1)
 
     def _forget_consumer(self, tag: str) -> Callable[[str], Any] | None:
         self._callbacks.pop(tag, None)
@@ -198,12 +266,15 @@ class Channel(DeclaringChannel):
         """Hand one event to the consumer it is for."""
         if type(event) is Cancelled:
             return self._consumer_ended(event)
+        self._granted = False
         callback = self._callbacks.get(event[1])
         if callback is None:
             return self._return_unwanted(event)
         message = self._receive(event, held=event[1] not in self.no_ack_consumers)
         if message is not None:
             callback(message)
+        if self.can_consume is not None:
+            self.grant()
 
     def _receive(self, delivery: Delivery, *, held: bool) -> messages.Message | None:
         self._last_tag = tag = self._last_tag + 1
@@ -282,6 +353,8 @@ class Channel(DeclaringChannel):
 
     def detach(self) -> None:
         """The connection ended."""
+        if self.connection is not None and self.can_consume is not None:
+            self.connection.gated.remove(self)
         self.connection = None
         self._callbacks.clear()
         self._on_cancel.clear()
@@ -294,3 +367,5 @@ class Channel(DeclaringChannel):
         self._on_cancel.clear()
         self.no_ack_consumers.clear()
         self._unacked.clear()
+        self.can_consume = None
+        self._granted = False

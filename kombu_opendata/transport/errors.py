@@ -118,6 +118,12 @@ class InvalidMessage(errors.InvalidMessage, amqp.PreconditionFailed):
     code: ClassVar[Any] = 406
 
 
+class PublishFailed(errors.PublishFailed, amqp.IrrecoverableChannelError):
+    """Messages that were sent without waiting were not confirmed; see ``failed``."""
+
+    code: ClassVar[Any] = 541
+
+
 class Unroutable(errors.Unroutable, amqp.IrrecoverableChannelError):
     """A mandatory message that no queue takes."""
 
@@ -161,6 +167,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.MessageTooLarge: MessageTooLarge,
     errors.InvalidMessage: InvalidMessage,
     errors.Unroutable: Unroutable,
+    errors.PublishFailed: PublishFailed,
     errors.RetryLater: RetryLater,
     errors.StoreFull: StoreFull,
     errors.QueueFull: QueueFull,
@@ -174,6 +181,12 @@ def translate(error: errors.OpenDataError) -> Exception:
         return error  # type: ignore[no-any-return]
     if isinstance(error, errors.AccessRefused) and "queue" in error.values:
         return ResourceLocked(error.text, **error.values)
+    if isinstance(error, errors.PublishFailed) and "failed" in error.values:
+        failed = [
+            entry._replace(error=translate(entry.error)) if isinstance(entry.error, errors.OpenDataError) else entry
+            for entry in error.values["failed"]
+        ]
+        return PublishFailed(error.text, **{**error.values, "failed": failed})
     for cls in type(error).__mro__:
         if cls in _TRANSLATED:
             translated: Exception = _TRANSLATED[cls](error.text, **error.values)

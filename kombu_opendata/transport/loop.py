@@ -32,6 +32,7 @@ class LoopReader:
         self._resuming = False
         connection.observer = self
         loop.add_reader(self._bell.fd, self._on_bell)
+        loop.on_tick.add(self._on_tick)
         self.socket_opened(connection.fileno())
         if connection.events:
             self.events_buffered()
@@ -42,6 +43,7 @@ class LoopReader:
         if connection.observer is self:
             connection.observer = None
             self._loop.remove_reader(self._bell.fd)
+            self._loop.on_tick.discard(self._on_tick)
             if connection.connected:
                 self.socket_closing(connection.fileno())
 
@@ -72,6 +74,18 @@ class LoopReader:
         except OpenDataError as exc:
             raise translate(exc) from exc
         self._hand_out()
+
+    def _on_tick(self) -> None:
+        """The loop goes round: something may have changed that a gate depends on."""
+        connection = self._connection
+        if connection.closed:
+            self._loop.on_tick.discard(self._on_tick)
+            return
+        try:
+            for channel in connection.gated:
+                channel.grant()
+        except OpenDataError as exc:
+            raise translate(exc) from exc
 
     def _on_bell(self) -> None:
         """There are events that no poller tells of, or the loop is to go round."""

@@ -10,16 +10,20 @@ from kombu.transport import base
 from kombu.utils.url import parse_url
 
 from .. import url as urls
+from ..celery_integration.worker import adapt
 from ..client.connection import BrokerConnection
 from ..client.options import Options
-from ..errors import OpenDataError
+from ..errors import ConnectionLost, OpenDataError, RequestError, StartError, StoreError, VersionMismatch
 from ..url import Address
 from . import channel as channels
 from . import message as messages
 from .errors import translate
 from .loop import LoopReader
 
-_OPTION_NAMES = ("start_timeout", "reconnect_timeout", "close_timeout", "idle_exit")
+PUBLISH_MODES = ("confirm", "pipeline")
+#: the broker knows a session's last 1,024 publishes one by one
+MAX_PIPELINE_DEPTH = 1000
+_OPTION_NAMES = ("start_timeout", "reconnect_timeout", "resume_timeout", "close_timeout", "idle_exit")
 
 
 class OpenDataManagement(base.Management):
@@ -31,11 +35,21 @@ class OpenDataManagement(base.Management):
         return bindings
 
 
+class Connection(BrokerConnection):
+    """A client's connection whose errors are the transport's."""
+
+    def flush(self, timeout: float | None = None) -> None:
+        try:
+            super().flush(timeout)
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+
+
 class Transport(base.Transport):
     """Transport for ``opendata://`` URLs; see the package's page for URLs and options."""
 
     Channel = channels.Channel
-    Connection = BrokerConnection
+    Connection = Connection
     Management = OpenDataManagement
     Message = messages.Message
 
@@ -47,7 +61,7 @@ class Transport(base.Transport):
     implements = base.Transport.implements.extend(
         asynchronous=True,
         exchange_type=frozenset(["direct", "topic", "fanout"]),
-        heartbeats=False,
+        heartbeats=True,
     )
 
     # Each error of the transport is one of AMQP's as well, see .errors.
@@ -58,6 +72,7 @@ class Transport(base.Transport):
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         self.client = client
+        adapt()
 
     def driver_version(self) -> str:
         from .. import __version__
@@ -67,11 +82,15 @@ class Transport(base.Transport):
     # ------------------------------------------------------------ connections
     def establish_connection(self) -> BrokerConnection:
         """Connect; starts the embedded broker of a folder if nobody answers there."""
-        client = self.client
+        client: Any = self.client
         try:
             connection = self.Connection(address_of(client), options_of(client))
             connection.client = client
             connection.connect()
+        except (StartError, StoreError, VersionMismatch) as exc:
+            if len(client.alt) > 1:  # with others to try, one that can't be had is like one that is away
+                raise translate(ConnectionLost(exc.text, **exc.values)) from exc
+            raise translate(exc) from exc
         except OpenDataError as exc:
             raise translate(exc) from exc
         return connection
@@ -81,8 +100,12 @@ class Transport(base.Transport):
         connection.client = None
         for channel in list(connection.channels.values()):
             channel.detach()
-        connection.close()
-        self.unregister_from_event_loop(connection, None)
+        try:
+            connection.close()
+        except OpenDataError as exc:  # publishes that nobody waited for
+            raise translate(exc) from exc
+        finally:
+            self.unregister_from_event_loop(connection, None)
 
     def _collect(self, connection: BrokerConnection | None) -> None:
         if connection is not None:
@@ -103,6 +126,8 @@ class Transport(base.Transport):
 
     def drain_events(self, connection: BrokerConnection, timeout: float | None = None, **_kwargs: Any) -> None:
         """Wait for one event and hand it to its channel; raises socket.timeout."""
+        for gated in connection.gated:
+            gated.grant()
         try:
             connection.drain(timeout)
         except OpenDataError as exc:
@@ -114,6 +139,18 @@ class Transport(base.Transport):
         channel = connection.channels.get(event[0] if isinstance(event, tuple) else event.channel)
         if channel is not None:
             channel.deliver(event)
+
+    # ------------------------------------------------------------ heartbeats
+    def get_heartbeat_interval(self, connection: BrokerConnection) -> float:
+        """Seconds in which the broker is heard of at least once; 0 where the kernel tells (a Unix socket)."""
+        return connection.welcome.heartbeat_ms / 1000 if connection.welcome is not None else 0.0
+
+    def heartbeat_check(self, connection: BrokerConnection, rate: int = 2) -> None:
+        """Look whether the broker is still heard of. Nothing is sent: a broker asks the client's kernel."""
+        try:
+            connection.check_alive()
+        except OpenDataError as exc:
+            raise translate(exc) from exc
 
     # ------------------------------------------------------------ Celery's event loop
     def register_with_event_loop(self, connection: BrokerConnection, loop: Any) -> None:
@@ -177,6 +214,11 @@ def address_of(client: Any) -> Address:
     return urls.tcp(hostname, client.port, vhost, client.userid or "", secret, tls=scheme == "opendatas")
 
 
+def addresses_of(client: Any) -> list[Address]:
+    """The address of a kombu.Connection, and those that it may fail over to."""
+    return [address_of(client), *(urls.parse(alternate) for alternate in client.alt if "://" in alternate)]
+
+
 def _is_current(client: Any, alternate: str) -> bool:
     if "://" not in alternate:
         return False
@@ -191,6 +233,9 @@ def _is_current(client: Any, alternate: str) -> bool:
 def options_of(client: Any) -> Options:
     """The settings that a kombu.Connection carries; transport options that are not ours are Kombu's own."""
     given = client.transport_options or {}
+    mode = given.get("publish_mode") or "confirm"
+    if mode not in PUBLISH_MODES:
+        raise RequestError(f"publish_mode {mode!r} is none of {', '.join(PUBLISH_MODES)}", option="publish_mode")
     numbers = {name: float(given[name]) for name in _OPTION_NAMES if given.get(name) is not None}
     return Options(
         name=str(given.get("consumer_name") or ""),
@@ -198,5 +243,16 @@ def options_of(client: Any) -> Options:
         secret=client.password or "",
         tls=client.ssl or None,
         connect_timeout=float(client.connect_timeout or Options.connect_timeout),
+        heartbeat=float(client.heartbeat or 0),
+        pipelined=mode == "pipeline",
+        pipeline_depth=_depth_of(given.get("pipeline_depth")),
         **numbers,
     )
+
+
+def _depth_of(value: Any) -> int:
+    if value is None:
+        return Options.pipeline_depth
+    if type(value) is not int or not 1 <= value <= MAX_PIPELINE_DEPTH:
+        raise RequestError(f"pipeline_depth {value!r} is no number from 1 to {MAX_PIPELINE_DEPTH}")
+    return value

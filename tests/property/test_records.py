@@ -35,6 +35,8 @@ u8 = st.integers(0, 2**8 - 1)
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
+u31 = st.integers(0, 2**31 - 1)
+holes = st.integers(0, (1 << producer.WINDOW) - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 message_ids = st.integers(0, keys.MAX_MESSAGE_ID - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -90,7 +92,9 @@ FORMATS = {
         results.encode_chord,
     ),
     "chord part": Format(keys.chord_part_key(b"g", 1, b"m"), st.binary(max_size=20), results.encode_part),
-    "producer": Format(keys.producer_key(bytes(16)), st.builds(producer.Producer, u64, u64, u32, i64), producer.encode),
+    "producer": Format(
+        keys.producer_key(bytes(16)), st.builds(producer.Producer, u64, u64, u31, i64, holes), producer.encode
+    ),
     "leases": Format(
         keys.session_key(bytes(16)),
         st.tuples(texts, i64, st.dictionaries(texts, st.lists(u64, max_size=4), max_size=3)),

@@ -5,9 +5,18 @@ field              type    meaning
 =================  ======  ====================================================
 last sequence      u64     the producer's number of its last stored publish
 last message id    u64     what that publish was answered with
-last queues        u32     to how many queues it went
+last queues        u32     to how many queues it went; the highest bit says that
+                           holes follow
 at                 i64     when it was stored, ms since the epoch
+size               u8      of the holes in bytes, 1 to 128; only where there are any
+holes              bytes   little endian, the last byte is not 0: bit n stands for
+                           the number n below the last one
 =================  ======  ====================================================
+
+A *hole* is a number below the last that was not stored under it: its publish was refused, went nowhere, or went to
+transient queues only. Several publishes may be in flight, so a refused one may have later ones stored behind it, and
+must not be taken for stored when it is sent again. A client has at most :data:`WINDOW` numbers from its oldest
+unanswered publish to its newest, so older holes are dropped.
 
 The format is ours.
 """
@@ -17,9 +26,13 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from kombu_opendata.errors import RequestError
 from kombu_opendata.storage.records import types
 
 _PRODUCER = struct.Struct("<QQIq")
+#: how many of a session's last numbers are known one by one
+WINDOW = 1024
+_MASK = (1 << WINDOW) - 1
 
 
 class Producer(NamedTuple):
@@ -29,16 +42,53 @@ class Producer(NamedTuple):
     last_message_id: int
     last_queues: int
     at_ms: int
+    holes: int = 0
+
+    def has(self, sequence: int) -> bool:
+        """Whether this publish was stored."""
+        below = self.last_sequence - sequence
+        return below >= 0 and not (self.holes >> below) & 1
+
+    def after(self, sequence: int, message_id: int, queues: int, at_ms: int) -> Producer:
+        """What is known once this publish is stored as well."""
+        ahead = sequence - self.last_sequence
+        if ahead == 1 and not self.holes:
+            return Producer(sequence, message_id, queues, at_ms)
+        if ahead <= 0:
+            return self._replace(at_ms=at_ms, holes=self.holes & ~(1 << -ahead))
+        skipped = (1 << min(ahead, WINDOW)) - 2
+        holes = (self.holes << min(ahead, WINDOW) | skipped) & _MASK
+        return Producer(sequence, message_id, queues, at_ms, holes)
 
 
-_FIELDS = ", ".join(Producer._fields)
+#: before a session's first publish
+NONE = Producer(0, 0, 0, 0)
+_FIELDS = ", ".join(Producer._fields[:4])
+_SIZE = struct.Struct("<B")
+_HOLES_FOLLOW = 1 << 31
 
 
 def encode(producer: Producer) -> bytes:
     """The record of `producer`; a plain tuple of the same fields will do."""
-    return types.pack(_PRODUCER, _FIELDS, *producer)
+    sequence, message_id, queues, at_ms, holes = producer
+    if not holes:
+        return types.pack(_PRODUCER, _FIELDS, sequence, message_id, queues, at_ms)
+    if not 0 <= holes <= _MASK:
+        raise RequestError(f"holes {holes:#x} are over {WINDOW} bits")
+    raw = holes.to_bytes((holes.bit_length() + 7) // 8, "little")
+    fixed = types.pack(_PRODUCER, _FIELDS, sequence, message_id, queues | _HOLES_FOLLOW, at_ms)
+    return fixed + _SIZE.pack(len(raw)) + raw
 
 
 def decode(key: bytes, value: bytes) -> Producer:
     """The producer in `value`."""
-    return Producer(*types.read_all(_PRODUCER, key, value))
+    sequence, message_id, queues, at_ms = types.read(_PRODUCER, key, value, 0)
+    end, holes = _PRODUCER.size, 0
+    if queues & _HOLES_FOLLOW:
+        (size,) = types.read(_SIZE, key, value, end)
+        raw = value[end + 1 : end + 1 + size]
+        if not 1 <= size <= WINDOW // 8 or len(raw) != size or not raw[-1]:
+            raise types.corrupt(key, end, f"holes of {size} bytes where {len(raw)} are left")
+        end, holes = end + 1 + size, int.from_bytes(raw, "little")
+    types.check_end(key, value, end)
+    return Producer(sequence, message_id, queues & ~_HOLES_FOLLOW, at_ms, holes)

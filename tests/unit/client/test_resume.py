@@ -247,8 +247,18 @@ def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_cl
     server.close()
     with pytest.raises(ConnectionLost, match=r"not resumed within 10 s: cannot connect to the broker at opendata://"):
         connection.publish(publish())
-    assert connection.closed
     assert 10 <= timer.now < 12
+    with pytest.raises(ConnectionLost, match="not resumed within 10 s"):
+        connection.publish(publish())
+    assert timer.now < 12, "the next call tries once"
+    assert not connection.closed, "the session is kept"
+    with pytest.raises(TimeoutError):
+        connection.drain(30)
+    assert 40 <= timer.now < 44
+    with pytest.raises(ConnectionLost, match="not resumed within 60 s"):
+        connection.drain()
+    assert connection.closed
+    assert 60 <= timer.now < 62
 
 
 class _Observer:
@@ -317,3 +327,23 @@ def test_an_interrupted_call_does_not_leave_the_stream_out_of_step(met: Any, pee
     assert request.seq == 2
     second.send(m.Published(request.rid, 2, 1))
     assert calling.result(10).message_id == 2
+
+
+def test_the_credit_that_is_left_is_said_again_before_the_consumers(met: Any, peer: Any) -> None:
+    client, broker = met
+    connection = client.connection
+    connection.set_credit(1, 0)
+    assert broker.receive(m.Credit) == m.Credit(1, 0)
+    consume(met)
+    connection.set_credit(1, 2)
+    assert broker.receive(m.Credit) == m.Credit(1, 2)
+    broker.send(m.Deliver(0, [delivery(1)]))
+    connection.drain(10)
+    broker.close()
+    calling = client.start(connection.call, m.PurgeQueue(0, "q"))
+    second = peer.accept()
+    second.welcome()
+    assert second.receive(m.Credit) == m.Credit(1, 1)
+    second.send(m.Ok(second.receive(m.Consume).rid))
+    second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
+    calling.result(10)

@@ -10,6 +10,7 @@ from amqp import exceptions as amqp
 
 from kombu_opendata import errors
 from kombu_opendata.client.clock import Clock
+from kombu_opendata.client.options import DEFAULTS
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.transport import Channel, envelope
 
@@ -19,6 +20,7 @@ class Connection:
 
     clock = Clock(wall=lambda: 12.5)
     client = None
+    options = DEFAULTS
 
     def __init__(self) -> None:
         self.channels: dict[int, Any] = {}

@@ -1,0 +1,60 @@
+"""What a Celery worker does for some transports only, and does for this one too.
+
+Celery has no setting for these: gossip and mingle run on the transports that two sets name, and
+``worker_disable_prefetch`` on the one that an ``if`` names. The transport calls :func:`adapt` when it is made, which a
+worker does before it looks; where Celery's worker is not loaded, nothing happens and nothing is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import wraps
+from typing import Any
+
+_PACKAGE = "celery.worker.consumer"
+_adapted = False
+
+
+def adapt() -> None:
+    """Have the worker of this process, if it is one, treat this transport as it does AMQP and Redis."""
+    global _adapted
+    if _adapted or f"{_PACKAGE}.tasks" not in sys.modules:
+        return
+    _adapted = True
+    from ..transport.transport import Transport
+
+    for name in ("gossip.Gossip", "mingle.Mingle"):
+        module, _, step = name.partition(".")
+        cls = getattr(sys.modules[f"{_PACKAGE}.{module}"], step)
+        cls.compatible_transports = {*cls.compatible_transports, Transport.driver_type}
+    tasks = sys.modules[f"{_PACKAGE}.tasks"].Tasks
+    tasks.start = _allowing_no_prefetch(tasks.start)
+    _flush_when_a_pool_process_ends()
+
+
+def _allowing_no_prefetch(start: Any) -> Any:
+    """``Tasks.start``, whose prefetch gate is for ``driver_type`` "redis" alone; our channels have the same hook."""
+    from ..transport.transport import Transport
+
+    @wraps(start)
+    def wrapped(self: Any, c: Any) -> None:
+        transport = c.connection.transport
+        if not isinstance(transport, Transport) or not c.app.conf.worker_disable_prefetch:
+            start(self, c)
+            return
+        transport.driver_type = "redis"
+        try:
+            start(self, c)
+        finally:
+            del transport.driver_type
+
+    return wrapped
+
+
+def _flush_when_a_pool_process_ends() -> None:
+    """Prefork's processes end without Python's exit handlers."""
+    from celery.signals import worker_process_shutdown
+
+    from ..client.pipeline import flush_all
+
+    worker_process_shutdown.connect(flush_all, weak=False)
