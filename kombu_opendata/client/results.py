@@ -153,7 +153,7 @@ class ResultClient:
 
     # ------------------------------------------------------------ results
     def store(self, message: StoreResult) -> ResultStored:
-        """Store a result, a chord's part, or both; returns when it is durable. A resume does not store it twice.
+        """Store a result, a chord's part, or both; returns after the commit. A resume does not store it twice.
 
         Raises:
             MessageTooLarge: it is over the broker's limit; nothing was stored.
