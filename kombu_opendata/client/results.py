@@ -114,6 +114,7 @@ class ResultClient:
         connection = ResultConnection(self._addresses[0], self._options, clock=self._clock, owner=self)
         # Not __del__: among the garbage of a cycle, the socket's own finalizer might come first, and complain.
         self._finalizer = weakref.finalize(self, connection.abandon)
+        self._finalizer.atexit = False  # a greenlet may be waiting on it still
         return connection
 
     def _usable(self) -> ResultConnection:
