@@ -114,6 +114,7 @@ class ResultClient:
         connection = ResultConnection(self._addresses[0], self._options, clock=self._clock, owner=self)
         # Not __del__: among the garbage of a cycle, the socket's own finalizer might come first, and complain.
         self._finalizer = weakref.finalize(self, connection.abandon)
+        self._finalizer.atexit = False  # a greenlet may be waiting on it still
         return connection
 
     def _usable(self) -> ResultConnection:
@@ -153,7 +154,7 @@ class ResultClient:
 
     # ------------------------------------------------------------ results
     def store(self, message: StoreResult) -> ResultStored:
-        """Store a result, a chord's part, or both; returns when it is durable. A resume does not store it twice.
+        """Store a result, a chord's part, or both; returns after the commit. A resume does not store it twice.
 
         Raises:
             MessageTooLarge: it is over the broker's limit; nothing was stored.

@@ -231,7 +231,7 @@ class Maintain(_Message, tag=60):
 
 # ---- results; names and chords are bytes, as the client chooses them
 class StoreResult(_Message, tag=45):
-    """Store a result, count it as a chord's part, or both. Answer: ResultStored, after it is durable.
+    """Store a result, count it as a chord's part, or both. Answer: ResultStored, after the commit.
 
     Without a ``name`` there is only the part, without a ``chord`` only the result. ``kind`` is 0 for a state on the
     way, 1 for a result that may be replaced, 2 for one that is kept; with ``check`` also one that is not in memory.

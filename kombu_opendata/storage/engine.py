@@ -141,7 +141,7 @@ class Engine(Operations):
             self.new_bytes = 0
         if self.needs_sync:
             self.journal.sync()
-            self.needs_sync = False
+            self.needs_sync = self.sync_soon = False
 
     async def commit(self) -> None:
         """Make all effects so far durable, whatever the kind of store."""
@@ -165,6 +165,7 @@ class Engine(Operations):
         async with self.checkpointing:
             position = None
             if self.journal is not None:
+                self.needs_sync |= self.sync_soon
                 self.commit_journal()
                 position = self.journal.sequence
             else:

@@ -41,6 +41,7 @@ class Operations:
     def __init__(self) -> None:
         self.effects: list[fx.Effect] = []
         self.needs_sync = False
+        self.sync_soon = False  # at the next checkpoint, if nothing needs it before
         self.new_bytes = 0  # payload bytes in `effects`
         self.expired = 0  # messages that were removed because they were past their deadline, since the start
 

@@ -321,7 +321,7 @@ class Results:
     def _done(self, effect: fx.Effect, size: int = 0) -> None:
         self._engine.effects.append(effect)
         self._engine.new_bytes += size
-        self._engine.needs_sync = True
+        self._engine.sync_soon = True
 
     # ------------------------------------------------------------------ retention
     async def sweep(self, now: int) -> int:

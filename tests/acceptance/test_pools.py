@@ -48,9 +48,9 @@ def farm(
 
 
 def tracebacks(log: str) -> list[str]:
-    """The last line of each traceback but those of the tests' own time limits."""
-    ends = re.findall(r"^Traceback .*\n(?:[ \t].*\n)+(.*)", log, re.MULTILINE)
-    return [end for end in ends if not end.startswith("billiard.exceptions.TimeLimitExceeded")]
+    """The log's records with a traceback, but those of the tests' own time limits."""
+    records = re.split(r"^(?=\[\d{4}-)", log, flags=re.MULTILINE)
+    return [record for record in records if "Traceback" in record and "TimeLimitExceeded" not in record]
 
 
 @pytest.fixture

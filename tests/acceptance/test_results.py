@@ -241,6 +241,7 @@ def test_rpc_results(store_folder: Path, broker_url: str, tmp_path: Path) -> Non
         assert [result.get(timeout=SECONDS) for result in results] == list(range(1, 21))
         with pytest.raises(Exception, match="down"):
             grove.delay("fall", "down").get(timeout=SECONDS)
+        grove.app.backend.result_consumer.stop()  # Celery leaves its connection to the garbage collector
 
 
 def test_the_backend_takes_the_brokers_url(broker_url: str) -> None:

@@ -43,6 +43,22 @@ def test_a_result_survives_a_crash_before_and_after_its_checkpoint(tmp_path: Pat
     run(tmp_path / "store", steps, settings)  # type: ignore[arg-type]
 
 
+def test_a_result_is_synced_by_the_next_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def steps(world: World) -> None:
+        engine, synced = world.engine, list[int]()
+        await engine.checkpoint()
+        monkeypatch.setattr(engine.journal, "sync", lambda: synced.append(engine.commits))
+        engine.results.store(b"task", FINAL, b"x", 0)
+        engine.commit_journal()
+        assert synced == []
+        await engine.checkpoint()
+        assert len(synced) == 1
+        await engine.checkpoint()
+        assert len(synced) == 1
+
+    run(tmp_path / "store", steps)
+
+
 def test_a_final_result_is_kept_and_others_are_not(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         store = world.engine.results.store
