@@ -12,10 +12,11 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OpenDataError, StoreError, StoreFull
-from ..protocol.messages import Deliver, Got, Settled
+from ..protocol.messages import Deliver, Delivery, Got, Settled
 from ..storage.engine import Engine
 from ..storage.queue_state import Entry
 from ..storage.state import Queue
+from .dead_letters import DeadLetters
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Instance:
         self.published = 0
         self.delivered = 0
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
+        self.dead_letters = DeadLetters(self)
         for queue in engine.state.queues.values():
             properties = QueueProperties(True, False, False, queue.options.arguments)
             self.queues[queue.name] = BrokerQueue(queue.name, properties, queue, engine.clock.now_ms())
@@ -224,10 +226,11 @@ class Instance:
             if entry is None or not entry.deadline or entry.deadline > now:
                 return entry, False
             messages.remove(entry)
+            self.dead_letters.add_transient(queue, entry, "expired")
 
     def _lease(
         self, queue: BrokerQueue, entry: Entry, session: Session, channel: Any, tag: str, no_ack: bool
-    ) -> tuple[int, str, str, int, int, int, bytes]:
+    ) -> Delivery:
         """Claim a message for a session and make its delivery; without acknowledgements it is settled at once."""
         engine = self.engine
         if queue.stored is not None:
@@ -246,7 +249,8 @@ class Instance:
             channel.held += 1
             session.lease_channels[(queue.name, entry.id)] = channel
         self.delivered += 1
-        return channel.number, tag, queue.name, entry.id, entry.claimed_at, entry.attempts, envelope
+        redelivered = entry.returned or entry.attempts > 1
+        return channel.number, tag, queue.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
 
     # ------------------------------------------------------------------ transient queues
     def publish_transient(
@@ -279,7 +283,7 @@ class Instance:
         """Delete a transient queue; returns how many messages were waiting."""
         count = len(queue.messages)
         topology = self.engine.state.topology
-        for exchange, _key in topology.remove_queue(queue.name):
+        for exchange, _key, _identity in topology.remove_queue(queue.name):
             self.drop_unused_exchange(exchange)
         self.queues.pop(queue.name, None)
         queue.deleting = True

@@ -47,10 +47,12 @@ def end(instance: Instance, session: Session, queue: BrokerQueue, entry: Entry, 
             queue.messages.put_back(entry, engine.clock.now_ms(), costs_attempt=outcome == Outcome.REQUEUE)
         else:
             queue.messages.settle(entry)
+            if outcome == Outcome.REJECT:
+                instance.dead_letters.add_transient(queue, entry, "rejected")
     elif outcome == Outcome.ACK:
         engine.ack(stored, (entry,))
     elif outcome == Outcome.REJECT:
-        engine.fail(stored, (entry,), session.name)
+        engine.fail(stored, (entry,), session.name, "rejected")
     else:
         engine.put_back(stored, (entry,), session.name, costs_attempt=outcome == Outcome.REQUEUE)
     if outcome != Outcome.ACK:
@@ -162,3 +164,4 @@ def expire_queues(instance: Instance) -> None:
             continue
         for entry in [e for e in queue.messages.available.values() if e.deadline and e.deadline <= now]:
             queue.messages.remove(entry)
+            instance.dead_letters.add_transient(queue, entry, "expired")

@@ -25,7 +25,7 @@ from ..storage.state import DEFAULT_LEASE_SECONDS
 from . import leases
 from .connection import Connection
 from .entities import Session
-from .handlers import MAX_NAME_BYTES
+from .handlers import MAX_NAME_BYTES, Handlers
 from .instance import Instance
 
 log = logging.getLogger(__name__)
@@ -155,9 +155,11 @@ class Server:
             if found is None:
                 engine = await Engine.open(self.settings.store, name, self.clock, self.settings.engine)
                 found = self.instances[name] = Instance(name, engine)
-                task = asyncio.get_running_loop().create_task(engine.run_maintenance())
-                self._background.add(task)
-                task.add_done_callback(lambda done: self._maintenance_ended(found, done))
+                own = Handlers(found, Session(b"", "the broker"), self.settings.max_message_bytes, self.status)
+                for work in (engine.run_maintenance(), found.dead_letters.run(own.store)):
+                    task = asyncio.get_running_loop().create_task(work)
+                    self._background.add(task)
+                    task.add_done_callback(lambda done: self._maintenance_ended(found, done))
                 found.failed.add_done_callback(lambda done: self._failed(name, done))
         return found
 
@@ -244,6 +246,7 @@ class Server:
                     "sessions": len(instance.sessions),
                     "published": instance.published,
                     "delivered": instance.delivered,
+                    "dead_letters": instance.dead_letters.report(),
                     "transient_queues": sum(queue.stored is None for queue in instance.queues.values()),
                 }
                 for name, instance in self.instances.items()

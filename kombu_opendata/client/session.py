@@ -39,7 +39,7 @@ class Session:
     def take(self, deliveries: Iterable[Delivery]) -> None:
         """Deliveries came in: their leases are now in the client's hands."""
         held, consumers = self.held, self.consumers
-        for channel, tag, queue, message_id, token, _attempts, _envelope in deliveries:
+        for channel, tag, queue, message_id, token, _attempts, _envelope, _redelivered in deliveries:
             consumer = consumers.get((channel, tag))
             if consumer is None or not consumer.no_ack:
                 held[queue, message_id, token] = channel

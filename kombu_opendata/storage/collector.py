@@ -52,7 +52,8 @@ class Collector:
         for number in due:
             await engine.load_bucket(queue, number)
         if engine.state.queues.get(queue.name) is queue:
-            engine.remove(queue, [entry for entry in messages.available.values() if 0 < entry.deadline <= now])
+            due_entries = [entry for entry in messages.available.values() if 0 < entry.deadline <= now]
+            engine.remove(queue, due_entries, "expired")
 
     async def _sweep_log(
         self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int
@@ -93,7 +94,8 @@ class Collector:
         if left and len(expired) * 10 < len(rows):
             log.oldest_at_ms = rows[0][1] if not expired else log.oldest_at_ms or rows[0][1]
             return 0, False
-        dirty.garbage += [row[0] for row in expired]
+        for row in expired:
+            self._engine.state.collect(queue.name, row[0])
         if log.first == log.tail:
             if expired:
                 log.rows = [settled.pack_entry(*row) for row in left]

@@ -297,7 +297,7 @@ class Engine(Operations):
                 return None, True
             if entry is None or not entry.deadline or entry.deadline > now:
                 return entry, False
-            self.remove(queue, [entry])
+            self.remove(queue, [entry], "expired")
 
     def prefetch(self, queue: Queue) -> None:
         """Called for each delivery: load what comes next before it is needed."""

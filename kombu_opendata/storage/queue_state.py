@@ -22,12 +22,13 @@ class Entry:
     """One message in one queue.
 
     ``priority`` is the stored one: lower first. ``session`` is the lease's holder. ``envelope`` is set in transient
-    queues only, whose messages are nowhere else.
+    queues only, whose messages are nowhere else. ``returned``: it was delivered before. That is not stored: a message
+    that was released, at no cost of an attempt, is without it once it was out of memory.
     """
 
     __slots__ = (
-        "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue", "session",
-        "visible_at",
+        "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue",
+        "returned", "session", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,7 @@ class Entry:
         self.lease_until = 0
         self.session = b""
         self.envelope: bytes | None = None
+        self.returned = False
 
 
 class Bucket:
@@ -264,6 +266,7 @@ class QueueState:
             entry.attempts -= 1
         entry.visible_at = max(entry.visible_at, entry.claimed_at + 1)
         entry.session = b""
+        entry.returned = True
         self._make_available(entry, max(now, entry.visible_at))
 
     def remove(self, entry: Entry) -> None:

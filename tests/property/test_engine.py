@@ -157,7 +157,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())
     def unbind(self, name: str, binding: tuple[str, str, str], commit: bool) -> None:
         if (name, *binding[1:]) in self.model.bindings:
-            self.engine.unbind(name, *binding[1:])
+            self.engine.unbind(name, *binding[1:], {})
             self.model.bindings.discard((name, *binding[1:]))
             self.end(commit)
 

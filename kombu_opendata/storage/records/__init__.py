@@ -19,6 +19,7 @@ module                record                                                   f
 ``leases``            the messages that a session holds                        ours
 ``routes``            how many queues hold a message                           ours
 ``journal_position``  how far the journal is applied                           ours
+``dead_letter``       a message on its way to a dead-letter exchange           ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -34,6 +35,7 @@ from kombu_opendata.storage.records import (
     active,
     attempts,
     config,
+    dead_letter,
     header,
     journal_position,
     keys,
@@ -74,6 +76,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.CHUNK: _chunk,
     RecordKind.ROUTES: routes.decode,
     RecordKind.JOURNAL_POSITION: journal_position.decode,
+    RecordKind.DEAD_LETTER: dead_letter.decode,
 }
 
 

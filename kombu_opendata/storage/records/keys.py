@@ -13,13 +13,14 @@ key                                                                    record
 ``01 06 <queue TB>``                                                   queue config
 ``01 10``                                                              store header
 ``01 11 <exchange TB>``                                                exchange
-``01 12 <exchange TB> <queue TB> <routing key TB>``                    binding
+``01 12 <exchange TB> <queue TB> <routing key TB> [<digest 8 bytes>]`` binding
 ``01 13 <queue TB>``                                                   queue options
 ``01 14 <session 16 bytes>``                                           producer
 ``01 15 <session 16 bytes>``                                           leases of a session
 ``01 16 <id u64> <chunk number u32>``                                  chunk of a large payload
 ``01 17 <id u64>``                                                     routes of a message
 ``01 18``                                                              journal position
+``01 1b <id u64> <queue TB>``                                          dead letter of a queue
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -33,10 +34,20 @@ A name that is not UTF-8 (another program may have written it) is a str with sur
 
 from __future__ import annotations
 
+import hashlib
+
 from kombu_opendata.errors import RequestError
 from kombu_opendata.storage.records import types
 from kombu_opendata.storage.records.key_parser import Key, parse
-from kombu_opendata.storage.records.kinds import MAX_MESSAGE_ID, PREFIXES, SESSION_BYTES, U32, U64, RecordKind
+from kombu_opendata.storage.records.kinds import (
+    DIGEST_BYTES,
+    MAX_MESSAGE_ID,
+    PREFIXES,
+    SESSION_BYTES,
+    U32,
+    U64,
+    RecordKind,
+)
 
 SEQ_BLOCK_KEY = PREFIXES[RecordKind.SEQ_BLOCK]
 STORE_HEADER_KEY = PREFIXES[RecordKind.STORE_HEADER]
@@ -56,6 +67,7 @@ _PRODUCER = PREFIXES[RecordKind.PRODUCER]
 _SESSION = PREFIXES[RecordKind.LEASES]
 _CHUNK = PREFIXES[RecordKind.CHUNK]
 _ROUTES = PREFIXES[RecordKind.ROUTES]
+_DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
 
 __all__ = [
     "JOURNAL_POSITION_KEY",
@@ -73,6 +85,7 @@ __all__ = [
     "chunk_key",
     "chunk_prefix",
     "config_key",
+    "dead_letter_key",
     "done_key",
     "done_prefix",
     "exchange_key",
@@ -123,8 +136,10 @@ def exchange_key(name: str) -> bytes:
     return _EXCHANGE + _name(name)
 
 
-def binding_key(exchange: str, queue: str, routing_key: str) -> bytes:
-    return _BINDING + _name(exchange) + _name(queue) + _name(routing_key)
+def binding_key(exchange: str, queue: str, routing_key: str, identity: str = "") -> bytes:
+    """Of a binding that is one of several with the same routing key, `identity` says which."""
+    digest = hashlib.blake2b(identity.encode(), digest_size=DIGEST_BYTES).digest() if identity else b""
+    return _BINDING + _name(exchange) + _name(queue) + _name(routing_key) + digest
 
 
 def options_key(queue: str) -> bytes:
@@ -145,6 +160,10 @@ def chunk_key(message_id: int, number: int) -> bytes:
 
 def routes_key(message_id: int) -> bytes:
     return _ROUTES + _id(message_id)
+
+
+def dead_letter_key(message_id: int, queue: str) -> bytes:
+    return _DEAD_LETTER + _id(message_id) + _name(queue)
 
 
 def _id(message_id: int) -> bytes:

@@ -10,6 +10,8 @@ from kombu_opendata.storage.records import types
 #: message ids are below this
 MAX_MESSAGE_ID = 0x6F << 56
 SESSION_BYTES = 16
+#: of a binding's arguments
+DIGEST_BYTES = 8
 
 U32 = struct.Struct(">I")  # chunk number
 U64 = struct.Struct(">Q")  # message id or bucket
@@ -35,6 +37,7 @@ class RecordKind(enum.Enum):
     CHUNK = "chunk"
     ROUTES = "routes"
     JOURNAL_POSITION = "journal position"
+    DEAD_LETTER = "dead letter"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -56,4 +59,5 @@ PREFIXES = {
     RecordKind.CHUNK: b"\x01\x16",
     RecordKind.ROUTES: b"\x01\x17",
     RecordKind.JOURNAL_POSITION: b"\x01\x18",
+    RecordKind.DEAD_LETTER: b"\x01\x1b",
 }

@@ -74,7 +74,7 @@ def test_routes() -> None:
     made.bind("two", "events", "*.b", {})
     assert made.route("events", "a.b") == ("two", "one")  # each once
     assert made.route("events", "c") == ("one",)
-    made.unbind("one", "events", "#")
+    made.unbind("one", "events", "#", {})
     assert made.route("events", "c") == ()
     made.bind("one", "amq.fanout", "ignored", {})
     assert made.route("amq.fanout", "anything") == ("one",)
@@ -92,16 +92,16 @@ def test_a_queue_that_goes_takes_its_bindings_along() -> None:
     made.bind("one", "amq.direct", "k", {})
     made.bind("two", "events", "a", {})
     assert made.route("", "one") == ("one",)
-    assert set(made.remove_queue("one")) == {("events", "a"), ("amq.direct", "k")}
+    assert set(made.remove_queue("one")) == {("events", "a", ""), ("amq.direct", "k", "")}
     assert list(made.bindings()) == [("two", "events", "a", {})]
     assert made.route("", "one") == ()
     assert made.route("events", "a") == ("two",)
-    assert not made.is_bound("one", "events", "a")
+    assert not made.is_bound("one", "events", "a", {})
 
 
 def test_unbinding_what_is_not_bound_does_nothing() -> None:
     made = topology()
-    made.unbind("one", "events", "a")
+    made.unbind("one", "events", "a", {})
     assert list(made.bindings()) == []
 
 
@@ -120,7 +120,7 @@ def test_filter_of() -> None:
         "exchange = 'amq.fanout'",
         "exchange = 'events' AND topic(routing_key, 'a.*')",
     ]
-    size = made.filter_size("one", "events", "ü")
+    size = made.filter_size("one", "events", "ü", {})
     made.bind("one", "events", "ü", {})
     assert abs(size - len(made.filter_of("one").encode())) <= 2
 
