@@ -116,7 +116,11 @@ def test_a_delivery_becomes_a_message(channel: Channel) -> None:
     got = consume(channel)
     channel.deliver(delivery(5, attempts=2))
     message = got[0]
-    assert (message.body, message.content_type, message.headers) == (b"b5", "text/plain", {"h": 1})
+    assert (message.body, message.content_type, message.headers) == (
+        b"b5",
+        "text/plain",
+        {"h": 1, "x-delivery-count": 1},
+    )
     assert message.properties["priority"] == 4
     assert message.delivery_info == {
         "consumer_tag": "t",
