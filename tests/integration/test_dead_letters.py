@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -43,12 +44,12 @@ def dead_letters_to(exchange: str, routing_key: str | None = None) -> dict[str, 
     return arguments if routing_key is None else {**arguments, "x-dead-letter-routing-key": routing_key}
 
 
-def wait_get(channel: Any, queue: str) -> Any:
-    """The next message of a queue, acknowledged."""
+def wait_get(channel: Any, queue: str, *, no_ack: bool = True) -> Any:
+    """The next message of a queue."""
     found: list[Any] = []
 
     def got() -> bool:
-        message = channel.basic_get(queue, no_ack=True)
+        message = channel.basic_get(queue, no_ack=no_ack)
         if message is not None:
             found.append(message)
         return bool(found)
@@ -151,7 +152,7 @@ def test_deaths_are_counted_by_queue_and_reason(channel: Any, name: str) -> None
     channel.queue_declare(wait, auto_delete=False, arguments={**dead_letters_to("", work), "x-message-ttl": 1})
     send(channel, work, "body")
     for count in range(1, 5):
-        message = wait_held(channel, work)
+        message = wait_get(channel, work, no_ack=False)
         if count == 4:
             break
         message.reject()
@@ -160,12 +161,6 @@ def test_deaths_are_counted_by_queue_and_reason(channel: Any, name: str) -> None
     assert message.headers["x-first-death-queue"] == work
     assert message.headers["x-last-death-queue"] == wait
     message.ack()
-
-
-def wait_held(channel: Any, queue: str) -> Any:
-    found: list[Any] = []
-    wait_until(lambda: found.append(channel.basic_get(queue)) or found[-1] is not None, 10, f"a message in {queue}")
-    return found[-1]
 
 
 def test_a_cycle_that_nobody_rejects_in_is_cut(folder: Path, channel: Any, name: str) -> None:
@@ -253,7 +248,12 @@ def test_exactly_once_through_kill_9(store_folder: Path, wait_ms: Callable[[int]
         wait_ms(after_ms)
         broker.kill()
         found: list[str] = []
-        wait_until(lambda: found.extend(take_bodies(channel, "dead")) or len(found) >= 600, 30, lambda: str(len(found)))
+
+        def all_there() -> bool:
+            found.extend(take_bodies(channel, "dead"))
+            return len(found) >= len(bodies)
+
+        wait_until(all_there, 30, lambda: f"{len(found)} of {len(bodies)} letters")
         assert sorted(found, key=int) == bodies
         wait_until(lambda: counted(store_folder, "waiting") == 0, 10, "an empty outbox")
         assert take_bodies(channel, "dead") == []
@@ -263,6 +263,4 @@ def test_exactly_once_through_kill_9(store_folder: Path, wait_ms: Callable[[int]
 @pytest.fixture
 def wait_ms() -> Callable[[int], None]:
     """Passes time: here it is the moment of the kill that differs, not something that is waited for."""
-    import time
-
     return lambda ms: time.sleep(ms / 1000)

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kombu
 import pytest
-from kombu import Exchange, Producer, Queue
 
 from kombu_opendata.errors import OpenDataError
 from tests.support.broker import EmbeddedBroker
 from tests.support.kombu_client import connected, declare, drain_until, send, take_bodies
+
+entities: Any = kombu  # which is not typed
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +46,15 @@ def headers_exchange(channel: Any, name: str, **arguments: Any) -> None:
 def test_kombus_headers_exchange(connection: Any, name: str) -> None:
     assert "headers" in connection.transport.implements.exchange_type
     with connection.channel() as channel:
-        exchange = Exchange(name, type="headers")
+        exchange = entities.Exchange(name, type="headers")
         pdf = {"format": "pdf", "pages": 3, "x-match": "all"}
-        reports = Queue(f"{name}.reports", exchange, binding_arguments=pdf, channel=channel)
-        urgent = Queue(
+        reports = entities.Queue(f"{name}.reports", exchange, binding_arguments=pdf, channel=channel)
+        urgent = entities.Queue(
             f"{name}.urgent", exchange, binding_arguments={"urgent": True, "x-match": "any"}, channel=channel
         )
         reports.declare()
         urgent.declare()
-        producer = Producer(channel, exchange, serializer="json")
+        producer = entities.Producer(channel, exchange, serializer="json")
         producer.publish("both", headers={"format": "pdf", "pages": 3, "urgent": True})
         producer.publish("report", headers={"format": "pdf", "pages": 3, "urgent": False})
         producer.publish("text", headers={"format": "pdf", "pages": "3"})
