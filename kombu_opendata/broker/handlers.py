@@ -19,7 +19,8 @@ from ..errors import (
     Unroutable,
 )
 from ..protocol import messages as m
-from . import arguments, leases
+from ..protocol.envelope import open_envelope
+from . import arguments, dead_letters, leases
 from . import results as result_calls
 from .entities import BrokerQueue, Consumer, Getter, QueueProperties, Session
 from .instance import Instance
@@ -72,6 +73,12 @@ def _check_arguments(arguments: dict[str, Any], what: str) -> None:
         raise RequestError(f"the arguments of {what} have {size} bytes, the limit is {MAX_ARGUMENTS_BYTES}", size=size)
 
 
+def _headers_of(msg: m.Publish) -> dict[Any, Any]:
+    """What a headers exchange matches: the message's own headers, or their texts if it is no envelope."""
+    opened = open_envelope(msg.envelope)
+    return opened[3] if opened is not None else dict(msg.headers)
+
+
 class Handlers:
     """The calls of one session."""
 
@@ -104,7 +111,7 @@ class Handlers:
         for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
             if not -1 <= value < 1 << 53:
                 raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
-        names = self.topology.route(msg.exchange, msg.routing_key)
+        names = self.topology.route(msg.exchange, msg.routing_key, lambda: _headers_of(msg))
         targets = [q for q in map(instance.queues.get, names) if q is not None and not q.deleting]
         if not targets:
             if msg.mandatory:
@@ -115,9 +122,10 @@ class Handlers:
                 )
             instance.reply(session, m.Published(msg.rid, 0, 0))
             return
-        instance.reply(session, m.Published(msg.rid, self._store(msg, targets), len(targets)))
+        instance.reply(session, m.Published(msg.rid, self.store(msg, targets), len(targets)))
 
-    def _store(self, msg: m.Publish, targets: list[BrokerQueue]) -> int:
+    def store(self, msg: m.Publish, targets: list[BrokerQueue]) -> int:
+        """Put a message into these queues; returns its id."""
         instance = self.instance
         priority = 255 - msg.priority
         stored = [queue.stored for queue in targets if queue.stored is not None]
@@ -172,6 +180,7 @@ class Handlers:
         self._queue_info(msg.rid, queue, arguments.unknown("queue", name, msg.arguments))
 
     def _create(self, name: str, properties: QueueProperties, parsed: arguments.QueueArguments) -> BrokerQueue:
+        dead_letters.check_arguments(name, properties.arguments)
         stored = None
         if properties.stored:
             stored = self.engine.declare_queue(name, parsed.options(properties.arguments))
@@ -285,7 +294,8 @@ class Handlers:
         if len(msg.routing_key.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"the routing key is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         _check_arguments(msg.arguments, "the binding")
-        if not self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key):
+        self.topology.check_binding(msg.exchange, msg.arguments)
+        if not self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
             if queue.stored is not None and exchange.durable:
                 self.engine.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
             else:
@@ -296,11 +306,11 @@ class Handlers:
         queue = self.instance.queues.get(msg.queue)
         exchange = self.topology.exchanges.get(msg.exchange)
         if queue is not None and exchange is not None:
-            if self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key):
+            if self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
                 if queue.stored is not None and exchange.durable:
-                    self.engine.unbind(msg.queue, msg.exchange, msg.routing_key)
+                    self.engine.unbind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
                 else:
-                    self.topology.unbind(msg.queue, msg.exchange, msg.routing_key)
+                    self.topology.unbind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
             self.instance.drop_unused_exchange(msg.exchange)
         self._ok(msg.rid)
 

@@ -12,11 +12,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OpenDataError, StoreError, StoreFull
-from ..protocol.messages import Cancelled, Deliver, Got, Settled
+from ..protocol.messages import Cancelled, Deliver, Delivery, Got, Settled
 from ..storage.engine import Engine
 from ..storage.queue_state import Entry
 from ..storage.state import Queue
 from .arguments import parse_stored
+from .dead_letters import DeadLetters
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
 from .results import ResultService
 from .upkeep import Upkeep
@@ -67,6 +68,7 @@ class Instance:
         self.upkeep = Upkeep(self)
         self._warned: set[str] = set()
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
+        self.dead_letters = DeadLetters(self)
         for queue in engine.state.queues.values():
             properties = QueueProperties(True, False, False, queue.options.arguments)
             arguments = parse_stored(queue.name, queue.options.arguments)
@@ -255,7 +257,7 @@ class Instance:
 
     def _lease(
         self, queue: BrokerQueue, entry: Entry, session: Session, channel: Any, tag: str, no_ack: bool
-    ) -> tuple[int, str, str, int, int, int, bytes]:
+    ) -> Delivery:
         """Claim a message for a session and make its delivery; without acknowledgements it is settled at once."""
         engine = self.engine
         if queue.stored is not None:
@@ -274,7 +276,8 @@ class Instance:
             channel.held += 1
             session.lease_channels[(queue.name, entry.id)] = channel
         self.delivered += 1
-        return channel.number, tag, queue.name, entry.id, entry.claimed_at, entry.attempts, envelope
+        redelivered = entry.returned or entry.attempts > 1
+        return channel.number, tag, queue.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
 
     # ------------------------------------------------------------------ transient queues
     def publish_transient(
@@ -324,7 +327,7 @@ class Instance:
         """Delete a transient queue; returns how many messages were waiting."""
         count = len(queue.messages)
         topology = self.engine.state.topology
-        for exchange, _key in topology.remove_queue(queue.name):
+        for exchange, _key, _identity in topology.remove_queue(queue.name):
             self.drop_unused_exchange(exchange)
         self.queues.pop(queue.name, None)
         queue.deleting = True

@@ -50,6 +50,8 @@ def end(instance: Instance, session: Session, queue: BrokerQueue, entry: Entry, 
             queue.messages.put_back(entry, now, costs_attempt=costs, visible_at=visible_at)
         else:
             queue.messages.settle(entry)
+            if outcome == Outcome.REJECT:
+                instance.dead_letters.add_transient(queue, entry, "rejected")
     elif outcome == Outcome.ACK:
         engine.ack(stored, (entry,))
     elif outcome == Outcome.REJECT:

@@ -25,7 +25,7 @@ from ..storage.state import DEFAULT_LEASE_SECONDS
 from . import leases
 from .connection import Connection
 from .entities import Session
-from .handlers import MAX_NAME_BYTES
+from .handlers import MAX_NAME_BYTES, Handlers
 from .instance import Instance
 from .maintenance import Maintenance
 
@@ -167,9 +167,11 @@ class Server:
                     grace_ms=int(1000 * self.settings.session_grace_seconds),
                     interval_seconds=self.settings.engine.retention_interval_seconds,
                 )
-                task = asyncio.get_running_loop().create_task(engine.run_maintenance())
-                self._background.add(task)
-                task.add_done_callback(lambda done: self._maintenance_ended(found, done))
+                own = Handlers(found, Session(b"", "the broker"), self.settings.max_message_bytes, self.status)
+                for work in (engine.run_maintenance(), found.dead_letters.run(own.store)):
+                    task = asyncio.get_running_loop().create_task(work)
+                    self._background.add(task)
+                    task.add_done_callback(lambda done: self._maintenance_ended(found, done))
                 found.failed.add_done_callback(lambda done: self._failed(name, done))
         return found
 
@@ -256,6 +258,7 @@ class Server:
                     "sessions": len(instance.sessions),
                     "published": instance.published,
                     "delivered": instance.delivered,
+                    "dead_letters": instance.dead_letters.report(),
                     "transient_queues": sum(queue.stored is None for queue in instance.queues.values()),
                     "maintenance": instance.maintenance.report(),
                 }

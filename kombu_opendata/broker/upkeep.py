@@ -54,6 +54,7 @@ class Upkeep:
         else:
             for entry in entries:
                 queue.messages.remove(entry)
+                self._instance.dead_letters.add_transient(queue, entry, reason)
 
     # ------------------------------------------------------------------ publishing
     def check_room(self, queue: BrokerQueue, size: int) -> None:

@@ -41,7 +41,7 @@ class Session:
     def take(self, deliveries: Iterable[Delivery]) -> None:
         """Deliveries came in: their leases are now in the client's hands."""
         held, consumers = self.held, self.consumers
-        for channel, tag, queue, message_id, token, _attempts, _envelope in deliveries:
+        for channel, tag, queue, message_id, token, _attempts, _envelope, _redelivered in deliveries:
             consumer = consumers.get((channel, tag))
             if tag and channel in self.credit:
                 self.credit[channel] -= 1

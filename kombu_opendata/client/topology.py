@@ -16,7 +16,7 @@ class Topology:
     def __init__(self) -> None:
         self._exchanges: dict[str, DeclareExchange] = {}
         self._queues: dict[str, DeclareQueue] = {}
-        self._bindings: dict[tuple[str, str, str], Bind] = {}
+        self._bindings: dict[tuple[str, str, str, str], Bind] = {}
 
     def note(self, message: object, name: str = "") -> None:
         """Remember or forget what a call, which succeeded, has changed; ``name`` is a queue's generated one."""
@@ -29,9 +29,9 @@ class Topology:
                 self._exchanges[message.exchange] = message
         elif isinstance(message, Bind):
             if message.queue in self._queues or message.exchange in self._exchanges:
-                self._bindings[message.queue, message.exchange, message.routing_key] = message
+                self._bindings[_key(message)] = message
         elif isinstance(message, Unbind):
-            self._bindings.pop((message.queue, message.exchange, message.routing_key), None)
+            self._forget_binding(message)
         elif isinstance(message, DeleteQueue):
             self.forget_queue(message.queue)
         elif isinstance(message, DeleteExchange):
@@ -43,6 +43,13 @@ class Topology:
         self._queues.pop(queue, None)
         self._bindings = {key: b for key, b in self._bindings.items() if key[0] != queue}
 
+    def _forget_binding(self, message: Unbind) -> None:
+        """Only a headers exchange tells bindings apart by their arguments; the type is not always known here."""
+        gone = _key(message)
+        if gone not in self._bindings and not message.arguments:
+            self._bindings = {key: b for key, b in self._bindings.items() if key[:3] != gone[:3]}
+        self._bindings.pop(gone, None)
+
     def is_auto_delete(self, queue: str) -> bool:
         """Whether the broker deletes the queue with its last consumer."""
         declared = self._queues.get(queue)
@@ -53,3 +60,8 @@ class Topology:
         yield from self._exchanges.values()
         yield from self._queues.values()
         yield from self._bindings.values()
+
+
+def _key(message: Bind | Unbind) -> tuple[str, str, str, str]:
+    arguments = sorted(message.arguments.items(), key=lambda item: item[0])
+    return message.queue, message.exchange, message.routing_key, repr(arguments)

@@ -354,8 +354,8 @@ ClientMessage = (
     | Credit
 )
 
-#: channel, consumer tag, queue, message id, lease token, attempts (1 = first delivery), envelope
-Delivery = tuple[int, str, str, int, int, int, bytes]
+#: channel, consumer tag, queue, message id, lease token, attempts (1 + failed deliveries before), envelope, redelivered
+Delivery = tuple[int, str, str, int, int, int, bytes, bool]
 
 
 # ------------------------------------------------------------------ broker → client

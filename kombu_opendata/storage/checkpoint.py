@@ -14,6 +14,7 @@ from .records import (
     active,
     attempts,
     config,
+    dead_letter,
     journal_position,
     keys,
     leases,
@@ -47,6 +48,8 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)
+    for place in dirty.dead_letters:
+        _put_dead_letter(state, *place, batch)
     for id, count in dirty.routes.items():
         batch.put(keys.routes_key(id), routes.encode(count))
     if dirty.block is not None:
@@ -103,13 +106,23 @@ def _put_topology(state: StoreState, dirty: Dirty, batch: Batch) -> None:
         else:
             stored = topology.Exchange(exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments)
             batch.put(keys.exchange_key(name), topology.encode_exchange(stored))
-    for queue, name, routing_key in dirty.bindings:
+    for queue, name, routing_key, identity in dirty.bindings:
         exchange = exchanges.get(name)
-        bound = exchange.bindings.get(routing_key, {}) if exchange is not None and exchange.durable else {}
-        if queue in bound:
-            batch.put(keys.binding_key(name, queue, routing_key), topology.encode_binding(bound[queue]))
+        key = keys.binding_key(name, queue, routing_key, identity)
+        arguments = state.topology.binding(queue, name, routing_key, identity)
+        if exchange is not None and exchange.durable and arguments is not None:
+            batch.put(key, topology.encode_binding(arguments))
         else:
-            batch.delete(keys.binding_key(name, queue, routing_key))
+            batch.delete(key)
+
+
+def _put_dead_letter(state: StoreState, queue: str, id: int, batch: Batch) -> None:
+    letter = state.dead_letters.get((queue, id))
+    key = keys.dead_letter_key(id, queue)
+    if letter is None:
+        batch.delete(key)
+    else:
+        batch.put(key, dead_letter.encode(letter))
 
 
 def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> None:
@@ -145,8 +158,8 @@ async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[
         # Only the first is in the store: the others came and went since the last checkpoint.
         kept = dirty.redeclared.get(name, frozenset())
         stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
-        garbage += incarnations[0].ids | stored
-        garbage += [id for deleted in incarnations[1:] for id in deleted.ids]
+        garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
+        garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
     await _collect(garbage, dirty.routes, batch, store, fresh)
 
 

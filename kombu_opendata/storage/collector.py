@@ -116,7 +116,8 @@ class Collector:
         if left and len(expired) * 10 < len(rows):
             log.oldest_at_ms = rows[0][1] if not expired else log.oldest_at_ms or rows[0][1]
             return 0, False
-        dirty.garbage += [row[0] for row in expired]
+        for row in expired:
+            self._engine.state.collect(queue.name, row[0])
         if log.first == log.tail:
             if expired:
                 log.rows = [settled.pack_entry(*row) for row in left]

@@ -20,17 +20,20 @@ PUBLISH = 2
 CLAIM = 3  #: queue, session, at, lease until, pairs
 ACK = 4  #: queue, at, pairs
 RETURN = 5  #: queue, at, pairs, costs an attempt, consumer[, visible]
-FAIL = 6  #: queue, at, pairs, consumer
-REMOVE = 7  #: queue, pairs — available messages that expired or were purged
+#: queue, at, pairs, consumer, reason — the reason is not empty when the messages become dead letters
+FAIL = 6
+#: queue, pairs, reason, at — available messages that expired or were purged; with a reason they become dead letters
+REMOVE = 7
 RENEW = 8  #: session, lease until[, at: by each queue's own lease from then]
 DECLARE_QUEUE = 9  #: name, max attempts, done retention s, failed retention s, lease s, arguments
 DELETE_QUEUE = 10  #: name
 DECLARE_EXCHANGE = 11  #: name, type, durable, auto_delete, arguments
 DELETE_EXCHANGE = 12  #: name
 BIND = 13  #: queue, exchange, routing key, arguments
-UNBIND = 14  #: queue, exchange, routing key
+UNBIND = 14  #: queue, exchange, routing key, arguments
 SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
+DEAD_LETTER_SENT = 40  #: queue, id — in the commit of the publish, if somebody took it
 #: name, kind, expires at, value, chord's group, index, member, chord expires at — no name: a chord's part only
 RESULT = 50
 FORGET_RESULTS = 51  #: names

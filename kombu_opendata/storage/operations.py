@@ -159,14 +159,17 @@ class Operations:
         else:
             self.effects.append((fx.ACK, queue.name, at, pairs))
 
-    def fail(self, queue: Queue, entries: Iterable[Entry], consumer: str, reason: str = "") -> None:
-        """in flight → failed; ``reason`` says why, in the words of dead letters."""
+    def fail(self, queue: Queue, entries: Iterable[Entry], consumer: str, reason: str = "rejected") -> None:
+        """in flight → failed. With a reason they are dead letters as well, if the queue has an exchange for them."""
         at = self.clock.now_ms()
+        reason = reason if queue.dead_letters_to is not None else ""
         pairs: list[int] = []
         for entry in entries:
-            self.state.fail(queue, entry, at, consumer)
+            self.state.fail(queue, entry, at, consumer, reason)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.FAIL, queue.name, at, pairs, consumer))
+        self.effects.append((fx.FAIL, queue.name, at, pairs, consumer, reason))
+        if reason:
+            self.on_dead_letters()
 
     def put_back(self, queue: Queue, entries: Iterable[Entry], consumer: str, *, costs_attempt: bool) -> None:
         """in flight → available; to failed when it costs an attempt and none is left."""
@@ -191,17 +194,35 @@ class Operations:
             self.fail(queue, spent, consumer, "delivery_limit")
 
     def remove(self, queue: Queue, entries: Iterable[Entry], reason: str = "") -> int:
-        """available → gone: expired, dropped or purged; returns how many. ``reason`` as in :meth:`fail`."""
+        """available → gone: expired, dropped or purged. Returns how many.
+
+        With a reason they become dead letters, if the queue has an exchange for them.
+        """
+        at = self.clock.now_ms()
+        expired = reason == "expired"
+        reason = reason if queue.dead_letters_to is not None else ""
         pairs: list[int] = []
         for entry in entries:
-            self.state.remove(queue, entry)
-            self.payloads.drop(entry.id)
+            self.state.remove(queue, entry, reason, at)
+            if not reason:
+                self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
         if pairs:
-            self.effects.append((fx.REMOVE, queue.name, pairs))
-        if reason == "expired":
+            self.effects.append((fx.REMOVE, queue.name, pairs, reason, at))
+            if reason:
+                self.on_dead_letters()
+        if expired:
             self.expired += len(pairs) // 2
         return len(pairs) // 2
+
+    def on_dead_letters(self) -> None:
+        """Called when there are new dead letters; replaced by the owner, who publishes them."""
+
+    def dead_letter_sent(self, queue: str, id: int) -> None:
+        """Forget a dead letter, in one step with its publish: both are in the same commit."""
+        self.state.dead_letter_sent(queue, id)
+        self.payloads.drop(id)
+        self.effects.append((fx.DEAD_LETTER_SENT, queue, id))
 
     def renew(self, session: bytes, lease_ms: int) -> None:
         """Prolong all leases of a session by ``lease_ms`` from now."""
@@ -241,7 +262,7 @@ class Operations:
         Raises:
             RequestError: the queue has so many bindings that its filter would not fit its record; nothing was changed.
         """
-        size = self.state.topology.filter_size(queue, exchange, routing_key)
+        size = self.state.topology.filter_size(queue, exchange, routing_key, arguments)
         if size > MAX_FILTER_BYTES:
             raise RequestError(
                 f"queue {queue!r} has too many bindings: its filter would have {size} bytes, the limit is "
@@ -251,8 +272,8 @@ class Operations:
             )
         self._define((fx.BIND, queue, exchange, routing_key, arguments))
 
-    def unbind(self, queue: str, exchange: str, routing_key: str) -> None:
-        self._define((fx.UNBIND, queue, exchange, routing_key))
+    def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        self._define((fx.UNBIND, queue, exchange, routing_key, arguments))
 
     def name_session(self, session: bytes, name: str) -> None:
         if self.state.session_names.get(session) != name:

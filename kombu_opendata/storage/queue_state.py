@@ -24,12 +24,14 @@ class Entry:
     """One message in one queue.
 
     ``priority`` is the stored one: lower first. ``session`` is the lease's holder. ``envelope`` is set in transient
-    queues only, whose messages are nowhere else; ``size`` only where the queue counts bytes.
+    queues only, whose messages are nowhere else; ``size`` only where the queue counts bytes. ``returned``: it was
+    delivered before. That is not stored: a message that was released, at no cost of an attempt, is without it once it
+    was out of memory.
     """
 
     __slots__ = (
-        "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue", "session",
-        "size", "visible_at",
+        "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue",
+        "returned", "session", "size", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +49,7 @@ class Entry:
         self.session = b""
         self.envelope: bytes | None = None
         self.size = 0
+        self.returned = False
 
 
 class Bucket:
@@ -295,6 +298,7 @@ class QueueState:
         at_once = max(entry.visible_at, entry.claimed_at + 1)
         entry.visible_at = max(at_once, visible_at)
         entry.session = b""
+        entry.returned = True
         self._make_available(entry, max(now, at_once))
 
     def remove(self, entry: Entry) -> None:

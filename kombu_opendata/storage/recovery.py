@@ -13,6 +13,7 @@ from .queue_state import Summary
 from .records import (
     active,
     config,
+    dead_letter,
     header,
     journal_position,
     keys,
@@ -64,6 +65,7 @@ async def recover(store: SlateStore, journal: Journal | None, clock: Clock) -> t
     newest = max(newest, await _load_sessions(store, state), await _newest_stored(store, state))
     await _load_deadlines(store, state)
     await state.results.load(store)
+    await _load_dead_letters(store, state)
     clock.not_before(max(newest, _newest_effect(records)))
     publishes = []
     for effects in records:
@@ -215,6 +217,16 @@ async def measure(store: SlateStore, state: StoreState) -> None:
             key = keys.active_key(queue.name, number)
             rows, _in_flight = active.decode(key, await store.get(key) or b"")
             messages.measure(number, await read_sizes(store, [row[0] for row in rows]))
+
+
+async def _load_dead_letters(store: SlateStore, state: StoreState) -> None:
+    """What left its queue and is not published to its dead-letter exchange yet, the oldest first."""
+    found = []
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.DEAD_LETTER]):
+        parsed = keys.parse(key)
+        found.append(((parsed.name or "", parsed.id or 0), dead_letter.decode(key, value)))
+    found.sort(key=lambda item: (item[1].at_ms, item[0][1]))
+    state.dead_letters.update(found)
 
 
 async def _load_deadlines(store: SlateStore, state: StoreState) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from . import effects as fx
 from .limits import Limits
 from .queue_state import Entry, QueueState
+from .records.dead_letter import DeadLetter
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
 from .results import ResultState
@@ -24,6 +25,7 @@ DEFAULT_FAILED_RETENTION_SECONDS = 14 * 86_400
 DEFAULT_LEASE_SECONDS = 60
 #: as many attempts are no limit
 UNLIMITED_ATTEMPTS = 0xFFFF
+DEAD_LETTER_ARGUMENTS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
 
 
 class QueueOptions(NamedTuple):
@@ -39,7 +41,7 @@ class QueueOptions(NamedTuple):
 class Queue:
     """A durable queue: its messages, its done and failed lists, its options."""
 
-    __slots__ = ("at_hand", "done", "failed", "limits", "messages", "name", "options")
+    __slots__ = ("at_hand", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
 
     def __init__(self, name: str, options: QueueOptions) -> None:
         self.name = name
@@ -49,6 +51,13 @@ class Queue:
         self.at_hand = 0  # a guess: messages whose payloads were loaded ahead and are not delivered yet
         self.done = SettledLog()
         self.failed = SettledLog()
+        self.dead_letters_to = dead_letters_to(options.arguments)
+
+
+def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
+    """A queue's dead-letter exchange and routing key (None: the message's own); None when it has no such exchange."""
+    exchange, routing_key = (arguments.get(name) for name in DEAD_LETTER_ARGUMENTS)
+    return (exchange, routing_key if isinstance(routing_key, str) else None) if isinstance(exchange, str) else None
 
 
 class DeletedQueue(NamedTuple):
@@ -57,6 +66,7 @@ class DeletedQueue(NamedTuple):
     ids: set[int]
     done_buckets: set[int]  # not as the store has them: their messages are in `ids` or collected
     failed_buckets: set[int]
+    dead_letters: set[int]  # ids that a dead letter still needs
 
 
 class Dirty:
@@ -68,13 +78,14 @@ class Dirty:
         self.deleted_queues: dict[str, list[DeletedQueue]] = {}  # by name: it may come again and go again
         self.redeclared: dict[str, frozenset[bytes]] = {}  # deleted and declared again: the new one's keys
         self.exchanges: set[str] = set()
-        self.bindings: set[tuple[str, str, str]] = set()  # queue, exchange, key
+        self.bindings: set[tuple[str, str, str, str]] = set()  # queue, exchange, key, identity
         self.producers: set[bytes] = set()
         self.sessions: set[bytes] = set()
         self.attempts: dict[int, list[str]] = {}
         self.whole_attempts: set[int] = set()  # ids whose list starts here: no older record
         self.routes: dict[int, int] = {}  # of new messages in several queues or in chunks
         self.garbage: list[int] = []  # settled or removed for good in one queue
+        self.dead_letters: set[tuple[str, int]] = set()  # queue, id
 
     def __bool__(self) -> bool:
         return any(bool(value) for value in vars(self).values())
@@ -89,6 +100,7 @@ class StoreState:
         self.producers: dict[bytes, Producer] = {}
         self.session_names: dict[bytes, str] = {}
         self.leases: dict[bytes, dict[tuple[str, int], Entry]] = {}
+        self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
         self.next_id = 0
         self.block_end = 0
         self.dirty = Dirty()
@@ -144,12 +156,14 @@ class StoreState:
         queue.messages.settle(entry)
         queue.done.append(entry.id, at, entry.attempts)
 
-    def fail(self, queue: Queue, entry: Entry, at: int, consumer: str) -> None:
-        """in flight → failed."""
+    def fail(self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "") -> None:
+        """in flight → failed; with a reason a dead letter as well."""
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.failed.append(entry.id, at, entry.attempts)
         self._record_attempt(entry, consumer)
+        if reason:
+            self._dead_letter(queue, entry, at, reason, last_use=False)
 
     def put_back(
         self, queue: Queue, entry: Entry, at: int, costs_attempt: bool, consumer: str, visible_at: int = 0
@@ -166,10 +180,40 @@ class StoreState:
             self.dirty.whole_attempts.add(entry.id)
         self.dirty.attempts.setdefault(entry.id, []).append(consumer)
 
-    def remove(self, queue: Queue, entry: Entry) -> None:
-        """available → gone: expired or purged."""
+    def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0) -> None:
+        """available → gone: expired or purged; with a reason it becomes a dead letter."""
         queue.messages.remove(entry)
-        self.dirty.garbage.append(entry.id)
+        if reason:
+            self._dead_letter(queue, entry, at, reason, last_use=True)
+        else:
+            self.dirty.garbage.append(entry.id)
+
+    # ------------------------------------------------------------------ dead letters
+    def _dead_letter(self, queue: Queue, entry: Entry, at: int, reason: str, *, last_use: bool) -> None:
+        assert queue.dead_letters_to is not None
+        place = (queue.name, entry.id)
+        self.dead_letters[place] = DeadLetter(reason, at, entry.priority, *queue.dead_letters_to, last_use)
+        self.dirty.dead_letters.add(place)
+
+    def dead_letter_sent(self, name: str, id: int) -> None:
+        """The dead letter was published, or nobody takes it."""
+        letter = self.dead_letters.pop((name, id))
+        self.dirty.dead_letters.add((name, id))
+        if letter.last_use:
+            self.dirty.garbage.append(id)
+
+    def collect(self, name: str, id: int) -> None:
+        """A queue needs its settled message no more; a dead letter may."""
+        if not self._keep_for_dead_letter(name, id):
+            self.dirty.garbage.append(id)
+
+    def _keep_for_dead_letter(self, name: str, id: int) -> bool:
+        letter = self.dead_letters.get((name, id))
+        if letter is None:
+            return False
+        self.dead_letters[(name, id)] = letter._replace(last_use=True)
+        self.dirty.dead_letters.add((name, id))
+        return True
 
     def renew(self, session: bytes, lease_until: int, at: int = 0) -> None:
         """Prolong every lease of a session; if there is an ``at``, by its queue's lease from then."""
@@ -189,12 +233,16 @@ class StoreState:
         """Forget a queue that was purged. Its settled lists are collected by the caller before."""
         queue = self.queues.pop(name)
         known = {id for rows in (queue.done, queue.failed) for id in rows.unsaved_ids()}
-        deleted = DeletedQueue(known, set(queue.done.dirty), set(queue.failed.dirty))
+        letters = {id for of, id in self.dead_letters if of == name}
+        kept = {id for id in letters if not self.dead_letters[(name, id)].last_use}
+        for id in kept:
+            self._keep_for_dead_letter(name, id)
+        deleted = DeletedQueue(known, set(queue.done.dirty), set(queue.failed.dirty), kept)
         for entry in list(queue.messages.in_flight.values()):
             self._unlease(entry)
             known.add(entry.id)
-        for exchange, key in self.topology.remove_queue(name):
-            self.dirty.bindings.add((name, exchange, key))
+        for binding in self.topology.remove_queue(name):
+            self.dirty.bindings.add((name, *binding))
         self.dirty.queues.discard(name)
         self.dirty.deleted_queues.setdefault(name, []).append(deleted)
 
@@ -206,25 +254,27 @@ class StoreState:
             self.dirty.exchanges.add(name)
 
     def delete_exchange(self, name: str) -> None:
-        for queue, exchange, key, _arguments in list(self.topology.bindings()):
+        for queue, exchange, key, arguments in list(self.topology.bindings()):
             if exchange == name:
-                self.unbind(queue, exchange, key)
+                self.unbind(queue, exchange, key, arguments)
         if self.topology.exchanges[name].durable:
             self.dirty.exchanges.add(name)
         self.topology.remove_exchange(name)
 
     def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         self.topology.bind(queue, exchange, routing_key, arguments)
-        self._binding_changed(queue, exchange, routing_key)
+        self._binding_changed(queue, exchange, routing_key, arguments)
 
-    def unbind(self, queue: str, exchange: str, routing_key: str) -> None:
-        self.topology.unbind(queue, exchange, routing_key)
-        self._binding_changed(queue, exchange, routing_key)
+    def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any] | None = None) -> None:
+        """``arguments`` None: from a journal of before there were headers exchanges."""
+        self.topology.unbind(queue, exchange, routing_key, arguments or {})
+        self._binding_changed(queue, exchange, routing_key, arguments or {})
 
-    def _binding_changed(self, queue: str, exchange: str, routing_key: str) -> None:
+    def _binding_changed(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         if queue in self.queues:
+            identity = self.topology.get(exchange).identity(arguments)
             self.dirty.queues.add(queue)
-            self.dirty.bindings.add((queue, exchange, routing_key))
+            self.dirty.bindings.add((queue, exchange, routing_key, identity))
 
     # ------------------------------------------------------------------ sessions
     def name_session(self, session: bytes, name: str) -> None:
@@ -268,8 +318,9 @@ class StoreState:
         kind, name, *rest = effect
         queue = self.queues[name]
         if kind == fx.REMOVE:
-            for id in rest[0][::2]:
-                self.remove(queue, queue.messages.available[id])
+            pairs, *more = rest
+            for id in pairs[::2]:
+                self.remove(queue, queue.messages.available[id], *more)
             return
         at, pairs, *more = rest
         for id in pairs[::2]:
@@ -277,7 +328,7 @@ class StoreState:
             if kind == fx.ACK:
                 self.ack(queue, entry, at)
             elif kind == fx.FAIL:
-                self.fail(queue, entry, at, more[0])
+                self.fail(queue, entry, at, *more)
             else:
                 self.put_back(queue, entry, at, bool(more[0]), *more[1:])
 
@@ -299,6 +350,7 @@ _PLAIN = {
     fx.BLOCK: "block", fx.RENEW: "renew", fx.DECLARE_QUEUE: "redeclare_queue", fx.DELETE_QUEUE: "delete_queue",
     fx.DECLARE_EXCHANGE: "declare_exchange", fx.DELETE_EXCHANGE: "delete_exchange", fx.BIND: "bind",
     fx.UNBIND: "unbind", fx.SESSION: "name_session", fx.FORGET: "forget_session",
+    fx.DEAD_LETTER_SENT: "dead_letter_sent",
 }  # fmt: skip
 
 

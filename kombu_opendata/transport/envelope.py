@@ -1,17 +1,4 @@
-"""The envelope: all that a consumer gets back of a message; and the metadata headers: what the broker sees of it.
-
-========================  ===========================================================
-envelope (msgpack array)  type
-========================  ===========================================================
-body                      bytes, or text as the serializer made it
-content_type              text or nil
-content_encoding          text or nil
-headers                   map, any values msgpack knows
-properties                map, AMQP's: priority, correlation_id, reply_to, …
-exchange                  text
-routing_key               text
-========================  ===========================================================
-"""
+"""What Kombu's messages become: envelopes (:mod:`kombu_opendata.protocol.envelope`), priorities and times."""
 
 from __future__ import annotations
 
@@ -20,25 +7,23 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Any
 
-import msgspec
-
 from ..errors import InvalidMessage
+from ..protocol.envelope import MAX_HEADERS, Envelope, decode, encode_fields, metadata_headers
 
-#: what an envelope decodes to; the body is bytes or text
-Envelope = tuple[Any, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
+__all__ = [
+    "MAX_HEADERS",
+    "Envelope",
+    "decode",
+    "encode",
+    "metadata_headers",
+    "priority_of",
+    "ttl_ms_of",
+    "visible_at_ms_of",
+]
 
-MAX_HEADERS = 255
-MAX_HEADER_BYTES = 65_535
 MAX_PRIORITY = 255
 
-#: long texts that no filter is written for
-_UNSEEN = ("argsrepr", "kwargsrepr")
-#: as many characters can't be more bytes than a header may have
-_SURELY_FITS = MAX_HEADER_BYTES // 4
 _BODY_TYPES = (bytes, str, bytearray, memoryview)
-
-_encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Envelope).decode
 
 
 def encode(
@@ -58,7 +43,7 @@ def encode(
     if not isinstance(body, _BODY_TYPES):
         raise InvalidMessage(f"the body must be bytes or text, not {type(body).__name__}", name="body")
     try:
-        return _encode((body, content_type, content_encoding, headers, properties, exchange, routing_key))
+        return encode_fields((body, content_type, content_encoding, headers, properties, exchange, routing_key))
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise _culprit(body, headers, properties, exc) from exc
 
@@ -67,76 +52,14 @@ def _culprit(body: Any, headers: Mapping[Any, Any], properties: Mapping[Any, Any
     for kind, values in (("header", headers), ("property", properties)):
         for name, value in values.items():
             try:
-                _encode({name: value})
+                encode_fields({name: value})
             except (TypeError, ValueError, OverflowError, RecursionError) as reason:
                 return InvalidMessage(f"{kind} {name!r} can't be encoded: {reason}", kind=kind, name=str(name))
     try:
-        _encode(body)
+        encode_fields(body)
     except (TypeError, ValueError, OverflowError) as reason:
         return InvalidMessage(f"the body can't be encoded: {reason}", name="body")
     return InvalidMessage(f"the message can't be encoded: {exc}")
-
-
-def metadata_headers(
-    headers: Mapping[Any, Any], exchange: str, routing_key: str, priority: int, content_type: str | None
-) -> dict[str, str]:
-    """The headers that the broker stores beside the message and that queue filters see: scalars, as text.
-
-    Booleans are ``true`` and ``false``; nested values, None, argsrepr and kwargsrepr are left out.
-
-    Raises:
-        InvalidMessage: too many, or one is too long.
-    """
-    seen: dict[str, str] = {}
-    for name, value in headers.items():
-        if value is None:
-            continue
-        kind = type(value)
-        if kind is str:
-            text = value
-            if len(text) > _SURELY_FITS:
-                _check_length(name, text)
-        elif kind is bool:
-            text = "true" if value else "false"
-        elif kind is int or kind is float:
-            text = repr(value)
-        elif kind is list or kind is dict or not isinstance(value, (str, int, float)):
-            continue
-        else:
-            text = str(value)  # a subclass, e.g. an Enum or a lazy string
-        if type(name) is not str:
-            name = str(name)
-        if len(name) > _SURELY_FITS:
-            _check_length(name, "")
-        seen[name] = text
-    for name in _UNSEEN:
-        seen.pop(name, None)
-    seen["exchange"] = exchange
-    seen["routing_key"] = routing_key
-    seen["priority"] = str(priority)
-    if content_type:
-        seen["content_type"] = content_type
-    if len(seen) > MAX_HEADERS:
-        raise InvalidMessage(
-            f"the message has {len(seen)} headers and the limit is {MAX_HEADERS} (four of them are the broker's own)",
-            count=len(seen),
-            limit=MAX_HEADERS,
-        )
-    return seen
-
-
-def _check_length(name: str, text: str) -> None:
-    if name in _UNSEEN:
-        return
-    for what, value in (("name", name), ("value", text)):
-        size = len(value.encode("utf-8", "surrogatepass"))
-        if size > MAX_HEADER_BYTES:
-            raise InvalidMessage(
-                f"the {what} of header {name[:80]!r} has {size} bytes and the limit is {MAX_HEADER_BYTES}",
-                name=name[:80],
-                size=size,
-                limit=MAX_HEADER_BYTES,
-            )
 
 
 def priority_of(value: Any) -> int:

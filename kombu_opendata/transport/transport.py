@@ -60,7 +60,7 @@ class Transport(base.Transport):
 
     implements = base.Transport.implements.extend(
         asynchronous=True,
-        exchange_type=frozenset(["direct", "topic", "fanout"]),
+        exchange_type=frozenset(["direct", "topic", "fanout", "headers"]),
         heartbeats=True,
     )
 

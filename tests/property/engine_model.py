@@ -28,7 +28,7 @@ class Message:
 
 @dataclass
 class ModelQueue:
-    """One queue; ``done`` and ``failed`` are rows (id, at, attempts) in order."""
+    """One queue; ``done`` and ``failed`` are rows (id, at, attempts) in order, ``letters`` the reasons by id."""
 
     max_attempts: int
     lease_seconds: int
@@ -40,6 +40,12 @@ class ModelQueue:
     in_flight: dict[int, Message] = field(default_factory=dict)
     done: list[tuple[int, int, int]] = field(default_factory=list)
     failed: list[tuple[int, int, int]] = field(default_factory=list)
+    has_dead_letters: bool = False
+    letters: dict[int, str] = field(default_factory=dict)
+
+    def dead_letter(self, id: int, reason: str) -> None:
+        if self.has_dead_letters:
+            self.letters[id] = reason
 
     def publish(self, message: Message, now: int) -> None:
         """The earlier of the message's deadline and the queue's counts."""
@@ -60,6 +66,7 @@ class ModelQueue:
                 if not message.is_expired(now):
                     return message
                 del self.available[message.id]
+                self.dead_letter(message.id, "expired")
         return None
 
     def claim(self, message: Message, session: bytes, now: int) -> None:
@@ -74,6 +81,7 @@ class ModelQueue:
         del self.in_flight[message.id]
         if costs_attempt and message.attempts >= self.max_attempts:
             self.failed.append((message.id, now, message.attempts))
+            self.dead_letter(message.id, "delivery_limit")
             return False
         message.attempts -= not costs_attempt
         at_once = max(message.visible_at, message.token + 1)
@@ -96,13 +104,23 @@ class Model:
     bindings: set[tuple[str, str, str]] = field(default_factory=set)  # queue, exchange, key
     envelopes: dict[int, bytes] = field(default_factory=dict)
     attempts: dict[int, list[str]] = field(default_factory=dict)
+    orphans: dict[tuple[str, int], str] = field(default_factory=dict)  # letters of queues that are gone
     producers: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # last number, id, queues
     #: collected rows since the last checkpoint: a crash brings them back
     swept: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
 
     def needed(self) -> set[int]:
         """The messages that some queue still has in some state."""
-        return {id for queue in self.queues.values() for id in queue.ids()}
+        return {id for queue in self.queues.values() for id in queue.ids()} | {id for _name, id in self.letters()}
+
+    def letters(self) -> dict[tuple[str, int], str]:
+        """The dead letters that wait, by queue and id."""
+        waiting = {(name, id): why for name, queue in self.queues.items() for id, why in queue.letters.items()}
+        return {**self.orphans, **waiting}
+
+    def forget_letter(self, name: str, id: int) -> None:
+        if self.orphans.pop((name, id), None) is None:
+            del self.queues[name].letters[id]
 
     def after_crash(self) -> None:
         for (name, which), rows in self.swept.items():

@@ -42,6 +42,7 @@ ROUTES = (("", "a"), ("", "b"), ("", "c"), ("amq.direct", "k"), ("amq.topic", "k
 _UNFINISHED = shutil.ignore_patterns("*#*")
 SESSIONS = tuple(bytes([number]) * 16 for number in (1, 2))
 PRODUCER = b"p" * 16
+LETTERS_GO_TO_B = {"x-dead-letter-routing-key": "b"}
 SETTINGS = EngineSettings(
     sync=False,
     payload_cache_bytes=1000,
@@ -156,10 +157,15 @@ class EngineMachine(RuleBasedStateMachine):
         retry_delay_ms: int = 0,
     ) -> None:
         if name not in self.model.queues:
-            self.model.queues[name] = ModelQueue(max_attempts, 30, done, failed, ttl_ms, retry_delay_ms)
+            has_dead_letters = name != "b"
+            self.model.queues[name] = ModelQueue(
+                max_attempts, 30, done, failed, ttl_ms, retry_delay_ms, has_dead_letters=has_dead_letters
+            )
             arguments = {"x": name, "x-retry-delay": retry_delay_ms, "x-max-length-bytes": 0}
             if ttl_ms >= 0:
                 arguments["x-message-ttl"] = ttl_ms
+            if has_dead_letters:
+                arguments |= {"x-dead-letter-exchange": "", **LETTERS_GO_TO_B}
             self.engine.declare_queue(name, QueueOptions(max_attempts, done, failed, 30, arguments))
             self.end(commit)
 
@@ -173,7 +179,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())
     def unbind(self, name: str, binding: tuple[str, str, str], commit: bool) -> None:
         if (name, *binding[1:]) in self.model.bindings:
-            self.engine.unbind(name, *binding[1:])
+            self.engine.unbind(name, *binding[1:], {})
             self.model.bindings.discard((name, *binding[1:]))
             self.end(commit)
 
@@ -202,6 +208,7 @@ class EngineMachine(RuleBasedStateMachine):
         if gone is None:
             return
         self.model.bindings = {binding for binding in self.model.bindings if binding[0] != name}
+        self.model.orphans.update({(name, id): reason for id, reason in gone.letters.items()})
         if again:  # declared again before the checkpoint
             self.run(self.engine._remove_available(self.engine.state.queues[name]))
             self.engine.drop_queue(name)
@@ -345,6 +352,8 @@ class EngineMachine(RuleBasedStateMachine):
                 continue
             del queue.in_flight[id]
             spent.append((id, now, message.attempts))
+            if outcome == "reject":
+                queue.dead_letter(id, "rejected")
         (queue.done if outcome == "ack" else queue.failed).extend(spent)
 
     @rule(session=st.sampled_from(SESSIONS), lease_ms=st.integers(0, 60_000), commit=st.booleans())
@@ -370,6 +379,37 @@ class EngineMachine(RuleBasedStateMachine):
         assert not any(m.lease_until <= now for queue in self.model.queues.values() for m in queue.in_flight.values())
         self.end(commit)
 
+    # ------------------------------------------------------------------ dead letters
+    @rule(count=st.integers(1, 5), routable=st.booleans(), commit=st.booleans())
+    def publish_dead_letters(self, count: int, routable: bool, commit: bool) -> None:
+        """As the broker does it: the payload is read, then the copy is published and the letter forgotten at once."""
+        for (name, id), letter in list(self.engine.state.dead_letters.items())[:count]:
+            self.run(self.engine.payloads.load([id]))
+            assert self.engine.payloads.find(id) == self.model.envelopes[id]
+            assert (letter.exchange, letter.routing_key) == ("", "b")
+            if routable and "b" in self.model.queues:
+                self.publish_copy(id, letter.priority)
+            self.engine.dead_letter_sent(name, id)
+            self.model.forget_letter(name, id)
+        self.end(commit)
+
+    def publish_copy(self, id: int, priority: int) -> None:
+        now, envelope = self.clock.now_ms(), b"copy of %d" % id
+        copied = self.engine.publish(
+            [self.engine.state.queues["b"]],
+            envelope,
+            {},
+            priority=priority,
+            created_at=now,
+            visible_at=0,
+            ttl_ms=-1,
+            session=b"",
+            seq=0,
+            total=1,
+        )
+        self.model.envelopes[copied] = envelope
+        self.model.queues["b"].available[copied] = Message(copied, priority, now, 0)
+
     # ------------------------------------------------------------------ maintenance
     @rule()
     def checkpoint(self) -> None:
@@ -389,6 +429,7 @@ class EngineMachine(RuleBasedStateMachine):
             queue = self.engine.state.queues[name]
             for id in [message.id for message in expected.available.values() if message.is_expired(now)]:
                 del expected.available[id]
+                expected.dead_letter(id, "expired")
             for which, log, retention in (
                 ("done", queue.done, expected.done_retention),
                 ("failed", queue.failed, expected.failed_retention),
@@ -483,6 +524,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert state.queues.keys() == model.queues.keys()
         bindings = {(queue, exchange, key) for queue, exchange, key, _arguments in state.topology.bindings()}
         assert bindings == model.bindings
+        assert {place: letter.reason for place, letter in state.dead_letters.items()} == model.letters()
         leased = {(session, *place) for session, held in state.leases.items() for place in held}
         for name, expected in model.queues.items():
             queue = state.queues[name]
@@ -533,6 +575,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def settle_everything(self) -> None:
         """Afterwards no queue has anything, so nothing may be left of any message."""
+        self.publish_dead_letters(1_000_000, True, False)
         self.clock.advance(10_000)
         for name, expected in self.model.queues.items():
             queue = self.engine.state.queues[name]
@@ -545,6 +588,7 @@ class EngineMachine(RuleBasedStateMachine):
             queue.options = queue.options._replace(done_retention_seconds=1, failed_retention_seconds=1)
             expected.done_retention = expected.failed_retention = 1
         self.clock.advance(200_000)
+        self.publish_dead_letters(1_000_000, False, True)
         for _ in range(2):  # a bucket that is not stored yet is left for the next sweep
             self.sweep(True)
             self.checkpoint()
@@ -557,6 +601,8 @@ class EngineMachine(RuleBasedStateMachine):
         ids = store.message_ids()
         assert ids[RecordKind.PAYLOAD] == ids[RecordKind.METADATA] == needed
         assert ids[RecordKind.ATTEMPTS] <= needed
+        stored = {(name, id): letter.reason for (id, name), letter in store.of[RecordKind.DEAD_LETTER].items()}
+        assert stored == self.model.letters()
         assert ids[RecordKind.ROUTES] <= needed
         assert ids[RecordKind.CHUNK] == {id for id in needed if len(self.model.envelopes[id]) > 65_535}
         for id in needed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from kombu_opendata.storage.records import (
     active,
     attempts,
     config,
+    dead_letter,
     decode_any,
     header,
     journal_position,
@@ -100,6 +102,11 @@ FORMATS = {
         st.tuples(texts, i64, st.dictionaries(texts, st.lists(u64, max_size=4), max_size=3)),
         lambda value: leases.encode(*value),
     ),
+    "dead letter": Format(
+        keys.dead_letter_key(1, "q"),
+        st.builds(dead_letter.DeadLetter, texts, i64, st.integers(0, 255), texts, st.none() | texts, st.booleans()),
+        dead_letter.encode,
+    ),
     "routes": Format(keys.routes_key(1), u16, routes.encode),
     "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, journal_position.encode),
 }
@@ -185,6 +192,25 @@ parsed_keys = st.one_of(
     st.builds(lambda s: (keys.session_key(s), keys.Key(keys.RecordKind.LEASES, session=s)), sessions),
     st.builds(lambda i, n: (keys.chunk_key(i, n), keys.Key(keys.RecordKind.CHUNK, id=i, chunk=n)), message_ids, u32),
     st.builds(lambda i: (keys.routes_key(i), keys.Key(keys.RecordKind.ROUTES, id=i)), message_ids),
+    st.builds(
+        lambda e, q, r, text: (
+            keys.binding_key(e, q, r, text),
+            keys.Key(
+                keys.RecordKind.BINDING,
+                e,
+                queue=q,
+                routing_key=r,
+                digest=hashlib.blake2b(text.encode(), digest_size=8).digest(),
+            ),
+        ),
+        names,
+        names,
+        names,
+        st.text("abc", min_size=1),
+    ),
+    st.builds(
+        lambda i, q: (keys.dead_letter_key(i, q), keys.Key(keys.RecordKind.DEAD_LETTER, q, id=i)), message_ids, names
+    ),
 )
 
 

@@ -25,6 +25,8 @@ class PlainStore:
             place: Any = where.id
             if where.kind in (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED):
                 place = where.name, where.bucket
+            elif where.kind is RecordKind.DEAD_LETTER:
+                place = where.id, where.name
             elif where.kind is RecordKind.CHUNK:
                 place = where.id, where.chunk
             elif where.name is not None:

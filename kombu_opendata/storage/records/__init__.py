@@ -20,6 +20,7 @@ module                record                                                   f
 ``routes``            how many queues hold a message                           ours
 ``journal_position``  how far the journal is applied                           ours
 ``results``           results of tasks, parts of chords                        ours
+``dead_letter``       a message on its way to a dead-letter exchange           ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -35,6 +36,7 @@ from kombu_opendata.storage.records import (
     active,
     attempts,
     config,
+    dead_letter,
     header,
     journal_position,
     keys,
@@ -80,6 +82,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.RESULT_EXPIRY: results.decode_expiry,
     RecordKind.CHORD: results.decode_chord,
     RecordKind.CHORD_PART: results.decode_part,
+    RecordKind.DEAD_LETTER: dead_letter.decode,
 }
 
 

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kombu_opendata.storage.records import types
-from kombu_opendata.storage.records.kinds import MAX_MESSAGE_ID, PREFIXES, SESSION_BYTES, U32, U64, RecordKind
+from kombu_opendata.storage.records.kinds import (
+    DIGEST_BYTES,
+    MAX_MESSAGE_ID,
+    PREFIXES,
+    SESSION_BYTES,
+    U32,
+    U64,
+    RecordKind,
+)
 
 _PAYLOAD = PREFIXES[RecordKind.PAYLOAD]
 _METADATA = PREFIXES[RecordKind.METADATA]
@@ -19,7 +27,7 @@ class Key(NamedTuple):
     """A parsed key; what the kind does not have is None."""
 
     kind: RecordKind
-    #: the queue, or of an exchange and a binding the exchange
+    #: the queue, or of an exchange and a binding the exchange, or of a dead letter the queue that it left
     name: str | None = None
     bucket: int | None = None
     #: the message id
@@ -27,6 +35,8 @@ class Key(NamedTuple):
     #: of a binding
     queue: str | None = None
     routing_key: str | None = None
+    #: of the arguments of a binding to a headers exchange
+    digest: bytes | None = None
     session: bytes | None = None
     #: the number of a chunk
     chunk: int | None = None
@@ -100,7 +110,10 @@ def _parse_binding(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]
     exchange, offset = _read_name(key, offset)
     queue, offset = _read_name(key, offset)
     routing_key, offset = _read_name(key, offset)
-    return Key(kind, exchange, queue=queue, routing_key=routing_key), offset
+    digest = key[offset:] or None
+    if digest is not None and len(digest) != DIGEST_BYTES:
+        raise types.corrupt(key, offset, f"a digest of {len(digest)} bytes")
+    return Key(kind, exchange, queue=queue, routing_key=routing_key, digest=digest), len(key)
 
 
 def _parse_session(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
@@ -139,6 +152,12 @@ def _parse_chord_part(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, i
     return Key(kind, chord=chord, header_index=index, result=member), end
 
 
+def _parse_id_and_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    parsed, offset = _parse_id(kind, key, offset)
+    name, end = _read_name(key, offset)
+    return parsed._replace(name=name), end
+
+
 _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] = {
     RecordKind.PAYLOAD: _parse_id,
     RecordKind.METADATA: _parse_id,
@@ -161,4 +180,5 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.RESULT_EXPIRY: _parse_result_expiry,
     RecordKind.CHORD: _parse_chord,
     RecordKind.CHORD_PART: _parse_chord_part,
+    RecordKind.DEAD_LETTER: _parse_id_and_name,
 }

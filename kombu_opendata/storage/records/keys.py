@@ -13,7 +13,7 @@ key                                                                    record
 ``01 06 <queue TB>``                                                   queue config
 ``01 10``                                                              store header
 ``01 11 <exchange TB>``                                                exchange
-``01 12 <exchange TB> <queue TB> <routing key TB>``                    binding
+``01 12 <exchange TB> <queue TB> <routing key TB> [<digest 8 bytes>]`` binding
 ``01 13 <queue TB>``                                                   queue options
 ``01 14 <session 16 bytes>``                                           producer
 ``01 15 <session 16 bytes>``                                           leases of a session
@@ -24,6 +24,7 @@ key                                                                    record
 ``01 1a <expires at u64> <key TB>``                                    result expiry
 ``01 1e <group TB>``                                                   chord
 ``01 1f <group TB> <index u32> <member TB>``                           chord part
+``01 1b <id u64> <queue TB>``                                          dead letter of a queue
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -37,10 +38,20 @@ A name that is not UTF-8 (another program may have written it) is a str with sur
 
 from __future__ import annotations
 
+import hashlib
+
 from kombu_opendata.errors import RequestError
 from kombu_opendata.storage.records import types
 from kombu_opendata.storage.records.key_parser import Key, parse
-from kombu_opendata.storage.records.kinds import MAX_MESSAGE_ID, PREFIXES, SESSION_BYTES, U32, U64, RecordKind
+from kombu_opendata.storage.records.kinds import (
+    DIGEST_BYTES,
+    MAX_MESSAGE_ID,
+    PREFIXES,
+    SESSION_BYTES,
+    U32,
+    U64,
+    RecordKind,
+)
 
 SEQ_BLOCK_KEY = PREFIXES[RecordKind.SEQ_BLOCK]
 STORE_HEADER_KEY = PREFIXES[RecordKind.STORE_HEADER]
@@ -64,6 +75,7 @@ _RESULT = PREFIXES[RecordKind.RESULT]
 _RESULT_EXPIRY = PREFIXES[RecordKind.RESULT_EXPIRY]
 _CHORD = PREFIXES[RecordKind.CHORD]
 _CHORD_PART = PREFIXES[RecordKind.CHORD_PART]
+_DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
 
 __all__ = [
     "JOURNAL_POSITION_KEY",
@@ -84,6 +96,7 @@ __all__ = [
     "chunk_key",
     "chunk_prefix",
     "config_key",
+    "dead_letter_key",
     "done_key",
     "done_prefix",
     "exchange_key",
@@ -136,8 +149,10 @@ def exchange_key(name: str) -> bytes:
     return _EXCHANGE + _name(name)
 
 
-def binding_key(exchange: str, queue: str, routing_key: str) -> bytes:
-    return _BINDING + _name(exchange) + _name(queue) + _name(routing_key)
+def binding_key(exchange: str, queue: str, routing_key: str, identity: str = "") -> bytes:
+    """Of a binding that is one of several with the same routing key, `identity` says which."""
+    digest = hashlib.blake2b(identity.encode(), digest_size=DIGEST_BYTES).digest() if identity else b""
+    return _BINDING + _name(exchange) + _name(queue) + _name(routing_key) + digest
 
 
 def options_key(queue: str) -> bytes:
@@ -178,6 +193,10 @@ def chord_part_prefix(group: bytes) -> bytes:
 
 def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
     return chord_part_prefix(group) + types.pack(U32, "index", index) + types.terminated(member)
+
+
+def dead_letter_key(message_id: int, queue: str) -> bytes:
+    return _DEAD_LETTER + _id(message_id) + _name(queue)
 
 
 def _id(message_id: int) -> bytes:

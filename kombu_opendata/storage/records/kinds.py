@@ -10,6 +10,8 @@ from kombu_opendata.storage.records import types
 #: message ids are below this
 MAX_MESSAGE_ID = 0x6F << 56
 SESSION_BYTES = 16
+#: of a binding's arguments
+DIGEST_BYTES = 8
 
 U32 = struct.Struct(">I")  # chunk number
 U64 = struct.Struct(">Q")  # message id or bucket
@@ -39,6 +41,7 @@ class RecordKind(enum.Enum):
     RESULT_EXPIRY = "result expiry"
     CHORD = "chord"
     CHORD_PART = "chord part"
+    DEAD_LETTER = "dead letter"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -64,4 +67,5 @@ PREFIXES = {
     RecordKind.RESULT_EXPIRY: b"\x01\x1a",
     RecordKind.CHORD: b"\x01\x1e",
     RecordKind.CHORD_PART: b"\x01\x1f",
+    RecordKind.DEAD_LETTER: b"\x01\x1b",
 }

@@ -30,7 +30,7 @@ def consume(tag: str = "t", no_ack: bool = False) -> m.Consume:
 
 
 def delivery(number: int, tag: str = "t", token: int = 7) -> m.Delivery:
-    return (1, tag, "q", number, token, 1, b"e")
+    return (1, tag, "q", number, token, 1, b"e", False)
 
 
 def start_consumer(met: Any, tag: str = "t", no_ack: bool = False) -> None:
@@ -199,7 +199,7 @@ def test_a_big_publish_and_big_deliveries_do_not_wait_for_each_other(peer: Any, 
     connecting.result(10)
     start_consumer((client, broker))
     calling = client.start(client.connection.publish, publish(b"x" * (8 << 20)))
-    big = (1, "t", "q", 1, 7, 1, b"y" * (8 << 20))
+    big = (1, "t", "q", 1, 7, 1, b"y" * (8 << 20), False)
     broker.send(m.Deliver(0, [big]))  # reads nothing before this is out
     request = broker.receive(m.Publish)
     broker.send(m.Published(request.rid, 1, 1))

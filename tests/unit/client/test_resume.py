@@ -19,7 +19,7 @@ def publish(envelope: bytes = b"e") -> m.Publish:
 
 
 def delivery(number: int, tag: str = "t") -> m.Delivery:
-    return (1, tag, "q", number, 7, 1, b"e")
+    return (1, tag, "q", number, 7, 1, b"e", False)
 
 
 def call(met: Any, message: Any, answer: Any) -> None:

@@ -472,7 +472,7 @@ def test_what_can_not_be_stored_is_refused_before_anything_changed(tmp_path: Pat
                 world.publish("q", priority=priority)
         assert len(world.queue("q").messages) == 0
         number = 0
-        while world.engine.state.topology.filter_size("q", "amq.direct", f"{number:0200}") <= 65_535:
+        while world.engine.state.topology.filter_size("q", "amq.direct", f"{number:0200}", {}) <= 65_535:
             world.engine.bind("q", "amq.direct", f"{number:0200}", {})
             number += 1
         with pytest.raises(RequestError, match="too many bindings") as caught:

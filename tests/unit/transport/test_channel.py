@@ -70,7 +70,7 @@ def channel(connection: Connection) -> Channel:
 def delivery(number: int, tag: str = "t", attempts: int = 1, data: bytes | None = None) -> m.Delivery:
     if data is None:
         data = envelope.encode(b"b%d" % number, "text/plain", "utf-8", {"h": 1}, {"priority": 4}, "x", "k")
-    return (1, tag, "q", number, 7, attempts, data)
+    return (1, tag, "q", number, 7, attempts, data, attempts > 1)
 
 
 def consume(channel: Channel, **kwargs: Any) -> list[Any]:
@@ -118,7 +118,11 @@ def test_a_delivery_becomes_a_message(channel: Channel) -> None:
     got = consume(channel)
     channel.deliver(delivery(5, attempts=2))
     message = got[0]
-    assert (message.body, message.content_type, message.headers) == (b"b5", "text/plain", {"h": 1})
+    assert (message.body, message.content_type, message.headers) == (
+        b"b5",
+        "text/plain",
+        {"h": 1, "x-delivery-count": 1},
+    )
     assert message.properties["priority"] == 4
     assert message.delivery_info == {
         "consumer_tag": "t",

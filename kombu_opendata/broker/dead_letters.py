@@ -1,0 +1,218 @@
+"""Dead-lettering: what leaves a queue unwanted goes to the queue's dead-letter exchange.
+
+Messages of stored queues become dead letters in the commit that takes them out of their queue
+(:meth:`~kombu_opendata.storage.operations.Operations.fail` and ``remove``), and stop being ones in the commit that
+publishes them, so each is published exactly once whatever happens in between. Those of transient queues wait in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ..errors import CorruptRecord, NotFound, OpenDataError, QueueFull, RequestError, StoreError, StoreFull
+from ..protocol.messages import Publish
+from ..storage.queue_state import Entry
+from ..storage.records.dead_letter import DeadLetter
+from ..storage.state import DEAD_LETTER_ARGUMENTS, dead_letters_to
+from . import deaths
+from .entities import BrokerQueue
+
+if TYPE_CHECKING:
+    from .instance import Instance
+
+log = logging.getLogger(__name__)
+
+#: puts a message into queues; returns its id
+Store = Callable[[Publish, list[BrokerQueue]], int]
+
+#: dead letters that are published in one turn of the loop
+_BATCH = 256
+#: dead letters of transient queues that may wait, e.g. while the disk is full
+_MAX_TRANSIENT = 10_000
+_MAX_LOGGED = 1000
+_RETRY_SECONDS = 0.5
+_MAX_NAME_BYTES = 255
+
+
+def check_arguments(name: str, arguments: dict[str, Any]) -> None:
+    """Check the dead-letter arguments of a queue.
+
+    Raises:
+        RequestError: one is no text or too long, or there is a routing key without an exchange.
+    """
+    for argument in DEAD_LETTER_ARGUMENTS:
+        value = arguments.get(argument)
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise RequestError(f"queue {name!r}: {argument} must be a text, not {value!r}", argument=argument)
+        size = len(value.encode("utf-8", "surrogatepass"))
+        if size > _MAX_NAME_BYTES:
+            raise RequestError(
+                f"queue {name!r}: {argument} has {size} bytes, the limit is {_MAX_NAME_BYTES}", argument=argument
+            )
+    exchange, routing_key = (arguments.get(argument) for argument in DEAD_LETTER_ARGUMENTS)
+    if routing_key is not None and exchange is None:
+        raise RequestError(
+            f"queue {name!r} has an x-dead-letter-routing-key and no x-dead-letter-exchange: give both "
+            "(the default exchange is an empty text)",
+            argument=DEAD_LETTER_ARGUMENTS[1],
+        )
+
+
+class DeadLetters:
+    """The dead letters of one instance.
+
+    Attributes:
+        published: how many went to a queue.
+        unroutable: how many no queue took, e.g. as there is no such exchange.
+        cycles: how often one was not put into a queue where it had been before without anybody rejecting it since.
+        lost: how many could not be read from the store, or were too many to wait in memory.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._transient: deque[tuple[str, DeadLetter, bytes]] = deque()
+        self._wanted = asyncio.Event()
+        self._logged: set[tuple[str, ...]] = set()
+        self.published = self.unroutable = self.cycles = self.lost = 0
+        instance.engine.on_dead_letters = self._wanted.set  # type: ignore[method-assign]
+        if instance.engine.state.dead_letters:
+            self._wanted.set()
+
+    def report(self) -> dict[str, int]:
+        """Figures for the status call."""
+        return {
+            "waiting": len(self._instance.engine.state.dead_letters) + len(self._transient),
+            "published": self.published,
+            "unroutable": self.unroutable,
+            "cycles": self.cycles,
+            "lost": self.lost,
+        }
+
+    def add_transient(self, queue: BrokerQueue, entry: Entry, reason: str) -> None:
+        """A message left a transient queue; nothing happens if the queue has no dead-letter exchange."""
+        to = dead_letters_to(queue.properties.arguments)
+        if to is None or entry.envelope is None:
+            return
+        if len(self._transient) >= _MAX_TRANSIENT:
+            self.lost += 1
+            self._log("dead letters of transient queues are lost: more than %d wait to be published", _MAX_TRANSIENT)
+            return
+        letter = DeadLetter(reason, self._instance.engine.clock.now_ms(), entry.priority, *to, True)
+        self._transient.append((queue.name, letter, entry.envelope))
+        self._wanted.set()
+
+    async def run(self, store: Store) -> None:
+        """Publish dead letters until cancelled."""
+        engine = self._instance.engine
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            while self._transient or engine.state.dead_letters:
+                try:
+                    await self._load()
+                    self._publish_some(store)
+                except StoreFull:
+                    await asyncio.sleep(_RETRY_SECONDS)
+                except StoreError as exc:
+                    self._log("dead letters can't be read: %s; trying again", exc)
+                    await asyncio.sleep(_RETRY_SECONDS)
+                self._instance.schedule()
+                await asyncio.sleep(0)
+
+    async def _load(self) -> None:
+        """Bring payloads of the oldest letters into memory."""
+        engine = self._instance.engine
+        places = list(islice(engine.state.dead_letters, _BATCH))
+        try:
+            await engine.payloads.load([id for _queue, id in places])
+        except CorruptRecord:
+            for queue, id in places:
+                try:
+                    await engine.payloads.load([id])
+                except CorruptRecord as exc:
+                    self.lost += 1
+                    log.error("a dead letter of queue %r is lost: %s", queue, exc)
+                    engine.dead_letter_sent(queue, id)
+
+    def _publish_some(self, store: Store) -> None:
+        """Publish what is in memory. No await: a letter and its publish are in one commit."""
+        engine = self._instance.engine
+        for _ in range(min(_BATCH, len(self._transient))):
+            self._publish(store, *self._transient[0])
+            self._transient.popleft()
+        for (queue, id), letter in list(islice(engine.state.dead_letters.items(), _BATCH)):
+            envelope = engine.payloads.find(id)
+            if envelope is None:
+                return  # not loaded yet, or pushed out again
+            self._publish(store, queue, letter, envelope)
+            engine.dead_letter_sent(queue, id)
+
+    def _publish(self, store: Store, queue: str, letter: DeadLetter, envelope: bytes) -> None:
+        """Publish one.
+
+        Raises:
+            StoreFull: nothing happened; try again.
+        """
+        copy = deaths.make_copy(envelope, queue, letter)
+        targets = [q for q in self._targets(queue, letter, copy) if self._has_room(q, queue, len(copy.envelope))]
+        if not targets:
+            return
+        now = self._instance.engine.clock.now_ms()
+        key, priority = copy.routing_key, 255 - letter.priority
+        message = Publish(0, 0, letter.exchange, key, copy.envelope, copy.metadata, priority, now)
+        try:
+            store(message, targets)
+        except StoreFull:
+            raise
+        except OpenDataError as exc:
+            self.lost += 1
+            self._log("dead letters of queue %r are lost: %s", queue, exc)
+        else:
+            self.published += 1
+
+    def _targets(self, queue: str, letter: DeadLetter, copy: deaths.Copy) -> list[BrokerQueue]:
+        """The queues that take it; counts and logs why there are none."""
+        instance = self._instance
+        try:
+            names = instance.engine.state.topology.route(letter.exchange, copy.routing_key, lambda: copy.headers)
+        except NotFound:
+            names = ()
+            self._log("dead letters of queue %r go nowhere: there is no exchange %r", queue, letter.exchange)
+        found = [q for q in map(instance.queues.get, names) if q is not None and not q.deleting]
+        if not found:
+            self.unroutable += 1
+            text = "dead letters of queue %r are dropped: no queue takes them from exchange %r with routing key %r"
+            self._log(text, queue, letter.exchange, copy.routing_key)
+            return found
+        if letter.reason == "rejected":
+            return found
+        cycling = [target for target in found if deaths.is_cycle(target.name, copy.deaths)]
+        for target in cycling:
+            self.cycles += 1
+            text = "dead letters of queue %r are dropped: they were in %r before, and no consumer rejected them since"
+            self._log(text, queue, target.name)
+        return [target for target in found if target not in cycling]
+
+    def _has_room(self, target: BrokerQueue, queue: str, size: int) -> bool:
+        """Whether a queue that refuses what is over its maximum takes one more."""
+        try:
+            self._instance.upkeep.check_room(target, size)
+        except QueueFull:
+            self.lost += 1
+            self._log("dead letters of queue %r are lost: queue %r is full and refuses them", queue, target.name)
+            return False
+        return True
+
+    def _log(self, text: str, *values: object) -> None:
+        """Warn, once for the same."""
+        said = (text, *map(str, values))
+        if said not in self._logged and len(self._logged) < _MAX_LOGGED:
+            self._logged.add(said)
+            log.warning(text, *values)

@@ -1,0 +1,61 @@
+"""Dead letter: a message that left its queue and must still be published to a dead-letter exchange.
+
+=================  ========  ============================================================================
+field              type      meaning
+=================  ========  ============================================================================
+at                 i64       when it left its queue, ms since the epoch
+priority           u8        the stored priority, lower first
+flags              u8        bit 0: its payload is kept for this letter only; bit 1: the routing key is
+                             the queue's argument and not the message's own; others are 0
+reason             ``Utf8``  rejected, expired, maxlen or delivery_limit
+exchange           ``Utf8``  the dead-letter exchange
+routing key        ``Utf8``  empty without bit 1
+=================  ========  ============================================================================
+
+The message id and the queue that it left are in the key. The format is ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from kombu_opendata.storage.records import types
+
+_FIXED = struct.Struct("<qBB")
+_LAST_USE = 1
+_ROUTING_KEY = 2
+
+
+class DeadLetter(NamedTuple):
+    """What is published once more, and why. ``routing_key`` None: the message's own."""
+
+    reason: str
+    at_ms: int
+    priority: int
+    exchange: str
+    routing_key: str | None
+    last_use: bool  # nothing else keeps the payload for this queue
+
+
+def encode(letter: DeadLetter) -> bytes:
+    """The record of `letter`."""
+    flags = _LAST_USE * bool(letter.last_use) | _ROUTING_KEY * (letter.routing_key is not None)
+    fixed = types.pack(_FIXED, "at, priority, flags", letter.at_ms, letter.priority, flags)
+    return fixed + b"".join(map(types.utf8, (letter.reason, letter.exchange, letter.routing_key or "")))
+
+
+def decode(key: bytes, value: bytes) -> DeadLetter:
+    """The letter in `value`."""
+    at, priority, flags = types.read(_FIXED, key, value, 0)
+    if flags & ~(_LAST_USE | _ROUTING_KEY):
+        raise types.corrupt(key, _FIXED.size - 1, f"dead letter flags {flags:#04x}")
+    reason, offset = types.read_utf8(key, value, _FIXED.size)
+    exchange, offset = types.read_utf8(key, value, offset)
+    routing_key, end = types.read_utf8(key, value, offset)
+    if routing_key and not flags & _ROUTING_KEY:
+        raise types.corrupt(key, offset, "a routing key that the flags deny")
+    types.check_end(key, value, end)
+    return DeadLetter(
+        reason, at, priority, exchange, routing_key if flags & _ROUTING_KEY else None, bool(flags & _LAST_USE)
+    )
