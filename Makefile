@@ -18,8 +18,8 @@ demo: $(VENV)/.test ## thousands of tasks, the broker killed with -9 half way, e
 test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 15 minutes)
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-test-long: $(VENV)/.test ## all of them, the slow ones too
-	$(BIN)/python -m pytest $(ARGS)
+test-long: $(VENV)/.test ## the tests that take a minute each
+	$(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: $(VENV)/.dev ## ruff
 	$(BIN)/ruff check $(ARGS) .

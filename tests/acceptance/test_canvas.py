@@ -130,6 +130,7 @@ def test_a_frozen_chord_that_is_applied_twice(grove: Orchard) -> None:
     assert work.apply_async(task_id=str(uuid.uuid4())).get(timeout=SECONDS) == 10
 
 
+@pytest.mark.slow
 def test_a_thousand(broker_url: str, tmp_path: Path) -> None:
     with orchard(broker_url, tmp_path, pool="prefork") as grove:
         assert sum(group(grove.sig("add", n, 1) for n in range(1000)).apply_async().get(timeout=60)) == 500_500
