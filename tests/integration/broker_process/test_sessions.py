@@ -135,7 +135,7 @@ def test_a_second_connection_of_a_session_replaces_the_first(
         assert (welcome.adopted, welcome.last_seq) == (1, 2)
         assert first.receive() is None
         got = channel.basic_get("q")
-        assert (got.body, got.delivery_info["redelivered"]) == ("body 2", False)
+        assert (got.body, got.delivery_info["redelivered"]) == ("body 2", True)
         assert unread[3] > held[3]
         got.ack()
         second.send(m.Settle(1, m.Outcome.ACK, 1, [held[2:5]]))

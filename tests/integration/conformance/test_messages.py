@@ -139,7 +139,7 @@ def test_a_closed_channel_gives_back_what_it_held(connection: Any, channel: Any,
     other.close()
     got = take(channel, queue)
     assert [m.body for m in got] == ["a", "b"]
-    assert [m.delivery_info["redelivered"] for m in got] == [False, False]
+    assert [m.delivery_info["redelivered"] for m in got] == [True, False]
 
 
 def test_a_closed_connection_gives_back_what_it_held(another: Callable[[], Any], channel: Any, queue: str) -> None:
