@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ...support.broker import EmbeddedBroker
 from ...support.processes import Child, Children
 from ...support.served import ServedBroker
 
@@ -19,11 +18,6 @@ from kombu import Connection
 connection = Connection(sys.argv[1])
 channel = connection.channel()
 """
-
-
-@pytest.fixture
-def broker(store_folder: Path) -> EmbeddedBroker:
-    return EmbeddedBroker(store_folder)
 
 
 @pytest.fixture

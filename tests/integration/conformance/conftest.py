@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -27,12 +26,6 @@ def connection(another: Callable[[], Any]) -> Any:
 @pytest.fixture
 def channel(connection: Any) -> Any:
     return connection.channel()
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test has."""
-    return f"{request.node.originalname}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
