@@ -154,7 +154,6 @@ class BrokerQueue:
         self.turn = 0
         self.owner: bytes | None = None
         self.deleting = False
-        self.had_consumer = False
         self.used_at_ms = now_ms
         self.timer: asyncio.TimerHandle | None = None
 

@@ -1,0 +1,1 @@
+"""The client's side of a connection: a session that outlives its sockets, and starting the embedded broker."""

@@ -191,9 +191,7 @@ class Link(Stream):
         """Send a frame. After a break it went out with the resume, if it was among the unanswered."""
         wire = self._wire or self._ensure_open()
         try:
-            sent = wire.send_now(data)
-            if sent != len(data):
-                self._push(wire, memoryview(data)[sent:])
+            self._push(wire, data)
         except OSError as exc:
             self._recover(exc)
         except OpenDataError as exc:

@@ -161,9 +161,7 @@ class Requester(Link):
 
     def _settle_on(self, wire: Wire, data: bytes) -> None:
         try:
-            sent = wire.send_now(data)
-            if sent != len(data):
-                self._push(wire, memoryview(data)[sent:])
+            self._push(wire, data)
         except OSError as exc:
             self._break(exc)
         except OpenDataError as exc:

@@ -40,7 +40,6 @@ PREAMBLE_BYTES = _PREAMBLE.size
 PREAMBLE = _PREAMBLE.pack(MAGIC, MAJOR, MINOR)
 
 _encode = msgspec.msgpack.Encoder().encode
-_encode_into = msgspec.msgpack.Encoder().encode_into
 client_messages: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
 broker_messages: msgspec.msgpack.Decoder[BrokerMessage] = msgspec.msgpack.Decoder(BrokerMessage)
 

@@ -1,4 +1,4 @@
-"""The messages of the wire protocol, one struct each.
+"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`.
 
 Each is a msgpack array whose first element is the message's number. ``rid`` is the request's number, chosen by the
 client and repeated in the answer; messages without one are never answered. Times are milliseconds since the Unix
@@ -12,6 +12,20 @@ from typing import Any
 
 import msgspec
 
+from .message import Message as _Message
+from .result_messages import ChordParts as ChordParts
+from .result_messages import CloseChord as CloseChord
+from .result_messages import ForgetResults as ForgetResults
+from .result_messages import GetChord as GetChord
+from .result_messages import GetResults as GetResults
+from .result_messages import OpenChord as OpenChord
+from .result_messages import Results as Results
+from .result_messages import ResultsChanged as ResultsChanged
+from .result_messages import ResultStored as ResultStored
+from .result_messages import StoreResult as StoreResult
+from .result_messages import UnwatchResults as UnwatchResults
+from .result_messages import WatchResults as WatchResults
+
 #: (queue, message id, lease token): what a delivery tag stands for. The token is the claim's time in ms.
 Lease = tuple[str, int, int]
 
@@ -23,10 +37,6 @@ class Outcome(IntEnum):
     REQUEUE = 1  # reject(requeue=True): costs an attempt
     REJECT = 2  # reject(requeue=False): to the failed list
     RELEASE = 3  # handed back unstarted: costs no attempt
-
-
-class _Message(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
-    """Base of all messages."""
 
 
 # ------------------------------------------------------------------ client → broker
@@ -45,8 +55,8 @@ class Hello(_Message, tag=1):
     user: str = ""
     secret: str = ""
     resume: bool = False
-    held: list[tuple[int, str, int, int]] = []  # channel, queue, id, token
-    settles: list[tuple[int, str, int, int]] = []  # outcome, queue, id, token
+    held: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # channel, queue, id, token
+    settles: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # outcome, queue, id, token
     heartbeat_ms: int = 0  # how often the client wants to hear of the broker; 0: it has no wish
 
 
@@ -229,89 +239,6 @@ class Maintain(_Message, tag=60):
     again_in_seconds: float = 0.0
 
 
-# ---- results; names and chords are bytes, as the client chooses them
-class StoreResult(_Message, tag=45):
-    """Store a result, count it as a chord's part, or both. Answer: ResultStored, after the commit.
-
-    Without a ``name`` there is only the part, without a ``chord`` only the result. ``kind`` is 0 for a state on the
-    way, 1 for a result that may be replaced, 2 for one that is kept; with ``check`` also one that is not in memory.
-    A part counts once for each (index, member); an index of -1 comes last. TTLs of 0 are for ever.
-    """
-
-    rid: int
-    name: bytes
-    kind: int
-    value: bytes
-    ttl_ms: int
-    check: bool = True
-    chord: bytes = b""
-    index: int = -1
-    member: bytes = b""
-    chord_ttl_ms: int = 0
-
-
-class GetResults(_Message, tag=46):
-    """Answer: Results, of as many of the first names as fit in a page.
-
-    ``age_ms``: none of these is older than so much, -1 for unknown; it spares looking for what is not there yet.
-    """
-
-    rid: int
-    names: list[bytes]
-    age_ms: int = -1
-
-
-class WatchResults(_Message, tag=47):
-    """Have ResultsChanged pushed: what is there now, then each change up to and with the first that is no state on the
-    way. A watch ends with the connection. Answer: Ok if rid. ``age_ms`` as in GetResults."""
-
-    rid: int
-    names: list[bytes]
-    age_ms: int = -1
-
-
-class UnwatchResults(_Message, tag=48):
-    """Answer: Ok if rid."""
-
-    rid: int
-    names: list[bytes]
-
-
-class ForgetResults(_Message, tag=49):
-    """Remove results. Answer: Ok."""
-
-    rid: int
-    names: list[bytes]
-
-
-class OpenChord(_Message, tag=50):
-    """Say what is known of a chord: its size (-1: not yet), how many more tasks its header has now, bytes that are
-    handed back in ChordParts. ``again`` forgets an earlier chord of that name. Answer: Ok."""
-
-    rid: int
-    chord: bytes
-    ttl_ms: int
-    size: int = -1
-    added: int = 0
-    header: bytes = b""
-    again: bool = False
-
-
-class GetChord(_Message, tag=51):
-    """The parts of a chord from the ``start``-th on, ordered by index. Answer: ChordParts."""
-
-    rid: int
-    chord: bytes
-    start: int = 0
-
-
-class CloseChord(_Message, tag=52):
-    """Forget a chord, its parts included. Answer: Ok."""
-
-    rid: int
-    chord: bytes
-
-
 class Credit(_Message, tag=40):
     """How many more deliveries a channel's consumers may get, besides the prefetch limit; each one takes one away.
 
@@ -377,7 +304,7 @@ class Welcome(_Message, tag=101):
 
 class Ok(_Message, tag=102):
     rid: int
-    warnings: list[str] = []  # about a declaration that was accepted
+    warnings: list[str] = msgspec.field(default_factory=list)  # about a declaration that was accepted
 
 
 class Failed(_Message, tag=103):
@@ -406,7 +333,7 @@ class QueueInfo(_Message, tag=105):
     queue: str
     ready: int
     consumers: int
-    warnings: list[str] = []  # about the declaration, which was accepted
+    warnings: list[str] = msgspec.field(default_factory=list)  # about the declaration, which was accepted
 
 
 class Count(_Message, tag=106):
@@ -464,40 +391,6 @@ class Maintained(_Message, tag=160):
 
     rid: int
     report: dict[str, Any]
-
-
-class ResultStored(_Message, tag=145):
-    """``stored`` is False where a result was there already that is kept; ``complete``: the chord has all its parts, and
-    it is this client that sends the callback."""
-
-    rid: int
-    stored: bool
-    complete: bool
-
-
-class Results(_Message, tag=146):
-    """The values of the first names asked for; None where there is no result."""
-
-    rid: int
-    values: list[bytes | None]
-
-
-class ChordParts(_Message, tag=147):
-    """One page of a chord's parts; ``count`` is how many there are in all."""
-
-    rid: int
-    header: bytes
-    parts: list[tuple[bytes, bytes]]  # member, value
-    count: int
-
-
-class ResultsChanged(_Message, tag=148):
-    """Names that are watched, their values, and whether the watch has ended with that.
-
-    The value is None for one that is too large to push: ask for it.
-    """
-
-    results: list[tuple[bytes, bytes | None, bool]]
 
 
 BrokerMessage = (

@@ -1,0 +1,1 @@
+"""The storage engine: state in memory, journal, checkpoints, recovery and retention, on SlateDB."""

@@ -255,10 +255,6 @@ class QueueState:
             heappop(ready)
         return None
 
-    def ready_count(self) -> int:
-        """An upper bound of the loaded visible messages."""
-        return len(self._ready)
-
     def next_visible_at(self) -> int | None:
         """When the next message that is not visible yet becomes visible."""
         found = [heap[0][0] for heap in (self._delayed, self._cold_delayed) if heap]

@@ -127,29 +127,16 @@ class Channel(DeclaringChannel):
             socket.timeout: no answer in time; it may be stored all the same.
         """
         connection = self._connection()
-        body, content_type, content_encoding, headers, properties = message
         exchange, routing_key = exchange or "", routing_key or ""
         try:
-            priority = priority_of(properties.get("priority"))
-            request = Publish(
-                0,
-                0,
-                exchange,
-                routing_key,
-                encode(body, content_type, content_encoding, headers, properties, exchange, routing_key),
-                metadata_headers(headers, exchange, routing_key, priority, content_type),
-                priority,
-                int(connection.clock.wall() * 1000),
-                visible_at_ms_of(headers),
-                ttl_ms_of(properties.get("expiration")),
-                bool(mandatory),  # Celery's retry passes on None
-            )
+            # Celery's retry passes on mandatory=None
+            request = _request(message, exchange, routing_key, bool(mandatory), int(connection.clock.wall() * 1000))
             failures = collector_for(connection)
             if failures is None:
                 return connection.publish(request, confirm_timeout if timeout is None else timeout)
             if failures is connection.failures:
                 connection.raise_failures("; this message was not sent")
-            message_id = properties.get("message_id") or properties.get("correlation_id") or ""
+            message_id = message.properties.get("message_id") or message.properties.get("correlation_id") or ""
             connection.publish_later(request, failures, str(message_id))
             return None
         except Unroutable as exc:
@@ -369,3 +356,22 @@ class Channel(DeclaringChannel):
         self._unacked.clear()
         self.can_consume = None
         self._granted = False
+
+
+def _request(message: OutgoingMessage, exchange: str, routing_key: str, mandatory: bool, now_ms: int) -> Publish:
+    """The request for :meth:`Channel.basic_publish`; the client numbers it."""
+    body, content_type, content_encoding, headers, properties = message
+    priority = priority_of(properties.get("priority"))
+    return Publish(
+        0,
+        0,
+        exchange,
+        routing_key,
+        encode(body, content_type, content_encoding, headers, properties, exchange, routing_key),
+        metadata_headers(headers, exchange, routing_key, priority, content_type),
+        priority,
+        now_ms,
+        visible_at_ms_of(headers),
+        ttl_ms_of(properties.get("expiration")),
+        mandatory,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,21 +10,10 @@ import pytest
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Farm
 from ..support.ledger import Ledger
-from ..support.processes import Child, Children, children, tail, wait_until
+from ..support.processes import Child, Children, tail, wait_until
 from ..support.workers import APPS, Worker, sender
 
 PATIENCE_SECONDS = 60
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ran.txt")
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 def test_beat_sends_entries_of_both_kinds(

@@ -28,11 +28,6 @@ def grove(
         assert broker.report()["results"]["open_chords"] == 0, "every chord was closed"
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ran.txt")
-
-
 def test_chain(grove: Orchard) -> None:
     result = chain(grove.sig("add", 1, 2), grove.sig("add", 3), grove.sig("same")).apply_async()
     assert result.get(timeout=SECONDS) == 6

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-
-import pytest
 
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Farm
 from ..support.ledger import Ledger
-from ..support.processes import Children, children, tail
+from ..support.processes import Children, tail
 from ..support.workers import Worker, sender
 
 WAITING = 2000
 DUE = 40
 #: what a worker may grow by for other reasons; 2,000 tasks in its memory would be more
 GROWTH_BYTES = 1 << 20
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ran.txt")
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 def test_future_tasks_cost_a_worker_nothing(

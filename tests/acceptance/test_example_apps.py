@@ -8,24 +8,15 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from ..support.broker import EmbeddedBroker
-from ..support.processes import Child, Children, children, tail, wait_until
+from ..support.processes import Child, Children, tail, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CELERY = [sys.executable, "-m", "celery"]
 DEADLINE_SECONDS = 90
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as found:
-        yield found
 
 
 def start(started: Children, name: str, command: list[str], log: Path, cwd: Path, env: dict[str, str]) -> Child:

@@ -6,25 +6,16 @@ import json
 import re
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Farm
 from ..support.ledger import Ledger
-from ..support.processes import Child, Children, children, tail, wait_until
+from ..support.processes import Child, Children, tail, wait_until
 from ..support.workers import APPS, Worker, sender
 
 PATIENCE_SECONDS = 60
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 class Flower(Child):

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from kombu_opendata.status import read_report
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
-from ..support.processes import Children, children, tail, wait_until
+from ..support.processes import Children, tail, wait_until
 from ..support.served import ServedBroker
 from ..support.workers import Worker, sender
 
 LEASE_SECONDS = 2
 BACK_SECONDS = 30
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ran.txt")
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 class Leased:

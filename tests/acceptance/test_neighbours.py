@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
-from ..support.processes import Children, children, tail, wait_until
+from ..support.processes import Children, tail, wait_until
 from ..support.workers import Worker, sender
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ran.txt")
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 def wait_log(worker: Worker, text: str) -> None:

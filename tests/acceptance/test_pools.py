@@ -15,7 +15,7 @@ import pytest
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Farm, Heard
 from ..support.ledger import Ledger
-from ..support.processes import Children, children, wait_until
+from ..support.processes import children, wait_until
 from ..support.workers import Worker, sender
 
 POOLS = ["prefork", "solo", "threads", "gevent", "eventlet"]
@@ -51,17 +51,6 @@ def tracebacks(log: str) -> list[str]:
     """The log's records with a traceback, but those of the tests' own time limits."""
     records = re.split(r"^(?=\[\d{4}-)", log, flags=re.MULTILINE)
     return [record for record in records if "Traceback" in record and "TimeLimitExceeded" not in record]
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ran.txt")
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 def settled(farm: Farm) -> None:

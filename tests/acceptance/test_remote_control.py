@@ -29,17 +29,6 @@ def worked(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
         assert "Traceback" not in worker.log.read_text()
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ran.txt")
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
-
-
 def test_a_revoked_task_does_not_run(worked: Farm, ledger: Ledger, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     worked.send("hold", str(ledger), "held", str(gate))

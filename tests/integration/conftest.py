@@ -1,4 +1,4 @@
-"""Ways to reach a broker, and connections that are closed at the end."""
+"""Ways to reach a broker, connections that are closed at the end, and a broker that a module's tests share."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import trustme
 from kombu_opendata.broker import memory
 from kombu_opendata.broker.users import hash_secret
 
+from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected
 from ..support.processes import children
 from ..support.served import ServedBroker
@@ -80,3 +81,30 @@ def connect(stack: ExitStack) -> Callable[..., Any]:
         return stack.enter_context(connected(url, **options))
 
     return open_one
+
+
+@pytest.fixture
+def broker(store_folder: Path) -> EmbeddedBroker:
+    """The embedded broker of the test's folder."""
+    return EmbeddedBroker(store_folder)
+
+
+# ------------------------------------------------------------------ one broker for a module; some have others
+@pytest.fixture(scope="module")
+def connection(module_store_folder: Path) -> Iterator[Any]:
+    """A connection to the broker that a module's tests share."""
+    with connected(f"opendata://{module_store_folder}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def channel(connection: Any) -> Iterator[Any]:
+    """A channel of that connection."""
+    with connection.channel() as opened:
+        yield opened
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has."""
+    return f"q-{uuid.uuid4().hex[:8]}"

@@ -20,23 +20,12 @@ from kombu_opendata.transport import errors
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected, declare, open_connection, send, take_bodies
 from ..support.ledger import Ledger
-from ..support.processes import Child, Children, children
+from ..support.processes import Child, Children
 from ..support.seeds import seeded_random
 from ..support.workers import APPS, sender
 
 #: an exchange that does not exist
 NOWHERE = {"exchange": "missing", "routing_key": "nowhere"}
-
-
-@pytest.fixture
-def broker(store_folder: Path) -> EmbeddedBroker:
-    return EmbeddedBroker(store_folder)
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,23 +19,6 @@ from tests.support.processes import wait_until
 @pytest.fixture(scope="module")
 def folder(module_store_folder: Path) -> Path:
     return module_store_folder
-
-
-@pytest.fixture(scope="module")
-def connection(folder: Path) -> Iterator[Any]:
-    with connected(f"opendata://{folder}") as opened:
-        yield opened
-
-
-@pytest.fixture
-def channel(connection: Any) -> Iterator[Any]:
-    with connection.channel() as opened:
-        yield opened
-
-
-@pytest.fixture
-def name() -> str:
-    return f"q-{uuid.uuid4().hex[:8]}"
 
 
 def dead_letters_to(exchange: str, routing_key: str | None = None) -> dict[str, Any]:

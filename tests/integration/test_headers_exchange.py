@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 
 from kombu_opendata.errors import OpenDataError
 from tests.support.broker import EmbeddedBroker
-from tests.support.kombu_client import connected, declare, drain_until, send, take_bodies
+from tests.support.kombu_client import declare, drain_until, send, take_bodies
 
 entities: Any = kombu  # which is not typed
 
@@ -20,23 +18,6 @@ entities: Any = kombu  # which is not typed
 @pytest.fixture(scope="module")
 def folder(module_store_folder: Path) -> Path:
     return module_store_folder
-
-
-@pytest.fixture(scope="module")
-def connection(folder: Path) -> Iterator[Any]:
-    with connected(f"opendata://{folder}") as opened:
-        yield opened
-
-
-@pytest.fixture
-def channel(connection: Any) -> Iterator[Any]:
-    with connection.channel() as opened:
-        yield opened
-
-
-@pytest.fixture
-def name() -> str:
-    return f"q-{uuid.uuid4().hex[:8]}"
 
 
 def headers_exchange(channel: Any, name: str, **arguments: Any) -> None:

@@ -21,7 +21,7 @@ from kombu_opendata.transport import errors
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected, declare, drain_until, open_connection, send, take_bodies
 from ..support.ledger import Ledger
-from ..support.processes import Children, children, wait_until
+from ..support.processes import Children, wait_until
 from ..support.served import ServedBroker
 from ..support.workers import Worker, sender
 
@@ -29,12 +29,6 @@ HEARTBEAT = 0.5
 #: as Any: the package says it is typed, but most of its functions are not
 Hub: Any = _Hub
 Connection: Any = _Connection
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 @pytest.fixture

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from kombu_opendata.protocol import messages as m
 
-from ..support.processes import Children, children, wait_until
+from ..support.processes import Children, wait_until
 from ..support.raw import RawClient
 from ..support.served import ServedBroker
 
 LEASE_SECONDS = 1
-
-
-@pytest.fixture
-def started() -> Iterator[Children]:
-    with children() as processes:
-        yield processes
 
 
 def test_a_lease_that_ended_meanwhile_is_resumed_or_returns(

@@ -15,11 +15,6 @@ from ..support.kombu_client import declare, take_bodies
 from ..support.raw import RawClient, publish
 
 
-@pytest.fixture
-def broker(store_folder: Path) -> EmbeddedBroker:
-    return EmbeddedBroker(store_folder)
-
-
 def summary(answer: Any) -> str | int:
     """How many queues got it, -1 where it was stored before, or the error."""
     return answer.code if isinstance(answer, m.Failed) else int(answer.queues)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import amqp.exceptions as amqp
@@ -19,11 +18,6 @@ from ..support.kombu_client import connected, declare, drain_quiet, drain_until,
 from ..support.processes import wait_until
 
 KINDS = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
-
-
-@pytest.fixture
-def broker(store_folder: Path) -> EmbeddedBroker:
-    return EmbeddedBroker(store_folder)
 
 
 @pytest.fixture

@@ -46,12 +46,6 @@ def folder(store_folder: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as entered:
-        yield entered
-
-
-@pytest.fixture
 def raw(folder: Path, stack: ExitStack) -> RawClient:
     client = stack.enter_context(RawClient(f"{folder}/broker.sock"))
     client.hello()

@@ -106,6 +106,7 @@ class Model:
     attempts: dict[int, list[str]] = field(default_factory=dict)
     orphans: dict[tuple[str, int], str] = field(default_factory=dict)  # letters of queues that are gone
     producers: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # last number, id, queues
+    stored: set[int] = field(default_factory=set)  # numbers of publishes
     #: collected rows since the last checkpoint: a crash brings them back
     swept: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
 

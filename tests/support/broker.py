@@ -44,6 +44,12 @@ class EmbeddedBroker:
         wait_until(lambda: not is_running(pid), 10, f"end of process {pid}")
         return pid
 
+    def terminate(self) -> None:
+        """SIGTERM, and wait for the end."""
+        pid = self.wait_up()
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not is_running(pid), 20, lambda: f"end of broker {pid}:\n{tail(self.log)}")
+
     def report(self) -> dict[str, Any]:
         """What the broker says of the default instance; one that was killed is started again."""
         watch = Watch(self.folder)

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from kombu.connection import Connection
 
 import kombu_opendata  # noqa: F401 - registers the URLs
+from kombu_opendata.errors import OpenDataError
 
 PATIENCE_SECONDS = 20
 
@@ -30,6 +32,13 @@ def connected(url: str, **options: Any) -> Iterator[Any]:
         yield connection
     finally:
         connection.close()
+
+
+def refused(url: str, **options: Any) -> Any:
+    """The error of a client that can't connect."""
+    with pytest.raises(OpenDataError) as caught, open_connection(url, **options) as connection:
+        connection.connect()
+    return caught.value
 
 
 def drain_until(connection: Any, condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
@@ -80,3 +89,15 @@ def take_bodies(channel: Any, queue: str) -> list[Any]:
 def declare(channel: Any, queue: str, **properties: Any) -> Any:
     """A durable queue, unless said otherwise."""
     return channel.queue_declare(queue, **{"durable": True, "auto_delete": False, **properties})
+
+
+class Inbox(list[Any]):
+    """The messages that consumers got."""
+
+    def consume(self, channel: Any, queue: str, **options: Any) -> str:
+        """Start a consumer; returns its tag."""
+        return str(channel.basic_consume(queue, callback=self.append, **options))
+
+    @property
+    def bodies(self) -> list[Any]:
+        return [message.body for message in self]

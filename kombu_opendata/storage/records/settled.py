@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from kombu_opendata.storage.records import types
 
@@ -25,14 +24,6 @@ Entry = tuple[int, int, int]
 
 _ENTRY = struct.Struct("<QqH")
 ENTRY_BYTES = _ENTRY.size
-
-
-class SettledMessage(NamedTuple):
-    """A message that is done or has failed."""
-
-    message_id: int
-    at_ms: int
-    attempts: int
 
 
 def pack_entry(message_id: int, at_ms: int, attempts: int) -> bytes:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.storage import queue_state
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import UNLIMITED_ATTEMPTS, QueueOptions
+from tests.support.engine import OTHER, SESSION, World, run, small_buckets
 from tests.support.plain_store import PlainStore
-from tests.unit.storage.test_engine import OTHER, SESSION, World, run
 
 
 def declare(world: World, name: str, max_attempts: int = 20, lease_seconds: int = 60, **arguments: int) -> None:
@@ -109,11 +108,7 @@ def test_leases_are_renewed_by_their_queues_lease(tmp_path: Path) -> None:
     run(tmp_path / "s", steps)
 
 
-def test_sizes_are_known_after_a_crash_also_of_cold_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_state, "BUCKET_ENTRIES", 4)
-    monkeypatch.setattr(queue_state, "MAX_LOADED_BUCKETS", 3)
-    monkeypatch.setattr(queue_state, "KEPT_LOADED_BUCKETS", 2)
-
+def test_sizes_are_known_after_a_crash_also_of_cold_buckets(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         declare(world, "bytes", max_length_bytes=1)
         sizes = [*range(40), 70_000]
@@ -144,14 +139,11 @@ def test_sizes_are_known_after_a_crash_also_of_cold_buckets(tmp_path: Path, monk
         await world.crash()
         assert [entry.size for entry in world.queue("bytes").messages.available.values()] == [70_000, 50, 60]
 
-    run(tmp_path / "s", steps)
+    with small_buckets(4, 3):
+        run(tmp_path / "s", steps)
 
 
-def test_expired_messages_of_cold_buckets_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_state, "BUCKET_ENTRIES", 4)
-    monkeypatch.setattr(queue_state, "MAX_LOADED_BUCKETS", 3)
-    monkeypatch.setattr(queue_state, "KEPT_LOADED_BUCKETS", 2)
-
+def test_expired_messages_of_cold_buckets_go(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         declare(world, "q2", message_ttl=5000)
         queue = world.queue("q2")
@@ -173,4 +165,5 @@ def test_expired_messages_of_cold_buckets_go(tmp_path: Path, monkeypatch: pytest
         assert await world.engine.collector.expire(queue, now + 5000) == 20
         assert queue.messages.next_deadline == 0
 
-    run(tmp_path / "s", steps)
+    with small_buckets(4, 3):
+        run(tmp_path / "s", steps)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from kombu_opendata.storage import queue_state
 from kombu_opendata.storage.queue_state import Entry, QueueState, Summary
+from tests.support.engine import small_buckets
 
 SESSION = b"s" * 16
 
 
 @pytest.fixture(autouse=True)
-def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_state, "BUCKET_ENTRIES", 2)
-    monkeypatch.setattr(queue_state, "MAX_LOADED_BUCKETS", 3)
-    monkeypatch.setattr(queue_state, "KEPT_LOADED_BUCKETS", 2)
+def _small_buckets() -> Iterator[None]:
+    with small_buckets(2, 3):
+        yield
 
 
 def filled(count: int, *, priority: int = 255) -> QueueState:

@@ -12,7 +12,7 @@ from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.results import FINAL, INTERIM, READY
-from tests.unit.storage.test_engine import SETTINGS, World, run
+from tests.support.engine import SETTINGS, World, run
 
 COLD = replace(SETTINGS, result_cache_bytes=0)
 HOUR_MS = 3_600_000

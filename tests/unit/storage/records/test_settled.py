@@ -9,7 +9,7 @@ KEY = keys.done_key("q")
 
 
 def test_joined_entries_are_the_encoded_list() -> None:
-    entries = [settled.SettledMessage(1, 2, 3), settled.SettledMessage(4, -5, 6)]
+    entries = [(1, 2, 3), (4, -5, 6)]
     packed = [settled.pack_entry(*entry) for entry in entries]
     assert settled.join(packed) == settled.encode(entries)
     assert settled.decode(KEY, settled.join(packed)) == entries

@@ -1,0 +1,9 @@
+"""What every message of the wire protocol is: a msgpack array whose first element is the message's number."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Message(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
+    """Base of all messages."""

@@ -1,0 +1,207 @@
+"""Bad input: folders that can't be the store's, a full disk, stores of a newer format, URLs that are no client's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import amqp.exceptions as amqp
+import pytest
+
+from kombu_opendata import errors
+from kombu_opendata.storage.records import header, keys
+from kombu_opendata.storage.slate import SlateStore
+
+from ...support.broker import EmbeddedBroker
+from ...support.kombu_client import declare, refused, send, take_bodies
+from ...support.neighbour import Neighbour
+from ...support.processes import Children, wait_until
+from ...support.served import ServedBroker
+
+MIB = 1 << 20
+
+
+@contextmanager
+def small_disk(*options: str) -> Iterator[Path]:
+    """A file system in memory, mounted with these options."""
+    folder = Path(tempfile.mkdtemp(prefix="odq-disk-", dir="/tmp"))
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)], capture_output=True
+    )
+    try:
+        if mounted.returncode:
+            reason = f"file systems can't be mounted: {mounted.stderr.decode().strip()}"
+            if os.environ.get("CI"):
+                pytest.fail(reason)
+            pytest.skip(reason)
+        yield folder
+    finally:
+        if not mounted.returncode:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        folder.rmdir()
+
+
+def test_a_folder_that_can_not_be_written(started: Children, tmp_path: Path) -> None:
+    with small_disk("ro") as folder:
+        error = refused(f"opendata://{folder}/store")
+        assert isinstance(error, errors.StoreUnwritable)
+        assert isinstance(error, amqp.IrrecoverableConnectionError)
+        assert f"{folder}/store" in str(error)
+        assert "Read-only file system" in str(error)
+        options = ("--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0")
+        served = ServedBroker(tmp_path, *options)
+        started.add(served)
+        assert served.report["code"] == "store_unwritable"
+        assert "Read-only file system" in served.report["text"]
+        assert served.wait(10) == 1
+
+
+@pytest.mark.parametrize("below", ["", "/store"], ids=["the path itself", "a part of it"])
+def test_a_path_that_is_a_file(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("precious")
+    error = refused(f"opendata://{file}{below}")
+    assert isinstance(error, errors.StoreUnwritable)
+    assert isinstance(error, amqp.IrrecoverableConnectionError)
+    assert f"{file}{below} can't be the store's folder: it, or a part of it, is a file" in str(error)
+    assert file.read_text() == "precious"
+
+
+def test_a_file_where_the_database_should_be(store_folder: Path, broker_url: str) -> None:
+    (store_folder / "default").write_text("precious")
+    error = refused(broker_url)
+    assert isinstance(error, errors.StoreUnwritable)
+    assert f"{store_folder}/default" in str(error)
+    assert (store_folder / "default").read_text() == "precious"
+
+
+def test_a_full_disk(connect: Callable[..., Any]) -> None:
+    with small_disk("size=96m") as disk:
+        folder = disk / "store"
+        broker = EmbeddedBroker(folder)
+        ballast = disk / "ballast"
+        try:
+            ballast.write_bytes(bytes(40 * MIB))
+            producer, consumer = (connect(f"opendata://{folder}").channel() for _ in range(2))
+            pid = broker.pid()
+            declare(producer, "q")
+            stored: list[int] = []
+            with pytest.raises(errors.StoreFull, match="nothing was stored; free space") as caught:
+                fill(producer, "q", stored)
+            assert isinstance(caught.value, amqp.RecoverableChannelError)
+            assert len(stored) > 4
+
+            first = consumer.basic_get("q")
+            first.ack()
+            held = consumer.basic_get("q")
+            assert [int(bytes(message.body[:4])) for message in (first, held)] == [0, 1]
+            assert consumer._size("q") == len(stored) - 2
+
+            ballast.unlink()
+            send_when_possible(producer, "q", b"%04d" % 999)
+            held.ack()
+            rest = [int(bytes(body[:4])) for body in take_bodies(consumer, "q")]
+            assert rest == [*stored[2:], 999]
+            assert broker.pid() == pid
+            assert broker.report()["stalled_seconds"] == 0
+        finally:
+            end(broker)
+
+
+def fill(channel: Any, queue: str, stored: list[int]) -> None:
+    """Publish until it is refused; ``stored`` are those that were answered."""
+    for number in range(96):
+        send(channel, queue, b"%04d" % number + bytes(MIB))
+        stored.append(number)
+
+
+def send_when_possible(channel: Any, queue: str, body: bytes, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return send(channel, queue, body)
+        except errors.RetryLater:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def end(broker: EmbeddedBroker) -> None:
+    pid = broker.pid()
+    if pid is not None:
+        os.kill(pid, 9)
+        wait_until(lambda: broker.pid() is None, 10, "end of the broker")
+
+
+def _make_newer(folder: Path, instance: str) -> None:
+    async def write() -> None:
+        store = await SlateStore.open(f"file://{folder}", instance)
+        batch = store.batch()
+        batch.put(keys.STORE_HEADER_KEY, header.encode(header.StoreHeader(1, instance, format_version=2)))
+        await store.write(batch)
+        await store.flush_wal()
+        await store.close()
+
+    asyncio.run(write())
+
+
+def test_a_store_of_a_newer_format(store_folder: Path, broker_url: str) -> None:
+    _make_newer(store_folder, "default")
+    error = refused(broker_url)
+    assert isinstance(error, errors.NewerFormat)
+    assert isinstance(error, amqp.IrrecoverableConnectionError)
+    assert "the store has format version 2, this kombu-opendata reads up to 1; upgrade it" in str(error)
+    assert (error.version, error.supported) == (2, 1)
+
+
+def test_one_instance_of_a_newer_format(started: Children, store_folder: Path, connect: Callable[..., Any]) -> None:
+    _make_newer(store_folder / "served", "newer")
+    served = ServedBroker(store_folder, "--store", f"file://{store_folder}/served", "--listen", "tcp:127.0.0.1:0")
+    started.add(served)
+    neighbour = Neighbour(connect(f"opendata://127.0.0.1:{served.port}"), lambda: served.pid)
+    assert isinstance(refused(f"opendata://127.0.0.1:{served.port}/newer"), errors.NewerFormat)
+    error = refused(f"opendata://127.0.0.1:{served.port}/default.journal")
+    assert isinstance(error, errors.RequestError)
+    assert "'.journal'" in str(error), "it would be the journal's folder of another instance"
+    neighbour.check()
+    assert served.terminate() == 0
+
+
+def test_a_socket_path_that_is_too_long(started: Children, tmp_path: Path) -> None:
+    folder = f"/tmp/{'long/' * 22}store"
+    error = refused(f"opendata://{folder}")
+    assert isinstance(error, errors.SocketPathTooLong)
+    assert isinstance(error, amqp.IrrecoverableConnectionError)
+    assert f"{folder}/broker.sock has {len(folder) + 12} bytes and the limit is 107" in str(error)
+    assert "--listen tcp:" in str(error)
+    assert not Path("/tmp/long").exists()
+    served = ServedBroker(tmp_path, "--store", f"file://{tmp_path}/store", "--listen", f"unix:{folder}/broker.sock")
+    started.add(served)
+    assert served.report["code"] == "socket_path_too_long"
+    assert "107" in served.report["text"]
+    assert served.wait(10) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://bucket/prefix",
+        "opendata://s3://bucket/prefix",
+        "opendata+s3://bucket/prefix",
+        "gs://bucket",
+        "az://container",
+    ],
+)
+def test_a_remote_stores_url_given_to_a_client(url: str) -> None:
+    error = refused(url)
+    assert isinstance(error, errors.InvalidURL)
+    assert isinstance(error, ValueError)
+    assert "a store is given to the broker, not to a client, because a store has one writer" in str(error)
+    store = url.removeprefix("opendata://").removeprefix("opendata+")
+    assert f"opendata-queue broker --store {store} --listen" in str(error)

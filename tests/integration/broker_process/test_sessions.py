@@ -1,0 +1,143 @@
+"""Sessions of clients that fork, die or connect twice."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata import errors
+from kombu_opendata.broker import memory
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.transport.envelope import encode
+
+from ...support.broker import EmbeddedBroker
+from ...support.kombu_client import declare, drain_until, send, take, take_bodies
+from ...support.plain_store import PlainStore
+from ...support.processes import Child, wait_until
+from ...support.raw import RawClient
+
+
+def _run_in_child(work: Callable[[], None]) -> int:
+    """Fork, run, return the child's exit code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, from Python 3.12 on
+        pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException as exc:
+            print(f"in the child: {exc!r}", file=sys.stderr)
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_forked_child_has_a_session_of_its_own(connect: Callable[..., Any], broker_url: str) -> None:
+    connection = connect(broker_url)
+    channel = connection.channel()
+    for queue in ("parents", "childs", "answers"):
+        declare(channel, queue)
+    send(channel, "parents", "held", "later")
+    send(channel, "childs", "x", "y")
+    held = channel.basic_get("parents")
+    inbox: list[Any] = []
+    channel.basic_consume("parents", callback=inbox.append)
+
+    def child() -> None:
+        got: list[Any] = []
+        its = connection.channel()
+        its.basic_consume("childs", callback=got.append)
+        drain_until(connection, lambda: len(got) == 2)
+        for message in got:
+            send(its, "answers", f"{message.body} in the child")
+            message.ack()
+        send(channel, "answers", "over the parent's channel object")
+        connection.close()
+
+    assert _run_in_child(child) == 0
+    held.ack()
+    drain_until(connection, lambda: inbox)
+    assert [message.body for message in inbox] == ["later"]
+    inbox[0].ack()
+    assert take_bodies(channel, "answers") == ["x in the child", "y in the child", "over the parent's channel object"]
+    assert channel._size("childs") == 0
+    assert take(channel, "childs") == []
+
+
+def test_a_broker_in_memory_is_not_for_forked_children(connect: Callable[..., Any]) -> None:
+    """Its thread stays behind in the parent; a child must not wait for it."""
+    channel = connect("opendata+memory://forked").channel()
+    declare(channel, "q")
+
+    def child() -> None:
+        with pytest.raises(errors.RequestError, match="stays with the process that made it"):
+            declare(channel, "q")
+
+    assert _run_in_child(child) == 0
+    assert channel._size("q") == 0
+    channel.connection.client.close()
+    memory.stop("forked")
+
+
+def test_the_leases_of_a_killed_client_return_after_the_grace(
+    connect: Callable[..., Any], broker_url: str, script: Callable[..., Child]
+) -> None:
+    connection = connect(broker_url)
+    channel = connection.channel()
+    declare(channel, "q")
+    send(channel, "q", "a", "b")
+    victim = script('[channel.basic_get("q") for _ in range(2)]\nprint("holding", flush=True)\ntime.sleep(60)\n')
+    wait_until(lambda: "holding" in victim.log.read_text(), 30, "the victim's leases")
+    victim.kill()
+    assert channel.basic_get("q") is None, "it may still come back"
+    inbox: list[Any] = []
+    channel.basic_consume("q", callback=inbox.append)
+    drain_until(connection, lambda: len(inbox) == 2)
+    assert [(message.body, message.delivery_info["redelivered"]) for message in inbox] == [("a", True), ("b", True)]
+
+
+def test_a_session_that_held_nothing_leaves_nothing(
+    connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker, store_folder: Path
+) -> None:
+    connect(broker_url)
+    with RawClient(f"{store_folder}/broker.sock") as raw:
+        raw.hello()
+    wait_until(lambda: broker.report()["sessions"] == 2, 20, "the end of the grace")  # the test's and the report's own
+    wait_until(lambda: raw.session not in _sessions(store_folder), 20, "its record to go")
+
+
+def _sessions(folder: Path) -> set[bytes]:
+    return set(PlainStore(folder).of[RecordKind.LEASES])
+
+
+def test_a_second_connection_of_a_session_replaces_the_first(
+    connect: Callable[..., Any], broker_url: str, store_folder: Path
+) -> None:
+    channel = connect(broker_url).channel()
+    path = f"{store_folder}/broker.sock"
+    with RawClient(path) as first, RawClient(path) as second:
+        first.hello()
+        first.declare("q")
+        for seq in (1, 2):
+            first.publish("q", seq, encode(f"body {seq}", None, None, {}, {}, "", "q"))
+        first.consume("q")
+        held, unread = first.wait_deliveries(2)
+        welcome = second.hello(first.session, resume=True, held=[(1, *held[2:5])])
+        assert (welcome.adopted, welcome.last_seq) == (1, 2)
+        assert first.receive() is None
+        got = channel.basic_get("q")
+        assert (got.body, got.delivery_info["redelivered"]) == ("body 2", True)
+        assert unread[3] > held[3]
+        got.ack()
+        second.send(m.Settle(1, m.Outcome.ACK, 1, [held[2:5]]))
+        assert second.publish("q", 3).queues == 1
+    assert channel._size("q") == 1

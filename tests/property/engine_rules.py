@@ -1,0 +1,393 @@
+"""What clients and time do to the engine, step by step, and the same in the model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, rule
+
+from kombu_opendata.errors import StoreError
+from kombu_opendata.storage.state import QueueOptions
+from tests.property.engine_model import Message, ModelQueue
+from tests.property.engine_store import PRODUCER, CrashableEngine
+
+NAMES = ("a", "b", "c")
+BINDINGS = (("direct", "amq.direct", "k"), ("topic", "amq.topic", "k.*"), ("fanout", "amq.fanout", ""))
+ROUTES = (("", "a"), ("", "b"), ("", "c"), ("amq.direct", "k"), ("amq.topic", "k.x"), ("amq.fanout", "any"))
+
+
+SESSIONS = tuple(bytes([number]) * 16 for number in (1, 2))
+
+
+LETTERS_GO_TO_B = {"x-dead-letter-routing-key": "b"}
+
+
+TERMS = st.sampled_from(NAMES)
+TTLS = st.sampled_from([-1, -1, 0, 3000])
+RETRY_DELAYS = st.sampled_from([0, 700])
+
+
+class Crash(StoreError):
+    """Thrown out of a checkpoint to abandon it."""
+
+
+class EngineRules(CrashableEngine):
+    """The rules, and what must hold of answers."""
+
+    @initialize(queues=st.dictionaries(TERMS, st.tuples(TTLS, RETRY_DELAYS), min_size=1))
+    def begin(self, queues: dict[str, tuple[int, int]]) -> None:
+        self.open()
+        for name in sorted(queues):
+            self.declare(name, 2, 2, 1, True, *queues[name])
+
+    # ------------------------------------------------------------------ definitions
+    @rule(
+        name=TERMS,
+        max_attempts=st.integers(1, 3),
+        done=st.sampled_from([0, 2, 100]),
+        failed=st.sampled_from([0, 1, 100]),
+        commit=st.booleans(),
+        ttl_ms=TTLS,
+        retry_delay_ms=RETRY_DELAYS,
+    )
+    def declare(
+        self,
+        name: str,
+        max_attempts: int,
+        done: int,
+        failed: int,
+        commit: bool,
+        ttl_ms: int = -1,
+        retry_delay_ms: int = 0,
+    ) -> None:
+        if name not in self.model.queues:
+            has_dead_letters = name != "b"
+            self.model.queues[name] = ModelQueue(
+                max_attempts, 30, done, failed, ttl_ms, retry_delay_ms, has_dead_letters=has_dead_letters
+            )
+            arguments = {"x": name, "x-retry-delay": retry_delay_ms, "x-max-length-bytes": 0}
+            if ttl_ms >= 0:
+                arguments["x-message-ttl"] = ttl_ms
+            if has_dead_letters:
+                arguments |= {"x-dead-letter-exchange": "", **LETTERS_GO_TO_B}
+            self.engine.declare_queue(name, QueueOptions(max_attempts, done, failed, 30, arguments))
+            self.end(commit)
+
+    @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())
+    def bind(self, name: str, binding: tuple[str, str, str], commit: bool) -> None:
+        if name in self.model.queues:
+            self.engine.bind(name, *binding[1:], {})
+            self.model.bindings.add((name, *binding[1:]))
+            self.end(commit)
+
+    @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())
+    def unbind(self, name: str, binding: tuple[str, str, str], commit: bool) -> None:
+        if (name, *binding[1:]) in self.model.bindings:
+            self.engine.unbind(name, *binding[1:], {})
+            self.model.bindings.discard((name, *binding[1:]))
+            self.end(commit)
+
+    @rule(name=TERMS)
+    def purge(self, name: str) -> None:
+        if name in self.model.queues:
+            waiting = self.model.queues[name].available
+            assert self.run(self.engine.purge(self.engine.state.queues[name])) == len(waiting)
+            waiting.clear()
+            self.note_commit()
+
+    @rule(name=TERMS, kept=st.integers(0, 20), commit=st.booleans())
+    def drop_oldest(self, name: str, kept: int, commit: bool) -> None:
+        """As for a maximum length."""
+        if name in self.model.queues:
+            queue, waiting = self.engine.state.queues[name], self.model.queues[name].available
+            dropped = self.run(self.engine.collector.drop_oldest(queue, lambda: len(queue.messages) > kept))
+            for id in sorted(waiting)[:dropped]:
+                del waiting[id]
+                self.model.queues[name].dead_letter(id, "maxlen")
+            assert len(waiting) == len(queue.messages) <= kept
+            self.end(commit)
+
+    @rule(name=TERMS, again=st.booleans(), commit=st.booleans())
+    def delete(self, name: str, again: bool, commit: bool) -> None:
+        gone = self.model.queues.pop(name, None)
+        if gone is None:
+            return
+        self.model.bindings = {binding for binding in self.model.bindings if binding[0] != name}
+        self.model.orphans.update({(name, id): reason for id, reason in gone.letters.items()})
+        if again:  # declared again before the checkpoint
+            self.run(self.engine._remove_available(self.engine.state.queues[name]))
+            self.engine.drop_queue(name)
+            self.forget_swept(name)
+            self.declare(name, 2, 2, 1, commit)
+        else:
+            assert self.run(self.engine.delete_queue(self.engine.state.queues[name])) == len(gone.available)
+            self.forget_swept(name)
+            self.note_commit(checkpoint=True)
+
+    def forget_swept(self, name: str) -> None:
+        self.model.swept = {place: rows for place, rows in self.model.swept.items() if place[0] != name}
+
+    # ------------------------------------------------------------------ publishing
+    @rule(
+        route=st.sampled_from(ROUTES),
+        priority=st.integers(253, 255),
+        delay=st.sampled_from([0, 0, 0, 500, 5000]),
+        ttl=st.sampled_from([-1, -1, -1, 0, 1000, 6000]),
+        size=st.sampled_from([None, None, None, 0, 900, 70_000]),
+        count=st.integers(1, 12),
+        commit=st.booleans(),
+    )
+    def publish(
+        self, route: tuple[str, str], priority: int, delay: int, ttl: int, size: int | None, count: int, commit: bool
+    ) -> None:
+        names = self.engine.state.topology.route(*route)
+        assert set(names) == self.routed(*route)
+        now = self.clock.now_ms()
+        for _ in range(count if names else 0):
+            number = next(self.number)
+            envelope = b"%d" % number if size is None else b"x" * size
+            assert self.engine.published(PRODUCER, number) is None
+            id = self.engine.publish(
+                [self.engine.state.queues[name] for name in names],
+                envelope,
+                {"n": str(number)},
+                priority=priority,
+                created_at=now,
+                visible_at=now + delay if delay else -1,
+                ttl_ms=ttl,
+                session=PRODUCER,
+                seq=number,
+                total=len(names),
+            )
+            assert id not in self.model.envelopes
+            self.model.envelopes[id] = envelope
+            self.model.producers[PRODUCER] = (number, id, len(names))
+            self.model.stored.add(number)
+            for name in names:
+                deadline = now + ttl if ttl >= 0 else 0
+                self.model.queues[name].publish(Message(id, priority, now + delay, deadline), now)
+        self.end(commit)
+
+    def routed(self, exchange: str, key: str) -> set[str]:
+        if exchange == "":
+            return {key} & self.model.queues.keys()
+        return {queue for queue, bound, _key in self.model.bindings if bound == exchange}
+
+    @invariant()
+    def repeated_publishes_are_recognized(self) -> None:
+        """What was lost in a crash is not taken for stored because later ones are."""
+        for session, (number, id, queues) in self.model.producers.items():
+            for seq in range(1, number + 2):
+                last = self.engine.published(session, seq)
+                assert (last is not None) == (seq in self.model.stored)
+                assert last is None or last[:3] == (number, id, queues)
+
+    # ------------------------------------------------------------------ consuming
+    @rule(name=TERMS, session=st.sampled_from(SESSIONS), count=st.integers(1, 10), commit=st.booleans())
+    def claim(self, name: str, session: bytes, count: int, commit: bool) -> None:
+        if name not in self.model.queues:
+            return
+        queue, expected = self.engine.state.queues[name], self.model.queues[name]
+        now = self.clock.now_ms()
+        for _ in range(count):
+            entry, envelope = self.run(self.next_entry(queue))
+            patient = copy.deepcopy(expected)
+            message = expected.next(now)
+            if (message.id if message else None, len(expected.available)) != (
+                entry.id if entry else None, len(queue.messages),
+            ):  # fmt: skip
+                expected = self.model.queues[name] = patient
+                message = expected.next(now, at_once=False)
+            assert (entry.id if entry else None) == (message.id if message else None)
+            if entry is None or message is None:
+                break
+            assert envelope == self.model.envelopes[entry.id]
+            self.engine.claim(queue, (entry,), session)
+            assert (name, entry.id, entry.claimed_at) not in self.stale
+            expected.claim(message, session, now)
+            assert (entry.claimed_at, entry.attempts) == (message.token, message.attempts)
+        self.end(commit)
+
+    @rule(
+        name=TERMS,
+        outcome=st.sampled_from(["ack", "ack", "reject", "requeue", "release"]),
+        count=st.integers(1, 20),
+        newest=st.booleans(),
+        commit=st.booleans(),
+    )
+    def settle(self, name: str, outcome: str, count: int, newest: bool, commit: bool) -> None:
+        if name not in self.model.queues:
+            return
+        held = sorted(self.model.queues[name].in_flight, reverse=newest)[:count]
+        queue = self.engine.state.queues[name]
+        entries = [queue.messages.in_flight[id] for id in held]
+        if not entries:
+            return
+        self.stale += [(name, entry.id, entry.claimed_at) for entry in entries]
+        if outcome == "ack":
+            self.engine.ack(queue, entries)
+        elif outcome == "reject":
+            self.engine.fail(queue, entries, "consumer")
+        else:
+            self.engine.put_back(queue, entries, "consumer", costs_attempt=outcome == "requeue")
+        self.settle_in_model(name, outcome, held, "consumer")
+        self.end(commit)
+
+    def settle_in_model(self, name: str, outcome: str, held: list[int], consumer: str) -> None:
+        queue, now, spent = self.model.queues[name], self.clock.now_ms(), []
+        for id in held:
+            message = queue.in_flight[id]
+            if outcome in ("requeue", "reject"):
+                self.model.attempts.setdefault(id, []).append(consumer)
+            if outcome in ("requeue", "release"):
+                queue.put_back(message, now, outcome == "requeue")
+                continue
+            del queue.in_flight[id]
+            spent.append((id, now, message.attempts))
+            if outcome == "reject":
+                queue.dead_letter(id, "rejected")
+        (queue.done if outcome == "ack" else queue.failed).extend(spent)
+
+    @rule(session=st.sampled_from(SESSIONS), lease_ms=st.integers(0, 60_000), commit=st.booleans())
+    def renew(self, session: bytes, lease_ms: int, commit: bool) -> None:
+        self.engine.renew(session, lease_ms)
+        for queue in self.model.queues.values():
+            for message in queue.in_flight.values():
+                if message.session == session:
+                    message.lease_until = self.clock.now_ms() + lease_ms
+        self.end(commit)
+
+    @rule(ms=st.sampled_from([0, 1, 1, 500, 1000, 3000, 40_000]), commit=st.booleans())
+    def time_passes(self, ms: int, commit: bool) -> None:
+        """Leases whose session did not come back end, as the broker does it."""
+        self.clock.advance(ms)
+        now, state = self.clock.now_ms(), self.engine.state
+        for session in list(state.leases):
+            for entry in list(state.leases[session].values()):
+                if entry.lease_until <= now:
+                    self.engine.put_back(state.queues[entry.queue], (entry,), "lost", costs_attempt=True)
+                    self.stale.append((entry.queue, entry.id, entry.claimed_at))
+                    self.settle_in_model(entry.queue, "requeue", [entry.id], "lost")
+        assert not any(m.lease_until <= now for queue in self.model.queues.values() for m in queue.in_flight.values())
+        self.end(commit)
+
+    # ------------------------------------------------------------------ dead letters
+    @rule(count=st.integers(1, 5), routable=st.booleans(), commit=st.booleans())
+    def publish_dead_letters(self, count: int, routable: bool, commit: bool) -> None:
+        """As the broker does it: the payload is read, then the copy is published and the letter forgotten at once."""
+        for (name, id), letter in list(self.engine.state.dead_letters.items())[:count]:
+            self.run(self.engine.payloads.load([id]))
+            assert self.engine.payloads.find(id) == self.model.envelopes[id]
+            assert (letter.exchange, letter.routing_key) == ("", "b")
+            if routable and "b" in self.model.queues:
+                self.publish_copy(id, letter.priority)
+            self.engine.dead_letter_sent(name, id)
+            self.model.forget_letter(name, id)
+        self.end(commit)
+
+    def publish_copy(self, id: int, priority: int) -> None:
+        now, envelope = self.clock.now_ms(), b"copy of %d" % id
+        copied = self.engine.publish(
+            [self.engine.state.queues["b"]],
+            envelope,
+            {},
+            priority=priority,
+            created_at=now,
+            visible_at=0,
+            ttl_ms=-1,
+            session=b"",
+            seq=0,
+            total=1,
+        )
+        self.model.envelopes[copied] = envelope
+        self.model.queues["b"].available[copied] = Message(copied, priority, now, 0)
+
+    # ------------------------------------------------------------------ maintenance
+    @rule()
+    def checkpoint(self) -> None:
+        self.run(self.engine.checkpoint())
+        self.note_commit(checkpoint=True)
+
+    @rule(tidy=st.sampled_from([True, False, False]))
+    def tidy(self, tidy: bool) -> None:
+        if tidy:
+            self.run(self.engine.tidy())
+
+    @rule(commit=st.booleans())
+    def sweep(self, commit: bool) -> None:
+        self.run(self.engine.collector.sweep())
+        now = self.clock.now_ms()
+        for name, expected in self.model.queues.items():
+            queue = self.engine.state.queues[name]
+            for id in [message.id for message in expected.available.values() if message.is_expired(now)]:
+                del expected.available[id]
+                expected.dead_letter(id, "expired")
+            for which, log, retention in (
+                ("done", queue.done, expected.done_retention),
+                ("failed", queue.failed, expected.failed_retention),
+            ):
+                rows = getattr(expected, which)
+                left = self.run(self.settled_rows(queue, log, which))
+                gone = rows[: len(rows) - len(left)]
+                assert rows[len(gone) :] == left
+                assert all(retention and row[1] + 1000 * retention <= now for row in gone)
+                self.model.swept.setdefault((name, which), []).extend(gone)
+                setattr(expected, which, left)
+        self.end(commit)
+
+    # ------------------------------------------------------------------ ends
+    @rule()
+    def crash(self) -> None:
+        go_on = self.freeze()
+        self.abandon()
+        go_on()
+        self.after_crash()
+
+    @rule(moment=st.sampled_from(["before the write", "after the write", "after the flush"]))
+    def crash_in_checkpoint(self, moment: str) -> None:
+        store, go_on = self.engine.store, []
+        name = "write" if moment.endswith("write") else "flush_wal"
+        original: Callable[..., Any] = getattr(store, name)
+
+        async def interrupted(*arguments: Any) -> None:
+            if not moment.startswith("before"):
+                await original(*arguments)
+            go_on.append(self.freeze())
+            raise Crash("crashed")
+
+        setattr(store, name, interrupted)
+        with pytest.raises(Crash):
+            self.run(self.engine.checkpoint())
+        delattr(store, name)
+        self.note_commit(checkpoint=moment == "after the flush")
+        swept = self.model.swept
+        self.abandon()
+        go_on[0]()
+        self.after_crash()
+        if moment == "after the write" and swept:
+            self.adopt_swept(swept)
+
+    def adopt_swept(self, swept: dict[tuple[str, str], list[tuple[int, int, int]]]) -> None:
+        """What was written but not flushed may have survived: the batch as a whole or not at all."""
+        lengths = {}
+        for name, which in swept:
+            queue = self.engine.state.queues[name]
+            left = self.run(self.settled_rows(queue, getattr(queue, which), which))
+            kept = getattr(self.model.queues[name], which)
+            lengths[name, which] = len(kept) - len(left)
+        without = {place: len(rows) for place, rows in swept.items()}
+        assert lengths in (without, dict.fromkeys(without, 0))
+        if lengths == without:
+            for (name, which), gone in lengths.items():
+                del getattr(self.model.queues[name], which)[:gone]
+        self.committed = copy.deepcopy(self.model)
+
+    @rule()
+    def restart(self) -> None:
+        self.run(self.engine.close())
+        self.note_commit(checkpoint=True)
+        self.open()

@@ -1,0 +1,171 @@
+"""An engine that can be crashed: its store, its commits, and what is read of both.
+
+A crash is a copy of the store's folder as it is at that instant, opened again; the engine that was writing is
+abandoned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine
+
+from kombu_opendata.errors import StoreError
+from kombu_opendata.storage import settled_log
+from kombu_opendata.storage.clock import ManualClock
+from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.queue_state import Entry
+from kombu_opendata.storage.records import active, keys, settled
+from kombu_opendata.storage.settled_log import SettledLog
+from kombu_opendata.storage.slate import SlateSettings
+from kombu_opendata.storage.state import Queue
+from tests.property.engine_model import Model
+from tests.support.engine import small_buckets
+
+#: what SlateDB is still writing has another name
+_UNFINISHED = shutil.ignore_patterns("*#*")
+
+
+PRODUCER = b"p" * 16
+
+
+SETTINGS = EngineSettings(
+    sync=False,
+    payload_cache_bytes=1000,
+    journal_segment_bytes=64 << 10,
+    slate=SlateSettings(l0_max_ssts=1000, block_cache_bytes=0),
+)
+
+
+class CrashableEngine(RuleBasedStateMachine):
+    """The engine, the model of it, and the model as it was at the last commit; on a local folder, with the journal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.clock = ManualClock()
+        self.model = Model()
+        self.committed = Model()
+        self.number = itertools.count(1)
+        self.stale: list[tuple[str, int, int]] = []  # queue, id, token of leases that ended
+        self.root = Path(tempfile.mkdtemp(prefix="odq-engine-"))
+        self.life = 0
+        self.abandoned: list[Engine] = []
+        self._small = _small_buckets()
+        self._small.__enter__()
+
+    def run(self, step: Any) -> Any:
+        return self.loop.run_until_complete(step)
+
+    # ------------------------------------------------------------------ opening, crashing
+    @property
+    def folder(self) -> Path:
+        return self.root / str(self.life)
+
+    def url(self) -> str:
+        return f"file://{self.folder}"
+
+    def open(self) -> None:
+        self.engine: Engine = self.run(Engine.open(self.url(), "default", self.clock, SETTINGS))
+
+    def freeze(self) -> Callable[[], None]:
+        """Keep the store as it is now; the returned function goes on with it."""
+        target = self.root / str(self.life + 1)
+        shutil.rmtree(target, ignore_errors=True)
+        database = Path("default")
+        # In the order of what refers to what, as a background write may add files meanwhile.
+        for part in ("default.journal", database / "manifest", database / "compactions", database / "wal"):
+            if (self.folder / part).exists():
+                shutil.copytree(self.folder / part, target / part, ignore=_UNFINISHED)
+        shutil.copytree(self.folder, target, dirs_exist_ok=True, ignore=_only_new(target, self.folder))
+
+        def go_on() -> None:
+            self.life += 1
+
+        return go_on
+
+    def abandon(self) -> None:
+        """Let go of the old engine's files; whatever that writes is in a folder that is not looked at again."""
+        with contextlib.suppress(StoreError):
+            self.run(self.engine.store.close())
+        if self.engine.journal is not None:
+            self.engine.journal.close()
+
+    def after_crash(self) -> None:
+        self.model = copy.deepcopy(self.committed)
+        self.model.after_crash()
+        self.committed = copy.deepcopy(self.model)
+        self.open()
+
+    # ------------------------------------------------------------------ commits
+    def note_commit(self, checkpoint: bool = False) -> None:
+        if checkpoint or self.engine.journal is None:
+            self.model.swept.clear()
+        self.committed = copy.deepcopy(self.model)
+
+    def end(self, commit: bool) -> None:
+        """The end of a step: some commit, some leave their effects to a later one."""
+        if commit:
+            self.run(self.engine.commit())
+            self.note_commit()
+
+    # ------------------------------------------------------------------ reading
+    async def loads(self) -> None:
+        """Wait until everything that is being loaded is there."""
+        while self.engine._loading:
+            await asyncio.gather(*self.engine._loading.values())
+
+    async def next_entry(self, queue: Queue) -> tuple[Entry | None, bytes | None]:
+        """The next one and its payload, as the broker does it: if something must be loaded, wait and try again."""
+        for _ in range(1000):
+            self.engine.prefetch(queue)
+            entry, loading = self.engine.next_entry(queue, self.clock.now_ms())
+            if not loading:
+                return entry, self.engine.payloads.find(entry.id) if entry is not None else None
+            await self.loads()
+        raise AssertionError("loading does not end")
+
+    async def settled_rows(self, queue: Queue, log: SettledLog, which: str) -> list[tuple[int, ...]]:
+        """A done or failed list, from memory where that has it and from the store where not."""
+        key_of = keys.done_key if which == "done" else keys.failed_key
+        found: list[tuple[int, ...]] = []
+        for number in range(log.first, log.tail + 1):
+            rows = log.rows if number == log.tail else log.dirty.get(number)
+            value = settled.join(rows) if rows is not None else await self.engine.store.get(key_of(queue.name, number))
+            found += settled.decode(b"", value) if value is not None else []
+        return found
+
+    async def cold_rows(self, queue: Queue) -> list[tuple[int, ...]]:
+        found: list[tuple[int, ...]] = []
+        for number, summary in queue.messages.cold.items():
+            key = keys.active_key(queue.name, number)
+            available, in_flight = active.decode(key, await self.engine.store.get(key) or b"")
+            assert not in_flight
+            assert len(available) == summary.messages > 0
+            found += available
+        return found
+
+
+def _only_new(target: Path, source: Path) -> Callable[[str, list[str]], set[str]]:
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        there = target / Path(folder).relative_to(source)
+        first = there.name in ("manifest", "compactions", "wal", "default.journal")
+        return set(names) if first and there.exists() else _UNFINISHED(folder, names)
+
+    return ignored
+
+
+@contextlib.contextmanager
+def _small_buckets() -> Iterator[None]:
+    with small_buckets(4, 3), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settled_log, "BUCKET_ENTRIES", 4)
+        yield

@@ -1,0 +1,101 @@
+"""The storage engine on a folder, with a clock that stands still unless told, and with crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata.storage import queue_state
+from kombu_opendata.storage.clock import ManualClock
+from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.queue_state import Entry
+from kombu_opendata.storage.state import Queue, QueueOptions
+
+SESSION = b"s" * 16
+OTHER = b"o" * 16
+SETTINGS = EngineSettings(sync=False, journal_segment_bytes=64 << 10)
+
+
+class World:
+    """A folder, a clock and the engine that is open on it."""
+
+    def __init__(self, root: Path, settings: EngineSettings = SETTINGS) -> None:
+        self.root = root
+        self.clock = ManualClock()
+        self.settings = settings
+        self.number = 0
+        self.engine: Engine
+
+    async def open(self) -> None:
+        self.engine = await Engine.open(f"file://{self.root}", "default", self.clock, self.settings)
+
+    async def crash(self) -> None:
+        """Go on with a copy of the folder as it is now."""
+        copied = self.root.with_name(self.root.name + "+")
+        shutil.copytree(self.root, copied)
+        await self.engine.store.close()
+        assert self.engine.journal is not None
+        self.engine.journal.close()
+        self.root = copied
+        await self.open()
+
+    def queue(self, name: str) -> Queue:
+        return self.engine.state.queues[name]
+
+    def publish(self, *names: str, envelope: bytes = b"payload", ttl_ms: int = -1, **changes: Any) -> int:
+        self.number += 1
+        given: dict[str, Any] = {
+            "priority": 255, "created_at": self.clock.now_ms(), "visible_at": -1, "ttl_ms": ttl_ms, "session": SESSION,
+            "seq": self.number, "total": len(names),
+        }  # fmt: skip
+        return self.engine.publish([self.queue(name) for name in names], envelope, {}, **{**given, **changes})
+
+    async def next(self, name: str) -> Entry | None:
+        for _ in range(1000):
+            entry, loading = self.engine.next_entry(self.queue(name), self.clock.now_ms())
+            if not loading:
+                return entry
+            await asyncio.gather(*self.engine._loading.values())
+        raise AssertionError("loading does not end")
+
+    async def claim(self, name: str, session: bytes = SESSION) -> Entry:
+        entry = await self.next(name)
+        assert entry is not None
+        self.engine.claim(self.queue(name), (entry,), session)
+        return entry
+
+
+def run(root: Path, steps: Callable[[World], Awaitable[None]], settings: EngineSettings = SETTINGS) -> World:
+    """Run ``steps`` on a store with the queue ``q`` and close it."""
+    world = World(root, settings)
+
+    async def main() -> None:
+        await world.open()
+        if "q" not in world.engine.state.queues:
+            world.engine.declare_queue("q", QueueOptions(max_attempts=2))
+        await world.engine.commit()
+        await steps(world)
+        await world.engine.close()
+
+    asyncio.run(main())
+    return world
+
+
+async def nothing(_world: World) -> None:
+    pass
+
+
+@contextmanager
+def small_buckets(entries: int, loaded: int) -> Iterator[None]:
+    """Queues with buckets of so few entries, of which so few are loaded, that tests meet cold ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue_state, "BUCKET_ENTRIES", entries)
+        patch.setattr(queue_state, "MAX_LOADED_BUCKETS", loaded)
+        patch.setattr(queue_state, "KEPT_LOADED_BUCKETS", (loaded + 1) // 2)
+        yield

@@ -1,0 +1,130 @@
+"""The engine on real stores: what is refused, many messages, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, StoreFull
+from kombu_opendata.storage import operations
+from kombu_opendata.storage.journal import Journal
+from kombu_opendata.storage.records import header, keys
+from kombu_opendata.storage.records.keys import RecordKind
+from tests.support.engine import World, nothing, run, small_buckets
+from tests.support.plain_store import PlainStore
+
+
+def test_a_newer_store_is_refused(tmp_path: Path) -> None:
+    async def newer(world: World) -> None:
+        value = await world.engine.store.get(keys.STORE_HEADER_KEY)
+        assert value is not None
+        header.decode(keys.STORE_HEADER_KEY, value)
+        batch = world.engine.store.batch()
+        batch.put(keys.STORE_HEADER_KEY, b"\xff\xff" + value[2:])
+        await world.engine.store.write(batch)
+
+    root = run(tmp_path / "s", newer).root
+    with pytest.raises(NewerFormat):
+        run(root, nothing)
+
+
+def test_what_can_not_be_stored_is_refused_before_anything_changed(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for priority in (256, -1):
+            with pytest.raises(InvalidMessage):
+                world.publish("q", priority=priority)
+        assert len(world.queue("q").messages) == 0
+        number = 0
+        while world.engine.state.topology.filter_size("q", "amq.direct", f"{number:0200}", {}) <= 65_535:
+            world.engine.bind("q", "amq.direct", f"{number:0200}", {})
+            number += 1
+        with pytest.raises(RequestError, match="too many bindings") as caught:
+            world.engine.bind("q", "amq.direct", f"{number:0200}", {})
+        assert caught.value.queue == "q"  # type: ignore[attr-defined]
+        world.publish("q")
+
+    store = PlainStore(run(tmp_path / "s", steps).root)
+    assert len(store.of[RecordKind.BINDING]) > 200
+    assert len(store.of[RecordKind.PAYLOAD]) == 1
+
+
+def test_three_thousand_messages_over_cold_buckets_come_in_order(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = []
+        for number in range(3000):
+            ids.append(world.publish("q", envelope=b"%d" % number))
+            if number % 500 == 499:
+                await world.engine.checkpoint()
+        assert len(world.queue("q").messages.cold) > 100
+        for position in range(3000):
+            if position == 1000:
+                await world.crash()
+            elif position == 2000:
+                await world.engine.close()
+                await world.open()
+            elif position % 300 == 0:
+                await world.engine.checkpoint()
+            entry = await world.claim("q")
+            assert entry.id == ids[position]
+            assert world.engine.payloads.find(entry.id) == b"%d" % position
+            world.engine.ack(world.queue("q"), (entry,))
+            world.engine.commit_journal()
+        assert await world.next("q") is None
+
+    with small_buckets(16, 8):
+        store = PlainStore(run(tmp_path / "s", steps).root)
+    assert len(store.rows(RecordKind.DONE, "q")) == 3000
+
+
+def test_a_full_disk_refuses_publishes_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "RESERVED_BYTES", 8 << 10)
+
+    def full(*_arguments: Any) -> None:
+        raise StoreFull("no space")
+
+    async def steps(world: World) -> None:
+        engine, sent = world.engine, 0
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "_allocate", full)  # what is allocated can be written
+            while (engine.journal.room if engine.journal else 0) >= 2000 + (8 << 10):
+                engine.check_room(1000)
+                world.publish("q", envelope=bytes(1000))
+                engine.commit_journal()
+                sent += 1
+            with pytest.raises(StoreFull, match="nothing was stored"):
+                engine.check_room(1000)
+            assert sent > 30
+            held = [await world.claim("q") for _ in range(20)]  # what was reserved is for these
+            engine.ack(world.queue("q"), held)
+            engine.commit_journal()
+        engine.check_room(1000)
+        world.publish("q")
+        await engine.commit()
+        await world.crash()
+        assert len(world.queue("q").messages) == sent - 20 + 1
+
+    run(tmp_path / "s", steps)
+
+
+def test_effects_that_found_no_room_are_committed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def steps(world: World) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwritev", full)
+            world.publish("q")
+            for _ in range(2):
+                with pytest.raises(StoreFull):
+                    world.engine.commit_journal()
+            with pytest.raises(StoreFull):
+                await world.engine.checkpoint()
+        await world.engine.commit()
+        await world.crash()
+        assert len(world.queue("q").messages) == 1
+
+    run(tmp_path / "s", steps)

@@ -1,0 +1,101 @@
+"""Payloads of every size on real stores: the cache, chunks, one copy for many queues, collection."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.state import QueueOptions
+from tests.support.engine import World, run
+from tests.support.plain_store import PlainStore
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 1 << 20, (1 << 20) + 1, 5 << 20])
+def test_payloads_of_every_size(tmp_path: Path, size: int) -> None:
+    envelope = os.urandom(size)
+
+    async def steps(world: World) -> None:
+        id = world.publish("q", envelope=envelope)
+        assert (await world.claim("q")).id == id
+        held = list(world.queue("q").messages.in_flight.values())
+        world.engine.put_back(world.queue("q"), held, "", costs_attempt=False)
+        world.clock.advance(1)
+        await world.engine.checkpoint()
+        await world.crash()
+        entry = await world.claim("q")
+        assert world.engine.payloads.find(entry.id) == envelope
+
+    store = PlainStore(run(tmp_path / "s", steps).root)
+    assert [store.envelope(id) for id in store.of[RecordKind.PAYLOAD]] == [envelope]
+
+
+def test_large_payloads_and_a_small_cache(tmp_path: Path) -> None:
+    """What is needed next is loaded first, whatever its id."""
+
+    async def steps(world: World) -> None:
+        for priority in (9, 8, 7, 6, 5, 4):
+            world.publish("q", envelope=bytes([priority]) * 600, priority=priority)
+        await world.engine.close()
+        await world.open()
+        for priority in (4, 5, 6, 7, 8, 9):
+            entry = await world.claim("q")
+            assert entry.priority == priority
+            assert world.engine.payloads.find(entry.id) == bytes([priority]) * 600
+            world.engine.ack(world.queue("q"), (entry,))
+
+    run(tmp_path / "s", steps, EngineSettings(sync=False, payload_cache_bytes=1000))
+
+
+def test_a_small_payload_before_ones_larger_than_the_cache(tmp_path: Path) -> None:
+    sizes = [400, 70_000, 300, 80_000, 90_000, 0, 70_000, 70_000, 1]
+
+    async def steps(world: World) -> None:
+        for size in sizes:
+            world.publish("q", envelope=bytes(size))
+        await world.engine.close()
+        await world.open()
+        for size in sizes:
+            entry = await world.claim("q")
+            assert world.engine.payloads.find(entry.id) == bytes(size)
+            world.engine.payloads.drop(entry.id)
+
+    run(tmp_path / "s", steps, EngineSettings(sync=False, payload_cache_bytes=1000))
+
+
+def test_one_message_in_two_queues_is_stored_once(tmp_path: Path) -> None:
+    large = bytes(100_000)
+
+    async def steps(world: World) -> None:
+        world.engine.declare_queue("r", QueueOptions())
+        for envelope in (b"small", large):
+            world.publish("q", "r", envelope=envelope)
+        for _ in range(2):
+            world.engine.ack(world.queue("q"), (await world.claim("q"),))
+        await world.engine.checkpoint()
+        world.clock.advance(2 * 86_400_000)
+        await world.engine.collector.sweep()
+        await world.engine.checkpoint()
+        assert world.engine.payloads.find((await world.claim("r")).id) == b"small"
+
+    world = run(tmp_path / "s", steps)
+    store = PlainStore(world.root)
+    assert len(store.of[RecordKind.PAYLOAD]) == len(store.of[RecordKind.METADATA]) == 2
+    assert set(store.of[RecordKind.ROUTES].values()) == {1}
+
+    async def purge(world: World) -> None:
+        assert await world.engine.delete_queue(world.queue("r")) == 1
+
+    store = PlainStore(run(world.root, purge).root)
+    assert not any(store.message_ids().values())
+
+
+def test_a_large_message_that_is_purged_before_it_was_stored_leaves_nothing(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.publish("q", envelope=bytes(3 << 20))
+        assert await world.engine.purge(world.queue("q")) == 1
+
+    assert not any(PlainStore(run(tmp_path / "s", steps).root).message_ids().values())

@@ -1,0 +1,89 @@
+"""What goes by itself or with its queue: settled and expired messages, purged and deleted queues."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.state import QueueOptions
+from tests.support.engine import World, nothing, run, small_buckets
+from tests.support.plain_store import PlainStore
+
+
+def test_settled_messages_are_collected_when_their_retention_is_over(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for settle in (world.engine.ack, lambda queue, entries: world.engine.fail(queue, entries, "c")):
+            world.publish("q")
+            settle(world.queue("q"), (await world.claim("q"),))
+        await world.engine.commit()
+        world.clock.advance(86_400_000 - 1)
+        assert await world.engine.collector.sweep() == 0
+        world.clock.advance(1)
+        assert await world.engine.collector.sweep() == 1
+        await world.crash()  # the sweep is done again
+        assert await world.engine.collector.sweep() == 1
+        await world.engine.checkpoint()
+        await world.crash()
+        assert await world.engine.collector.sweep() == 0
+        world.clock.advance(13 * 86_400_000)
+        assert await world.engine.collector.sweep() == 1
+
+    store = PlainStore(run(tmp_path / "s", steps).root)
+    assert not any(store.message_ids().values())
+    assert store.buckets(RecordKind.DONE, "q") == store.buckets(RecordKind.FAILED, "q") == {0: []}
+    assert not store.of[RecordKind.PRODUCER]  # a day after the session's last publish
+
+
+def test_expired_messages_go_also_where_nobody_consumes(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for _ in range(700):
+            world.publish("q", ttl_ms=1000)
+        await world.engine.checkpoint()
+        await world.crash()
+        assert world.queue("q").messages.cold
+        world.clock.advance(1000)
+        await world.engine.collector.sweep()
+        assert len(world.queue("q").messages) == 0
+
+    assert not any(PlainStore(run(tmp_path / "s", steps).root).message_ids().values())
+
+
+def test_a_queue_that_is_deleted_and_declared_again_at_once(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for _ in range(2):
+            world.publish("q", envelope=b"old")
+        world.engine.ack(world.queue("q"), (await world.claim("q"),))
+        await world.engine.checkpoint()
+        await world.engine.purge(world.queue("q"))
+        world.engine.drop_queue("q")
+        world.engine.declare_queue("q", QueueOptions(max_attempts=9))
+        world.publish("q", envelope=b"new")
+        await world.engine.commit()
+        await world.crash()
+        assert world.queue("q").options.max_attempts == 9
+        assert world.engine.payloads.find((await world.claim("q")).id) == b"new"
+
+    world = run(tmp_path / "s", steps)
+    store = PlainStore(world.root)
+    assert [store.envelope(id) for id in store.of[RecordKind.METADATA]] == [b"new"]
+    assert store.of[RecordKind.CONFIG]["q"][1] == 9
+    run(world.root, nothing)
+
+
+def test_what_is_published_into_a_queue_that_is_being_deleted_goes_with_it(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for _ in range(50):
+            world.publish("q")
+        await world.engine.checkpoint()
+        assert world.queue("q").messages.cold
+        deleting = asyncio.create_task(world.engine.delete_queue(world.queue("q")))
+        while not deleting.done():
+            if "q" in world.engine.state.queues:
+                world.publish("q")
+                world.engine.commit_journal()
+            await asyncio.sleep(0)
+
+    with small_buckets(4, 3):
+        store = PlainStore(run(tmp_path / "s", steps).root)
+    assert not any(store.message_ids().values())
