@@ -168,6 +168,8 @@ class Instance:
             outgoing, self._outgoing = self._outgoing, []
             if self.engine.is_dirty:
                 await self.engine.checkpoint()
+            else:
+                await self.engine.checkpoint_ended()  # one that somebody else began may have what is to be told
             for connection, messages in outgoing:
                 connection.send_all(messages)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -91,17 +92,19 @@ class Maintenance:
             again_in_seconds: when they mean to ask again, 0 if they don't say.
 
         Raises:
-            RequestError: no such duty.
+            RequestError: no such duty, or a time that is none.
             StoreFull: the store takes no writes now.
             StoreError: the store failed for good.
         """
         wanted = check_duties(duties)
+        if not 0 <= again_in_seconds < math.inf:
+            raise RequestError(f"again in {again_in_seconds} s: give a number of seconds, or 0", value=again_in_seconds)
         now_ms = self._instance.engine.clock.now_ms()
         for duty in wanted:
             self.last[duty].asked_at_ms, self.last[duty].asked_by = now_ms, by
         if COLLECT in wanted:
             # Twice: a tick that is late, or waits behind a long task, is no reason to step in.
-            self._put_off(min(2 * max(again_in_seconds, 0.0), MAX_PUT_OFF_SECONDS))
+            self._put_off(min(2 * again_in_seconds, MAX_PUT_OFF_SECONDS))
         began = self._instance.loop.time()
         counts: Counts = {}
         joined = []
