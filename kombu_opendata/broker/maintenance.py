@@ -63,6 +63,7 @@ class Maintenance:
     """The duties of one instance.
 
     Attributes:
+        grace_ms: how long a session without a connection keeps its leases.
         cursors: what has messages to route that their publish did not route; each call routes a part of them and
             returns how many. Publishes route at once today, so there is none.
     """
@@ -71,7 +72,7 @@ class Maintenance:
         self.cursors: list[Callable[[], Awaitable[int]]] = []
         self.last = {duty: LastRun() for duty in DUTIES}
         self._instance = instance
-        self._grace_ms = grace_ms
+        self.grace_ms = grace_ms
         self._interval = interval_seconds
         self._own_at = instance.loop.time() + interval_seconds
         self._expired_reported = 0
@@ -145,7 +146,7 @@ class Maintenance:
     # ------------------------------------------------------------------ by itself
     def tick(self) -> None:
         """Called twice a second: leases now, the rest when it is due."""
-        if EXPIRE_LEASES not in self._running and leases.expire(self._instance, self._grace_ms):
+        if EXPIRE_LEASES not in self._running and leases.expire(self._instance, self.grace_ms):
             last = self.last[EXPIRE_LEASES]
             last.at_ms, last.by, last.seconds = self._instance.engine.clock.now_ms(), _BROKER, 0.0
         if self._own is None and self._instance.loop.time() >= self._own_at:
@@ -175,7 +176,7 @@ class Maintenance:
         return {"routed": sum([await cursor() for cursor in self.cursors])}
 
     async def _expire_leases(self) -> Counts:
-        return {"leases_expired": leases.expire(self._instance, self._grace_ms)}
+        return {"leases_expired": leases.expire(self._instance, self.grace_ms)}
 
     async def _collect(self) -> Counts:
         engine = self._instance.engine

@@ -1,10 +1,11 @@
-"""Features together: dead letters, lengths, times to live, delivery limits, delays, in every kind of queue and store."""
+"""Features together: dead letters, lengths, times to live, limits, delays, in every kind of queue and store."""
 
 from __future__ import annotations
 
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.broker import memory
+from kombu_opendata.errors import FailedPublish
 from tests.support.broker import EmbeddedBroker
-from tests.support.kombu_client import connected, declare, send, take_bodies
+from tests.support.kombu_client import connected, declare, drain_quiet, drain_until, send, take_bodies
 from tests.support.processes import wait_until
 
 KINDS = pytest.mark.parametrize("durable", [True, False], ids=["stored", "transient"])
@@ -95,9 +97,7 @@ def test_the_retry_pattern(channel: Any, name: str, durable: bool) -> None:
 
 
 @pytest.mark.parametrize("after_ms", [0, 60, 260])
-def test_the_retry_pattern_through_kill_9(
-    store_folder: Path, wait_ms: Callable[[int], None], after_ms: int
-) -> None:
+def test_the_retry_pattern_through_kill_9(store_folder: Path, wait_ms: Callable[[int], None], after_ms: int) -> None:
     broker = EmbeddedBroker(store_folder)
     bodies = [str(number) for number in range(300)]
     with connected(f"opendata://{store_folder}") as connection, connection.channel() as channel:
@@ -238,6 +238,77 @@ def test_a_long_backlog_expires_to_dead_letters(store_folder: Path) -> None:
         wait_until(lambda: channel._size("dead") >= count, 40, lambda: f"{channel._size('dead')} dead")
         assert channel._size("dead") == count
     assert broker.report()["dead_letters"]["waiting"] == 0
+
+
+def test_pipelined_publishes_into_a_full_queue_through_kill_9(store_folder: Path) -> None:
+    """Each is stored once or reported as refused, whatever of it was in flight at the kill."""
+    broker = EmbeddedBroker(store_folder)
+    url = f"opendata://{store_folder}"
+    bodies = [str(number) for number in range(3000)]
+    with connected(url) as taking, connected(url, publish_mode="pipeline") as publishing:
+        channel, producer = taking.channel(), publishing.channel()
+        make(channel, "full", max_length=300, overflow="reject-publish")
+        taken: list[Any] = []
+        refused: list[FailedPublish] = []
+        for number, body in enumerate(bodies):
+            message = producer.prepare_message(body, properties={"correlation_id": body})
+            sent = False
+            while not sent:
+                with collecting(refused):  # one that raises was not sent
+                    producer.basic_publish(message, exchange="", routing_key="full")
+                    sent = True
+            if number % 700 == 350:
+                taken += take_bodies(channel, "full")
+            if number in (900, 2100):
+                broker.kill()
+        with collecting(refused):
+            publishing.connection.flush()
+        taken += take_bodies(channel, "full")
+    never_sent = [entry.message_id for entry in refused]
+    assert all(isinstance(entry.error, errors.QueueFull) for entry in refused), refused
+    assert refused
+    assert len(taken) == len(set(taken))
+    assert not set(taken) & set(never_sent)
+    assert sorted([*taken, *never_sent], key=int) == bodies
+
+
+def test_a_single_active_consumer_stays_it_over_kill_9(store_folder: Path) -> None:
+    """While it holds a message, no other consumer gets one, though that one is back first."""
+    broker = EmbeddedBroker(store_folder)
+    url = f"opendata://{store_folder}"
+    with connected(url) as one, connected(url) as other, connected(url) as sending:
+        channel = sending.channel()
+        make(channel, "one", single_active_consumer=True)
+        inboxes: list[list[Any]] = [[], []]
+        for connection, inbox in zip((one, other), inboxes, strict=True):
+            consuming = connection.channel()
+            consuming.basic_qos(0, 1, False)
+            consuming.basic_consume("one", callback=inbox.append)
+        send(channel, "one", *"abc")
+        drain_until(one, lambda: inboxes[0])
+        broker.kill()
+        drain_quiet(other, 0.3)
+        assert inboxes[1] == []
+        inboxes[0][0].ack()
+        drain_until(one, lambda: len(inboxes[0]) == 2)
+        drain_quiet(other, 0.1)
+        assert inboxes[1] == []
+        inboxes[0][1].ack()
+        drain_until(one, lambda: len(inboxes[0]) == 3)
+        broker.kill()
+        one.connection._wire._sock.close()  # the active one never comes back
+        send(channel, "one", "d")
+        drain_until(other, lambda: inboxes[1])
+        assert [message.body for message in inboxes[1]] == ["d"]
+
+
+@contextmanager
+def collecting(refused: list[FailedPublish]) -> Iterator[None]:
+    """Note the failures that a call raises."""
+    try:
+        yield
+    except errors.PublishFailed as exc:
+        refused += exc.failed
 
 
 @pytest.fixture
