@@ -49,7 +49,7 @@ def make(channel: Any, name: str, durable: bool = True, **arguments: Any) -> str
     return name
 
 
-def to(queue: str) -> dict[str, str]:
+def to(queue: str) -> dict[str, Any]:
     """Dead letters go to a queue by its name."""
     return {"dead_letter_exchange": "", "dead_letter_routing_key": queue}
 
@@ -300,6 +300,21 @@ def test_a_single_active_consumer_stays_it_over_kill_9(store_folder: Path) -> No
         send(channel, "one", "d")
         drain_until(other, lambda: inboxes[1])
         assert [message.body for message in inboxes[1]] == ["d"]
+
+
+def test_what_a_full_queue_drops_is_there_once_through_kill_9(store_folder: Path) -> None:
+    broker = EmbeddedBroker(store_folder)
+    bodies = [str(number) for number in range(900)]
+    with connected(f"opendata://{store_folder}") as connection, connection.channel() as channel:
+        make(channel, "dead")
+        make(channel, "full", max_length=5, **to("dead"))
+        for body in bodies:
+            send(channel, "full", body)
+            if body in ("299", "599", "899"):
+                broker.kill()
+        dead = collect(channel, "dead", len(bodies) - 5)
+        assert sorted(dead + take_bodies(channel, "full"), key=int) == bodies
+        assert channel.basic_get("dead") is None
 
 
 @contextmanager
