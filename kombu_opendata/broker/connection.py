@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OpenDataError, ProtocolError, RequestError, VersionMismatch
@@ -33,6 +34,9 @@ _DELIVER_BYTES = 1 << 20
 WRITE_HIGH_WATER_BYTES = 4 << 20
 #: … and past which its requests are not read either
 MAX_UNSENT_BYTES = 32 << 20
+#: calls with an answer that may be far larger than they are; a client has so many under way, what follows them waits
+_QUERIES = frozenset({m.GetStatus, m.ListBindings, m.GetResults, m.GetChord})
+_MAX_QUERIES = 4
 #: a client can't ask for more
 MIN_HEARTBEAT_MS = 100
 #: without heartbeats, a client's host is looked after as if they were this long
@@ -50,7 +54,8 @@ class Connection(asyncio.Protocol):
         self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES)
         self._handlers: Handlers | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._backlog: list[Any] = []
+        self._backlog: deque[Any] = deque()  # came in, and must wait
+        self._queries: Counter[int] = Counter()  # under way, by their numbers
         self._greeting = False
         self._leaving = False
         self.writable = True
@@ -81,7 +86,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable = True
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+            self._go_on()
         if self._handlers is not None:
             self._handlers.instance.wake_session(self._handlers.session)
 
@@ -90,7 +95,10 @@ class Connection(asyncio.Protocol):
             if len(self._preamble) < PREAMBLE_BYTES:
                 data = self._read_preamble(data)
             for message in self._reader.feed(data):
-                self._handle(message)
+                if self._backlog or self._queries.total() >= _MAX_QUERIES:
+                    self._hold(message)
+                else:
+                    self._handle(message)
         except (ProtocolError, VersionMismatch) as exc:
             self._cut_off(exc)
 
@@ -104,6 +112,25 @@ class Connection(asyncio.Protocol):
         elif not PREAMBLE.startswith(self._preamble[:4]):
             check_preamble(self._preamble.ljust(PREAMBLE_BYTES, b"\0"), peer="client")
         return data[need:]
+
+    def _hold(self, message: Any) -> None:
+        """Leave a message for later, and read no more until then."""
+        self._backlog.append(message)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Handle what was left for later, as far as it can be, and read again when that is all."""
+        try:
+            while self._transport is not None and not self._transport.is_closing():
+                if self._queries.total() >= _MAX_QUERIES or self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+                    return
+                if not self._backlog:
+                    self._transport.resume_reading()
+                    return
+                self._handle(self._backlog.popleft())
+        except ProtocolError as exc:
+            self._cut_off(exc)
 
     def _handle(self, message: Any) -> None:
         handlers = self._handlers
@@ -121,6 +148,10 @@ class Connection(asyncio.Protocol):
                 raise ProtocolError("the first message must be a Hello")
             return
         kind = type(message)
+        if kind in _QUERIES:
+            if not message.rid:
+                raise ProtocolError(f"a {kind.__name__} without a request number could not be answered")
+            self._queries[message.rid] += 1
         if kind in Handlers.ADMIN or (kind in Handlers.DEFINITIONS and handlers.instance.admin_lock.locked()):
             self._spawn(self._run_admin(handlers, message))
             return
@@ -163,14 +194,8 @@ class Connection(asyncio.Protocol):
             return
         self._reader.max_frame_bytes = self._server.settings.max_frame_bytes
         self._begin(instance, hello)
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-        backlog, self._backlog = self._backlog, []
-        try:
-            for message in backlog:
-                self._handle(message)
-        except ProtocolError as exc:
-            self._cut_off(exc)
+        self._greeting = False
+        self._go_on()
 
     def _begin(self, instance: Instance, hello: m.Hello) -> None:
         settings = self._server.settings
@@ -238,8 +263,22 @@ class Connection(asyncio.Protocol):
             else:
                 frames.append(frame(message))
         self._write(b"".join(frames))
+        if self._queries:
+            self._answered(outgoing)
         if self._leaving and self._transport is not None:
             self._transport.close()
+
+    def _answered(self, outgoing: list[Any]) -> None:
+        """Some of the queries under way may be among these answers."""
+        queries = self._queries
+        for message in outgoing:
+            rid = getattr(message, "rid", 0)
+            if rid in queries:
+                queries[rid] -= 1
+                if not queries[rid]:
+                    del queries[rid]
+        if self._backlog:
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def _write(self, data: bytes) -> None:
         transport = self._transport

@@ -150,6 +150,7 @@ class BrokerQueue:
         self.has_ranks = False
         self.active: tuple[bytes, int, str] | None = None
         self.active_missing = False
+        self.heirs: frozenset[bytes] = frozenset()  # held messages before a restart: the active one is theirs
         self.getters: deque[Getter] = deque()
         self.turn = 0
         self.owner: bytes | None = None
@@ -182,8 +183,12 @@ class BrokerQueue:
         return None
 
     def _active_consumer(self) -> Consumer | None:
-        if self.active is None and self.consumers:
-            self.active = self.consumers[0].key
+        if self.active is None:
+            heirs = self.heirs
+            chosen = next((each for each in self.consumers if not heirs or each.session.id in heirs), None)
+            if chosen is None:
+                return None
+            self.active, self.heirs = chosen.key, frozenset()
         for consumer in self.consumers:
             if consumer.key == self.active:
                 return consumer if consumer.has_credit else None

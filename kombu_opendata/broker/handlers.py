@@ -321,6 +321,8 @@ class Handlers:
     # ------------------------------------------------------------------ consuming
     def consume(self, msg: m.Consume) -> None:
         queue = self._queue(msg.queue)
+        if len(msg.tag.encode()) > MAX_NAME_BYTES:  # every delivery carries it
+            raise RequestError(f"the consumer tag is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         channel = self.session.channel(msg.channel)
         if msg.tag in channel.consumers:
             raise PreconditionFailed(f"consumer tag {msg.tag!r} is in use on this channel", tag=msg.tag)

@@ -72,7 +72,10 @@ class Instance:
         for queue in engine.state.queues.values():
             properties = QueueProperties(True, False, False, queue.options.arguments)
             arguments = parse_stored(queue.name, queue.options.arguments)
-            self.queues[queue.name] = BrokerQueue(queue.name, properties, arguments, queue, engine.clock.now_ms())
+            found = BrokerQueue(queue.name, properties, arguments, queue, engine.clock.now_ms())
+            if arguments.single_active_consumer:  # it goes on with what it holds: no other may begin beside it
+                found.heirs = frozenset(entry.session for entry in queue.messages.in_flight.values())
+            self.queues[queue.name] = found
 
     # ------------------------------------------------------------------ waking up
     def wake(self, queue: BrokerQueue) -> None:
@@ -168,6 +171,8 @@ class Instance:
             outgoing, self._outgoing = self._outgoing, []
             if self.engine.is_dirty:
                 await self.engine.checkpoint()
+            else:
+                await self.engine.checkpoint_ended()  # one that somebody else began may have what is to be told
             for connection, messages in outgoing:
                 connection.send_all(messages)
 

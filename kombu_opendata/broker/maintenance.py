@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -62,6 +63,7 @@ class Maintenance:
     """The duties of one instance.
 
     Attributes:
+        grace_ms: how long a session without a connection keeps its leases.
         cursors: what has messages to route that their publish did not route; each call routes a part of them and
             returns how many. Publishes route at once today, so there is none.
     """
@@ -70,7 +72,7 @@ class Maintenance:
         self.cursors: list[Callable[[], Awaitable[int]]] = []
         self.last = {duty: LastRun() for duty in DUTIES}
         self._instance = instance
-        self._grace_ms = grace_ms
+        self.grace_ms = grace_ms
         self._interval = interval_seconds
         self._own_at = instance.loop.time() + interval_seconds
         self._expired_reported = 0
@@ -91,17 +93,19 @@ class Maintenance:
             again_in_seconds: when they mean to ask again, 0 if they don't say.
 
         Raises:
-            RequestError: no such duty.
+            RequestError: no such duty, or a time that is none.
             StoreFull: the store takes no writes now.
             StoreError: the store failed for good.
         """
         wanted = check_duties(duties)
+        if not 0 <= again_in_seconds < math.inf:
+            raise RequestError(f"again in {again_in_seconds} s: give a number of seconds, or 0", value=again_in_seconds)
         now_ms = self._instance.engine.clock.now_ms()
         for duty in wanted:
             self.last[duty].asked_at_ms, self.last[duty].asked_by = now_ms, by
         if COLLECT in wanted:
             # Twice: a tick that is late, or waits behind a long task, is no reason to step in.
-            self._put_off(min(2 * max(again_in_seconds, 0.0), MAX_PUT_OFF_SECONDS))
+            self._put_off(min(2 * again_in_seconds, MAX_PUT_OFF_SECONDS))
         began = self._instance.loop.time()
         counts: Counts = {}
         joined = []
@@ -142,7 +146,7 @@ class Maintenance:
     # ------------------------------------------------------------------ by itself
     def tick(self) -> None:
         """Called twice a second: leases now, the rest when it is due."""
-        if EXPIRE_LEASES not in self._running and leases.expire(self._instance, self._grace_ms):
+        if EXPIRE_LEASES not in self._running and leases.expire(self._instance, self.grace_ms):
             last = self.last[EXPIRE_LEASES]
             last.at_ms, last.by, last.seconds = self._instance.engine.clock.now_ms(), _BROKER, 0.0
         if self._own is None and self._instance.loop.time() >= self._own_at:
@@ -172,7 +176,7 @@ class Maintenance:
         return {"routed": sum([await cursor() for cursor in self.cursors])}
 
     async def _expire_leases(self) -> Counts:
-        return {"leases_expired": leases.expire(self._instance, self._grace_ms)}
+        return {"leases_expired": leases.expire(self._instance, self.grace_ms)}
 
     async def _collect(self) -> Counts:
         engine = self._instance.engine

@@ -99,12 +99,21 @@ class Server:
             OpenDataError: an engine failed for good.
         """
         ticking = asyncio.get_running_loop().create_task(self._tick_forever())
+        ticking.add_done_callback(self._ticking_ended)
         try:
             await self._stopping.wait()
             return self._stopped_by
         finally:
             ticking.cancel()
             await self.close()
+
+    def _ticking_ended(self, task: asyncio.Task[None]) -> None:
+        """Without its ticks a broker expires no lease: an unforeseen error in one ends it, as one in a commit does."""
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            log.critical("the broker stops: what it does twice a second failed", exc_info=exc)
+            for instance in self.instances.values():
+                instance.fail(exc)
+            self.stop(f"the broker failed: {exc!r}")
 
     def stop(self, reason: str) -> None:
         """Have :meth:`run` end."""

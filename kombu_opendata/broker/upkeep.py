@@ -172,6 +172,9 @@ class Upkeep:
                 self._trim(queue)
             if queue.active is not None:
                 self._check_active(queue)
+            elif queue.heirs and self._instance.opened_at_ms + self._instance.maintenance.grace_ms <= now:
+                queue.heirs = frozenset()  # they had time to come back
+                self._instance.wake(queue)
             if queue.consumers or queue.getters:
                 queue.used_at_ms = now
             elif self._is_unused(queue):

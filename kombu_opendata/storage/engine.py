@@ -161,6 +161,16 @@ class Engine(Operations):
         """
         await asyncio.shield(asyncio.get_running_loop().create_task(self._checkpoint()))
 
+    async def checkpoint_ended(self) -> None:
+        """Wait for the checkpoint under way, if there is one.
+
+        Raises:
+            StoreError: it failed; the engine must be given up.
+        """
+        async with self.checkpointing:
+            if self.failure is not None:
+                raise self.failure
+
     async def _checkpoint(self) -> None:
         async with self.checkpointing:
             position = None

@@ -1,0 +1,90 @@
+"""Where there is no journal, an answer waits for the checkpoint that has what it tells of, whoever began that one."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any, cast
+
+import pytest
+
+from kombu_opendata.broker.connection import Connection
+from kombu_opendata.broker.entities import Session
+from kombu_opendata.broker.handlers import Handlers
+from kombu_opendata.broker.instance import Instance
+from kombu_opendata.protocol.messages import DeclareQueue, Publish, Published
+from kombu_opendata.storage.clock import ManualClock
+from kombu_opendata.storage.engine import Engine
+
+
+class Peer:
+    """A connection that remembers which publishes were confirmed."""
+
+    writable = True
+
+    def __init__(self) -> None:
+        self.confirmed: list[int] = []
+
+    def send_all(self, messages: list[Any]) -> None:
+        self.confirmed += [message.rid for message in messages if isinstance(message, Published)]
+
+
+class Gate:
+    """Holds each flush of the store until it is let through."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._arrived = asyncio.Semaphore(0)
+        self._open = asyncio.Semaphore(0)
+        flush = engine.store.flush_wal
+
+        async def held() -> None:
+            self._arrived.release()
+            await self._open.acquire()
+            await flush()
+
+        monkeypatch.setattr(engine.store, "flush_wal", held)
+
+    async def arrived(self) -> None:
+        async with asyncio.timeout(10):
+            await self._arrived.acquire()
+
+    def let_through(self) -> None:
+        self._open.release()
+
+
+def test_an_answer_waits_for_another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(_another_ones_checkpoint(monkeypatch))
+
+
+async def _another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", ManualClock())
+    instance = Instance("default", engine)
+    session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a producer")
+    peer = Peer()
+    session.connection = cast(Connection, peer)
+    handlers = Handlers(instance, session, 1 << 20, dict)
+    handlers.declare_queue(DeclareQueue(1, "q", True, False, False, {}, False))
+    await engine.commit()
+    gate = Gate(engine, monkeypatch)
+
+    handlers.publish(Publish(11, 1, "", "q", b"envelope", {}, 0, 1))
+    await gate.arrived()  # the first publish is on its way to the store
+    other = asyncio.create_task(engine.checkpoint())  # as that of a queue's deletion
+    handlers.publish(Publish(12, 2, "", "q", b"envelope", {}, 0, 1))
+    await asyncio.sleep(0)
+    gate.let_through()
+    await gate.arrived()  # the second publish, with the other's checkpoint
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert peer.confirmed == [11]
+    gate.let_through()
+    await other
+    for _ in range(1000):
+        if peer.confirmed == [11, 12]:
+            break
+        gate.let_through()
+        await asyncio.sleep(0.005)
+    assert peer.confirmed == [11, 12]
+    gate.let_through()
+    gate.let_through()
+    await engine.close()
