@@ -28,18 +28,26 @@ def adapt() -> None:
         cls = getattr(sys.modules[f"{_PACKAGE}.{module}"], step)
         cls.compatible_transports = {*cls.compatible_transports, Transport.driver_type}
     tasks = sys.modules[f"{_PACKAGE}.tasks"].Tasks
-    tasks.start = _allowing_no_prefetch(tasks.start)
+    tasks.start = _keeping_and_gating(tasks.start)
     _flush_when_a_pool_process_ends()
 
 
-def _allowing_no_prefetch(start: Any) -> Any:
-    """``Tasks.start``, whose prefetch gate is for ``driver_type`` "redis" alone; our channels have the same hook."""
+def _keeping_and_gating(start: Any) -> Any:
+    """``Tasks.start``, whose prefetch gate is for ``driver_type`` "redis" alone; our channels have the same hook.
+
+    And a solo worker, whose event loop stands still in each task, has a thread that keeps its session.
+    """
     from ..transport.transport import Transport
 
     @wraps(start)
     def wrapped(self: Any, c: Any) -> None:
         transport = c.connection.transport
-        if not isinstance(transport, Transport) or not c.app.conf.worker_disable_prefetch:
+        if not isinstance(transport, Transport):
+            start(self, c)
+            return
+        if _runs_tasks_in_its_loop(c.pool):
+            c.connection.connection.start_keeper()
+        if not c.app.conf.worker_disable_prefetch:
             start(self, c)
             return
         transport.driver_type = "redis"
@@ -49,6 +57,11 @@ def _allowing_no_prefetch(start: Any) -> Any:
             del transport.driver_type
 
     return wrapped
+
+
+def _runs_tasks_in_its_loop(pool: Any) -> bool:
+    solo = sys.modules.get("celery.concurrency.solo")
+    return solo is not None and isinstance(pool, solo.TaskPool)
 
 
 def _flush_when_a_pool_process_ends() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import OpenDataError
@@ -42,6 +43,12 @@ class BrokerConnection(Pipeline):
         """The descriptor to poll for reading; another one after a resume."""
         with self._lock:
             return self._ensure_open().fd
+
+    def with_socket(self, function: Callable[[int], None]) -> None:
+        """Call it with the descriptor, if there is one now; it stays open meanwhile."""
+        with self._lock:
+            if self._wire is not None:
+                function(self._wire.fd)
 
     # ------------------------------------------------------------ consuming
     def consume(self, message: Consume) -> None:

@@ -8,7 +8,8 @@ for ``resume_timeout``, and so is what the client holds: who waits for deliverie
 call.
 
 Without an observer a resume blocks the call that met the break. With one (an event loop), the observer is told and
-calls :meth:`Link.resume_once` when it likes; a call that needs an answer meanwhile still blocks.
+calls :meth:`Link.resume_once` when it likes; a call that needs an answer meanwhile still blocks. A :mod:`.keeper` does
+the same for a process that is in user code.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater
 from ..protocol.framing import frame
 from .dial import dial_memory, dial_tcp
 from .greeting import greet
+from .keeper import Keeper, threads_are_native
 from .stream import FIRST_BACKOFF_SECONDS, Stream
 from .wire import Wire
 
@@ -85,6 +87,34 @@ class Link(Stream):
                 self._shut()
                 raise
             return True
+
+    # ------------------------------------------------------------ the keeper
+    @property
+    def wire(self) -> Wire | None:
+        """The socket it has now."""
+        return self._wire
+
+    def start_keeper(self) -> None:
+        """From now on, resume also while the process is in user code (see :mod:`.keeper`)."""
+        with self._lock:
+            if self.keeper is None and not self.closed and threads_are_native():
+                self.keeper = Keeper(self)
+
+    def put_away(self, wire: Wire) -> None:
+        """The keeper saw this socket hang up; does nothing if somebody else saw it, too."""
+        with self._lock:
+            if self._wire is wire:
+                self._note_loss(ConnectionResetError("the broker closed the connection"))
+
+    def resume_for_owner(self, hands_off: float) -> float | None:
+        """Try to resume, if the loss is ``hands_off`` seconds old; returns when to look again, None if closed."""
+        with self._lock:
+            if self.closed:
+                return None
+            rest = hands_off - self._lost_for()
+            if rest > 0:
+                return rest
+            return 0.0 if self.resume_once() else self.backoff
 
     def _lost_for(self) -> float:
         return 0.0 if self._lost_at is None else self.clock.monotonic() - self._lost_at
@@ -157,6 +187,8 @@ class Link(Stream):
                 self.observer.events_buffered()
         if self._waker is not None:
             self._waker.wake()
+        if self.keeper is not None:
+            self.keeper.wake()
 
     def _dial(self) -> socket.socket:
         if self.address.kind == "memory":

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ..errors import BrokerStopping, ConnectionLost, FailedPublish, OpenDataError, RetryLater, from_wire
 from ..protocol.framing import frame
@@ -33,6 +33,9 @@ from .clock import SYSTEM, Clock
 from .options import DEFAULTS, Options
 from .session import Session
 from .wire import Waker, Wire
+
+if TYPE_CHECKING:
+    from .keeper import Keeper
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +82,7 @@ class Stream:
         closed: for good.
         failures: publishes that failed after nobody waited for them, and that nobody was told of yet.
         backoff: seconds to wait before the next attempt to resume.
+        keeper: the thread that resumes while the process is in user code, where one was started.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class Stream:
         self._lost_at: float | None = None
         self._why: Exception | None = None  # why the last attempt to resume failed
         self.backoff = FIRST_BACKOFF_SECONDS
+        self.keeper: Keeper | None = None
 
     def after_fork_in_child(self) -> None:
         """Leave the parent's session to the parent; the next use opens a session of this process."""
@@ -248,6 +253,8 @@ class Stream:
                 self.observer.socket_closing(wire.fd)
             if self._lost_at is None:
                 self._lost_at = self.clock.monotonic()
+        if self.keeper is not None:
+            self.keeper.wake()
         return wire
 
     def _shut(self) -> None:

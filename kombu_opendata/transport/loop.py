@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from ..client.connection import BrokerConnection
 from ..client.wire import Waker
-from ..errors import OpenDataError
+from ..errors import ConnectionLost, OpenDataError
 from .errors import translate
 
 #: Events handed out before the loop's other work gets its turn. Celery acknowledges with ``call_soon``: with more than
@@ -22,6 +23,9 @@ class LoopReader:
 
     What is buffered is handed out by a pipe that stays readable meanwhile, not by ``call_soon``: what is scheduled so
     from a scheduled call waits until the loop's poll ends, up to a second, and so would Celery's acknowledgements.
+
+    While the loop is in a task, another thread may resume the session (see client/keeper.py): what is to be done about
+    it then waits for the loop, which the pipe wakes.
     """
 
     def __init__(self, connection: BrokerConnection, loop: Any) -> None:
@@ -30,6 +34,8 @@ class LoopReader:
         self._bell = Waker()
         self._ringing = False
         self._resuming = False
+        self._thread = threading.get_ident()
+        self._moved = False  # another thread changed the socket
         connection.observer = self
         loop.add_reader(self._bell.fd, self._on_bell)
         loop.on_tick.add(self._on_tick)
@@ -49,11 +55,13 @@ class LoopReader:
 
     # ------------------------------------------------------------ the link's observer
     def socket_opened(self, fd: int) -> None:
-        self._loop.add_reader(fd, self.on_readable)
+        if self._is_loops_thread():
+            self._loop.add_reader(fd, self.on_readable)
 
     def socket_closing(self, fd: int) -> None:
-        # Before it is closed: where a forked child has a copy, the poller would go on reporting it.
+        # Before it is closed, and in any thread: where a forked child has a copy, the poller would go on reporting it.
         self._loop.remove_reader(fd)
+        self._is_loops_thread()
 
     def events_buffered(self) -> None:
         if not self._ringing:
@@ -61,10 +69,18 @@ class LoopReader:
             self._bell.wake()
 
     def connection_lost(self) -> None:
-        if not self._resuming:
+        if self._is_loops_thread() and not self._resuming:
             self._resuming = True
             self._loop.call_soon(self._resume)
             self.events_buffered()
+
+    def _is_loops_thread(self) -> bool:
+        """Whether it is; if not, the loop is told to look at the connection."""
+        if threading.get_ident() == self._thread:
+            return True
+        self._moved = True
+        self._bell.wake()
+        return False
 
     # ------------------------------------------------------------ the loop's callbacks
     def on_readable(self) -> None:
@@ -92,7 +108,18 @@ class LoopReader:
         if not self._connection.events:
             self._bell.clear()
             self._ringing = False
+        if self._moved:
+            self._moved = False
+            self._follow()
         self._hand_out()
+
+    def _follow(self) -> None:
+        connection = self._connection
+        if connection.closed:
+            raise translate(ConnectionLost("the connection was lost while a task ran, and its session not resumed"))
+        connection.with_socket(lambda fd: self._loop.add_reader(fd, self.on_readable))
+        if connection.wire is None:
+            self.connection_lost()
 
     def _hand_out(self) -> None:
         connection = self._connection

@@ -136,6 +136,8 @@ class Transport(base.Transport):
             event = connection.events.popleft()
         except IndexError:  # another thread was faster
             raise TimeoutError("no event in time") from None
+        if connection.keeper is None and connection.session.held:
+            connection.start_keeper()  # for as long as the callback takes
         channel = connection.channels.get(event[0] if isinstance(event, tuple) else event.channel)
         if channel is not None:
             channel.deliver(event)

@@ -52,8 +52,7 @@ def let_pass(leases: float) -> None:
 def test_tasks_of_ten_leases_run_once(store_folder: Path, tmp_path: Path, ledger: Ledger, started: Children) -> None:
     """A worker of each pool holds a task that acknowledges late and one that does it early; an idle one wants them.
 
-    In the middle the broker is killed under the prefork workers. The solo ones stand still meanwhile and can't tell it
-    that they live: for them it is killed just before the end, and they come back within the grace.
+    In the middle the broker is killed: just before the end of the solo ones, long before that of the prefork ones.
     """
     leased = Leased(store_folder, tmp_path, started)
     held = [(pool, task) for pool in ("prefork", "solo") for task in ("hold_late", "hold")]
@@ -127,3 +126,31 @@ def test_a_killed_worker_has_its_late_tasks_back_within_seconds(
     assert {runs[f"{name} began"] for name in held} == {2}
     assert {runs[f"{name} ended"] for name in held} == {1}
     assert second.terminate() == 0, tail(second.log)
+
+
+@pytest.mark.parametrize("task", ["hold_late", "hold"])
+def test_a_solo_worker_in_a_task_keeps_it_over_a_restart_of_the_broker(
+    store_folder: Path, tmp_path: Path, ledger: Ledger, started: Children, task: str
+) -> None:
+    """The broker is killed early, and the task goes on for several leases, which an idle worker waits for."""
+    leased = Leased(store_folder, tmp_path, started)
+    busy, gate = Worker(leased.url, tmp_path, "busy"), tmp_path / "gate"
+    started.add(busy)
+    with sender(leased.url) as app:
+        app.send_task(f"farm.{task}", (str(ledger), "held", str(gate)))
+        ledger.wait_for("held began")
+        idle = Worker(leased.url, tmp_path, "idle")
+        started.add(idle)
+        idle.wait_ready()
+        for _ in range(2):
+            leased.broker.kill()
+            leased.start_again()
+            let_pass(3)
+        gate.touch()
+        ledger.wait_for("held ended")
+        wait_until(lambda: leased.queue("celery") == (0, 0), 30, lambda: f"empty: {tail(busy.log)}")
+        ledger.assert_once(["held began", "held ended"])
+        idle.terminate()
+        app.send_task("farm.note", (str(ledger), "after it"))
+        ledger.wait_for("after it", seconds=10)
+    assert busy.terminate() == 0, tail(busy.log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from typing import Any
 
 import pytest
@@ -347,3 +348,29 @@ def test_the_credit_that_is_left_is_said_again_before_the_consumers(met: Any, pe
     second.send(m.Ok(second.receive(m.Consume).rid))
     second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
     calling.result(10)
+
+
+def test_a_keeper_resumes_while_nobody_uses_the_connection(met: Any, peer: Any) -> None:
+    """The observer of an event loop that stands still does nothing; what is in hand goes into the Hello."""
+    client, broker = met
+    consume(met)
+    broker.send(m.Deliver(0, [delivery(1)]))
+    client.connection.drain(10)
+    client.connection.start_keeper()
+    for _ in range(2):
+        broker.close()
+        broker = peer.accept()
+        assert broker.welcome().held == [(1, "q", 1, 7)]
+        broker.send(m.Ok(broker.receive(m.Consume).rid))
+    client.connection.settle(1, m.Outcome.ACK, [("q", 1, 7)])
+    assert broker.receive(m.Settle).seq == 1
+
+
+def test_a_keeper_ends_with_its_connection(met: Any, peer: Any) -> None:
+    client, _ = met
+    before = set(threading.enumerate())
+    client.connection.start_keeper()
+    (keeper,) = set(threading.enumerate()) - before
+    client.connection.abandon()
+    keeper.join(10)
+    assert not keeper.is_alive()
