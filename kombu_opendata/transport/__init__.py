@@ -9,9 +9,9 @@ Features
 * Supports Direct: Yes
 * Supports Topic: Yes
 * Supports Fanout: Yes
+* Supports Headers: Yes
 * Supports Priority: Yes, 0 to 255, higher first
 * Supports TTL: Yes
-
 * Supports Heartbeats: Yes, over TCP; the smaller of the broker's ``--heartbeat`` and Kombu's ``heartbeat`` counts
 
 Publishes are confirmed: a call that returned is durable, and is stored once however often the connection broke

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from kombu_opendata.status import read_report
 
 from ..support.broker import EmbeddedBroker

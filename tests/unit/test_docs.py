@@ -20,11 +20,11 @@ from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.cli import broker
 from kombu_opendata.client.dial import _TLS_OPTIONS
 from kombu_opendata.client.options import DEFAULTS as CLIENT
-from kombu_opendata.transport.transport import _OPTION_NAMES, options_of
+from kombu_opendata.transport.transport import _OPTION_NAMES, PUBLISH_MODES, options_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
-PAGES = ["settings.md", "migrating.md", "failure-modes.md"]
+PAGES = ["settings.md", "migrating.md", "failure-modes.md", "queue-arguments.md", "ARCHITECTURE.md", "../README.md"]
 
 
 def section(title: str) -> str:
@@ -84,11 +84,15 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     (rows,) = tables(section("Transport options"))
     shown = defaults_by_name(rows, "option")
     assert shown.pop("consumer_name") == "`host:pid`"
-    assert shown == {name: text(getattr(CLIENT, name)) for name in _OPTION_NAMES}
+    assert shown.pop("publish_mode") == text(PUBLISH_MODES[0])
+    assert not CLIENT.pipelined
+    options = (*_OPTION_NAMES, "pipeline_depth")
+    assert shown == {name: text(getattr(CLIENT, name)) for name in options}
     read = re.findall(r'given\.get\("(\w+)"\)', inspect.getsource(options_of))
-    assert set(read) | set(_OPTION_NAMES) == {*shown, "consumer_name"}, "all that the transport reads"
+    assert set(read) | set(options) == {*shown, "consumer_name", "publish_mode"}, "all that the transport reads"
     fields = {field.name for field in dataclasses.fields(CLIENT)}
-    assert fields - set(shown) == {"name", "user", "secret", "tls", "connect_timeout"}, "given by other settings"
+    elsewhere = {"name", "user", "secret", "tls", "connect_timeout", "heartbeat", "pipelined"}
+    assert fields - set(shown) == elsewhere, "given by other settings"
 
 
 def test_every_tls_option_is_there() -> None:
@@ -142,11 +146,19 @@ def test_maintenance_is_as_its_tables_say() -> None:
     assert tuple(names(row["duty"])[0] for row in duties) == DUTIES
 
 
+def test_the_map_names_every_module_once_a_folder() -> None:
+    content = (DOCS / "ARCHITECTURE.md").read_text().split("## Where things are")[1].split("\n## ")[0]
+    for folder in ("transport", "client", "protocol", "broker", "storage"):
+        listed = re.findall(r"`(\w+\.py)`", content.split(f"| `{folder}/` |")[1].split("\n\n")[0])
+        present = (DOCS.parent / "kombu_opendata" / folder).glob("*.py")
+        assert sorted(listed) == sorted(path.name for path in present if path.name != "__init__.py"), folder
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     content = (DOCS / page).read_text()
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", content):
-        assert (DOCS / target).exists(), target
+        assert (DOCS / page).parent.joinpath(target).exists(), target
     for anchor in re.findall(r"\]\(#([^)]+)\)", content):
         headings = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in re.findall(r"(?m)^#+ (.+)$", content)}
         assert anchor in headings, anchor
