@@ -20,7 +20,7 @@ from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.cli import broker
 from kombu_opendata.client.dial import _TLS_OPTIONS
 from kombu_opendata.client.options import DEFAULTS as CLIENT
-from kombu_opendata.transport.transport import _OPTION_NAMES, options_of
+from kombu_opendata.transport.transport import _OPTION_NAMES, PUBLISH_MODES, options_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
@@ -84,11 +84,13 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     (rows,) = tables(section("Transport options"))
     shown = defaults_by_name(rows, "option")
     assert shown.pop("consumer_name") == "`host:pid`"
-    assert shown == {name: text(getattr(CLIENT, name)) for name in _OPTION_NAMES}
+    modes = {"publish_mode": text(PUBLISH_MODES[CLIENT.pipelined]), "pipeline_depth": text(CLIENT.pipeline_depth)}
+    assert shown == {name: text(getattr(CLIENT, name)) for name in _OPTION_NAMES} | modes
     read = re.findall(r'given\.get\("(\w+)"\)', inspect.getsource(options_of))
     assert set(read) | set(_OPTION_NAMES) == {*shown, "consumer_name"}, "all that the transport reads"
     fields = {field.name for field in dataclasses.fields(CLIENT)}
-    assert fields - set(shown) == {"name", "user", "secret", "tls", "connect_timeout"}, "given by other settings"
+    elsewhere = {"name", "user", "secret", "tls", "connect_timeout", "heartbeat"}  # given by other settings
+    assert fields - set(shown) == elsewhere | {"pipelined"}  # which is the publish_mode
 
 
 def test_every_tls_option_is_there() -> None:
