@@ -42,7 +42,7 @@ class Stopping:
         self.first = self.start("first", pool, **settings)
         self.ledger.wait_for(*(f"{name} began" for name in self.held))
         for line in self.waiting:
-            self.app.send_task("farm.redelivered", (str(self.ledger), line))
+            self.app.send_task("farm.attempted", (str(self.ledger), line))
 
     def start(self, name: str, pool: str, **settings: object) -> Worker:
         worker = Worker(self.url, self.folder, name, pool=pool, concurrency=2, **{"task_acks_late": True, **settings})
@@ -80,7 +80,7 @@ def test_a_warm_shutdown_ends_what_runs(pool: str, stopping: Stopping) -> None:
     stopping.finish(stopping.broker.queue("celery")[0])
     stopping.ledger.assert_once(
         [f"{name} {what}" for name in stopping.held for what in ("began", "ended")]
-        + [f"{line} False" for line in stopping.waiting]
+        + [f"{line} 0" for line in stopping.waiting]
     )
 
 
@@ -92,7 +92,7 @@ def test_a_cold_shutdown_gives_back_what_runs(stopping: Stopping) -> None:
     runs = stopping.ledger.runs()
     assert {runs[f"{name} began"] for name in stopping.held} == {2}, "they were cut off, and began again"
     assert {runs[f"{name} ended"] for name in stopping.held} == {1}
-    assert [runs[f"{line} False"] for line in stopping.waiting] == [1] * WAITING
+    assert [runs[f"{line} 0"] for line in stopping.waiting] == [1] * WAITING
 
 
 @pytest.mark.parametrize("remapped", [False, True], ids=["SIGQUIT", "REMAP_SIGTERM"])
@@ -108,7 +108,7 @@ def test_a_soft_shutdown_waits_a_while(remapped: bool, stopping: Stopping, monke
     stopping.finish(stopping.broker.queue("celery")[0])
     stopping.ledger.assert_once(
         [f"{name} {what}" for name in stopping.held for what in ("began", "ended")]
-        + [f"{line} False" for line in stopping.waiting]
+        + [f"{line} 0" for line in stopping.waiting]
     )
 
 
@@ -119,4 +119,4 @@ def test_a_soft_shutdown_becomes_a_cold_one(stopping: Stopping) -> None:
     stopping.finish(2 + WAITING)
     runs = stopping.ledger.runs()
     assert {runs[f"{name} ended"] for name in stopping.held} == {1}
-    assert [runs[f"{line} False"] for line in stopping.waiting] == [1] * WAITING
+    assert [runs[f"{line} 0"] for line in stopping.waiting] == [1] * WAITING

@@ -168,7 +168,7 @@ def test_a_warm_shutdown_of_prefork_ends_what_runs_and_hands_back_the_rest(
         app.send_task("farm.hold_late", (str(ledger), "late", str(gate)))
         app.send_task("farm.hold", (str(ledger), "early", str(gate)))
         for number in range(waiting):
-            app.send_task("farm.redelivered", (str(ledger), str(number)))
+            app.send_task("farm.attempted", (str(ledger), str(number)))
         first = Worker(broker_url, tmp_path, "first", pool="prefork", concurrency=2, worker_prefetch_multiplier=20)
         started.add(first)
         ledger.wait_for("late began", "early began")
@@ -185,4 +185,4 @@ def test_a_warm_shutdown_of_prefork_ends_what_runs_and_hands_back_the_rest(
     started.add(second)
     ledger.wait_count(len(ran) + waiting)
     broker.wait_queue("celery", 0, 0)
-    ledger.assert_once([*ran, *(f"{number} False" for number in range(waiting))])
+    ledger.assert_once([*ran, *(f"{number} 0" for number in range(waiting))])

@@ -92,9 +92,9 @@ def hold_late(ledger: str, line: str, gate: str) -> None:
 
 
 @app.task(bind=True)
-def redelivered(self: Task, ledger: str, line: str) -> None:
-    """Tells whether an earlier delivery was counted."""
-    write(ledger, f"{line} {self.request.delivery_info['redelivered']}")
+def attempted(self: Task, ledger: str, line: str) -> None:
+    """Tells how many earlier deliveries were counted as attempts."""
+    write(ledger, f"{line} {self.request.get('x-delivery-count', 0)}")
 
 
 @worker_ready.connect
