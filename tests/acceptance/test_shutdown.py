@@ -60,6 +60,7 @@ class Stopping:
         assert self.broker.queue("celery") == (left, 0), "at once, not when a lease ends"
         self.gate.touch()
         second = self.start("second", "prefork")
+        second.wait_ready()  # there may be nothing left to wait for
         self.broker.wait_queue("celery", 0, 0, STOP_SECONDS)
         assert second.terminate() == 0, tail(second.log)
 
