@@ -10,6 +10,7 @@ from typing import Any
 
 from celery import Celery
 
+from .broker import EmbeddedBroker
 from .processes import children
 from .workers import Worker
 
@@ -60,6 +61,9 @@ def orchard(
         started.add(worker)
         worker.wait_ready()
         yield Orchard(app, worker)
+        if url.startswith("opendata:///"):
+            # Celery's stop of prefork may lose sight of a task whose start it has not seen yet, and then take 33 s.
+            EmbeddedBroker(Path(url.removeprefix("opendata://"))).wait_queue("celery", 0, 0)
         assert worker.terminate() == 0
 
 
