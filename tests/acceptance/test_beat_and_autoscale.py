@@ -13,6 +13,8 @@ from ..support.ledger import Ledger
 from ..support.processes import Child, Children, tail, wait_until
 from ..support.workers import APPS, Worker, sender
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_SECONDS = 60
 
 

@@ -17,6 +17,8 @@ from ..support.ledger import Ledger
 from ..support.processes import Children, children, tail, wait_until
 from ..support.workers import Worker, sender
 
+pytestmark = pytest.mark.slow
+
 WAITING = 6
 STOP_SECONDS = 60
 SOFT_SECONDS = 3
