@@ -296,7 +296,7 @@ def test_a_single_active_consumer_stays_it_over_kill_9(store_folder: Path) -> No
         inboxes[0][1].ack()
         drain_until(one, lambda: len(inboxes[0]) == 3)
         broker.kill()
-        one.connection._wire._sock.close()  # the active one never comes back
+        one.connection._shut()  # the active one never comes back
         send(channel, "one", "d")
         drain_until(other, lambda: inboxes[1])
         assert [message.body for message in inboxes[1]] == ["d"]
