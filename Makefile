@@ -18,7 +18,7 @@ demo: $(VENV)/.test ## thousands of tasks, the broker killed with -9 half way, e
 test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 15 minutes)
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-test-long: $(VENV)/.test ## the tests that take a minute each
+test-long: $(VENV)/.test ## the tests that take longest
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: $(VENV)/.dev ## ruff
