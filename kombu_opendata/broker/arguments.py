@@ -19,6 +19,8 @@ from ..storage.state import (
     QueueOptions,
 )
 
+#: of AMQP's short strings: names, routing keys, tags
+MAX_NAME_BYTES = 255
 MAX_MS = (1 << 53) - 1
 MAX_SECONDS = 0xFFFF_FFFF
 MIN_LEASE_SECONDS = 30
@@ -161,6 +163,7 @@ KNOWN = (
              choices=("at-most-once", "at-least-once")),
 )  # fmt: skip
 
+_DEAD_LETTERS = {a.name: a.field for a in KNOWN if a.field.startswith("dead_letter_")}
 _BY_NAME = {argument.name: argument for argument in KNOWN}
 
 #: x-priority is a consumer's
@@ -218,6 +221,7 @@ def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
         if argument.field:
             found[argument.field] = value
     _check_retry(queue, found)
+    _check_dead_letters(queue, found)
     return QueueArguments(**found)
 
 
@@ -244,13 +248,30 @@ def _check_retry(queue: str, found: Mapping[str, Any]) -> None:
         )
 
 
+def _check_dead_letters(queue: str, found: Mapping[str, Any]) -> None:
+    for name, value in _DEAD_LETTERS.items():
+        size = len(found.get(value, "").encode("utf-8", "surrogatepass"))
+        if size > MAX_NAME_BYTES:
+            raise RequestError(
+                f"queue {queue!r}: {name} has {size} bytes, the limit is {MAX_NAME_BYTES}", argument=name, queue=queue
+            )
+    if "dead_letter_routing_key" in found and "dead_letter_exchange" not in found:
+        raise RequestError(
+            f"queue {queue!r} has an x-dead-letter-routing-key and no x-dead-letter-exchange: give both "
+            "(the default exchange is an empty text)",
+            argument="x-dead-letter-routing-key",
+            queue=queue,
+        )
+
+
 def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
     """Read the arguments of a queue that is in the store; what an older version let pass is as if it were not there."""
     good = {name: value for name, value in arguments.items() if name not in _BY_NAME or _BY_NAME[name].takes(value)}
     try:
         return parse(queue, good)
     except RequestError:
-        good.pop("x-retry-max-delay", None)
+        for name in ("x-retry-max-delay", *_DEAD_LETTERS):
+            good.pop(name, None)
         return parse(queue, good)
 
 

@@ -12,13 +12,13 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import CorruptRecord, NotFound, OpenDataError, QueueFull, RequestError, StoreError, StoreFull
+from ..errors import CorruptRecord, NotFound, OpenDataError, QueueFull, StoreError, StoreFull
 from ..protocol.messages import Publish
 from ..storage.queue_state import Entry
 from ..storage.records.dead_letter import DeadLetter
-from ..storage.state import DEAD_LETTER_ARGUMENTS, dead_letters_to
+from ..storage.state import dead_letters_to
 from . import deaths
 from .entities import BrokerQueue
 
@@ -36,33 +36,6 @@ _BATCH = 256
 _MAX_TRANSIENT = 10_000
 _MAX_LOGGED = 1000
 _RETRY_SECONDS = 0.5
-_MAX_NAME_BYTES = 255
-
-
-def check_arguments(name: str, arguments: dict[str, Any]) -> None:
-    """Check the dead-letter arguments of a queue.
-
-    Raises:
-        RequestError: one is no text or too long, or there is a routing key without an exchange.
-    """
-    for argument in DEAD_LETTER_ARGUMENTS:
-        value = arguments.get(argument)
-        if value is None:
-            continue
-        if not isinstance(value, str):
-            raise RequestError(f"queue {name!r}: {argument} must be a text, not {value!r}", argument=argument)
-        size = len(value.encode("utf-8", "surrogatepass"))
-        if size > _MAX_NAME_BYTES:
-            raise RequestError(
-                f"queue {name!r}: {argument} has {size} bytes, the limit is {_MAX_NAME_BYTES}", argument=argument
-            )
-    exchange, routing_key = (arguments.get(argument) for argument in DEAD_LETTER_ARGUMENTS)
-    if routing_key is not None and exchange is None:
-        raise RequestError(
-            f"queue {name!r} has an x-dead-letter-routing-key and no x-dead-letter-exchange: give both "
-            "(the default exchange is an empty text)",
-            argument=DEAD_LETTER_ARGUMENTS[1],
-        )
 
 
 class DeadLetters:

@@ -20,8 +20,9 @@ from ..errors import (
 )
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
-from . import arguments, dead_letters, leases
+from . import arguments, leases
 from . import results as result_calls
+from .arguments import MAX_NAME_BYTES
 from .entities import BrokerQueue, Consumer, Getter, QueueProperties, Session
 from .instance import Instance
 from .maintenance import check_duties
@@ -29,7 +30,6 @@ from .maintenance import check_duties
 if TYPE_CHECKING:
     from .connection import Connection
 
-MAX_NAME_BYTES = 255
 MAX_ARGUMENTS_BYTES = 60_000
 MAX_ARGUMENTS_DEPTH = 20
 _RESERVED_PREFIX = "amq."
@@ -180,7 +180,6 @@ class Handlers:
         self._queue_info(msg.rid, queue, arguments.unknown("queue", name, msg.arguments))
 
     def _create(self, name: str, properties: QueueProperties, parsed: arguments.QueueArguments) -> BrokerQueue:
-        dead_letters.check_arguments(name, properties.arguments)
         stored = None
         if properties.stored:
             stored = self.engine.declare_queue(name, parsed.options(properties.arguments))

@@ -23,9 +23,10 @@ from ..storage.clock import Clock, SystemClock
 from ..storage.engine import Engine, EngineSettings
 from ..storage.state import DEFAULT_LEASE_SECONDS
 from . import leases
+from .arguments import MAX_NAME_BYTES
 from .connection import Connection
 from .entities import Session
-from .handlers import MAX_NAME_BYTES, Handlers
+from .handlers import Handlers
 from .instance import Instance
 from .maintenance import Maintenance
 

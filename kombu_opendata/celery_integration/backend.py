@@ -24,14 +24,13 @@ from celery.utils.log import get_logger
 from kombu.exceptions import EncodeError
 
 from .. import url as urls
-from ..client.options import Options
+from ..client.options import SECONDS, Options
 from ..client.results import Changes, ResultClient
 from ..errors import ConnectionLost, InvalidURL, MessageTooLarge, RetryLater
 from ..protocol.messages import OpenChord, StoreResult
 
 logger = get_logger(__name__)
 
-_SECONDS = ("start_timeout", "reconnect_timeout", "close_timeout", "connect_timeout", "idle_exit")
 _INTERIM, _READY, _FINAL = range(3)
 #: of a traceback that is stored with a result that was too large
 _TRACEBACK_CHARACTERS = 10_000
@@ -327,7 +326,9 @@ def _options(conf: Any, url: str) -> Options:
     if url == conf.broker_url:
         given = {**(conf.broker_transport_options or {}), "ssl": conf.broker_use_ssl, **given}
     try:
-        numbers: dict[str, Any] = {name: float(given[name]) for name in _SECONDS if given.get(name) is not None}
+        numbers: dict[str, Any] = {
+            name: float(given[name]) for name in (*SECONDS, "connect_timeout") if given.get(name) is not None
+        }
     except (TypeError, ValueError) as exc:
         raise ImproperlyConfigured(f"result_backend_transport_options: a number of seconds is wanted: {exc}") from exc
     return Options(name=str(given.get("consumer_name") or ""), tls=given.get("ssl") or None, **numbers)

@@ -40,18 +40,22 @@ class Requester(Link):
             self._number(message)
             return cast(Published, self._exchange(message.rid, frame(message), timeout))
 
-    def _check_message(self, message: Publish) -> None:
+    def _check_size(self, size: int, what: str, instead: str) -> None:
+        """Refuse what the broker would not take, before it is sent. It may open the connection: hold the lock."""
         if self.welcome is None:
             self._ensure_open()
         assert self.welcome is not None
-        size, limit = len(message.envelope), self.welcome.max_message_bytes
+        limit = self.welcome.max_message_bytes
         if size > limit:
             raise MessageTooLarge(
-                f"the message has {size} bytes and the broker's limit is {limit}: store large data elsewhere and "
-                "send a reference, or raise the broker's maximum",
+                f"the {what} has {size} bytes and the broker's limit is {limit}: {instead}, or raise the broker's "
+                "maximum",
                 size=size,
                 limit=limit,
             )
+
+    def _check_message(self, message: Publish) -> None:
+        self._check_size(len(message.envelope), "message", "store large data elsewhere and send a reference")
 
     def _number(self, message: Publish) -> None:
         session = self.session

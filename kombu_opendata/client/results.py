@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import ConnectionLost, MessageTooLarge, ProtocolError
+from ..errors import ConnectionLost, ProtocolError
 from ..protocol.framing import frame
 from ..protocol.messages import (
     ChordParts,
@@ -61,6 +61,11 @@ class ResultConnection(BrokerConnection):
                 return False
             self._ensure_open()
             return True
+
+    def check_size(self, size: int) -> None:
+        """Raises MessageTooLarge."""
+        with self._lock:
+            self._check_size(size, "result", "store large data elsewhere and return a reference")
 
     def _dispatch(self, messages: Any) -> None:
         rest = []
@@ -299,16 +304,7 @@ class ResultClient:
 
 
 def _store(connection: ResultConnection, message: StoreResult) -> ResultStored:
-    connection.open()
-    assert connection.welcome is not None
-    size, limit = len(message.value), connection.welcome.max_message_bytes
-    if size > limit:
-        raise MessageTooLarge(
-            f"the result has {size} bytes and the broker's limit is {limit}: store large data elsewhere and return a "
-            "reference, or raise the broker's maximum",
-            size=size,
-            limit=limit,
-        )
+    connection.check_size(len(message.value))
     answer: ResultStored = connection.call(message)
     return answer
 

@@ -12,7 +12,7 @@ from kombu.utils.url import parse_url
 from .. import url as urls
 from ..celery_integration.worker import adapt
 from ..client.connection import BrokerConnection
-from ..client.options import Options
+from ..client.options import SECONDS, Options
 from ..errors import ConnectionLost, OpenDataError, RequestError, StartError, StoreError, VersionMismatch
 from ..url import Address
 from . import channel as channels
@@ -23,7 +23,6 @@ from .loop import LoopReader
 PUBLISH_MODES = ("confirm", "pipeline")
 #: the broker knows a session's last 1,024 publishes one by one
 MAX_PIPELINE_DEPTH = 1000
-_OPTION_NAMES = ("start_timeout", "reconnect_timeout", "resume_timeout", "close_timeout", "idle_exit")
 
 
 class OpenDataManagement(base.Management):
@@ -238,7 +237,7 @@ def options_of(client: Any) -> Options:
     mode = given.get("publish_mode") or "confirm"
     if mode not in PUBLISH_MODES:
         raise RequestError(f"publish_mode {mode!r} is none of {', '.join(PUBLISH_MODES)}", option="publish_mode")
-    numbers = {name: float(given[name]) for name in _OPTION_NAMES if given.get(name) is not None}
+    numbers = {name: float(given[name]) for name in SECONDS if given.get(name) is not None}
     return Options(
         name=str(given.get("consumer_name") or ""),
         user=client.userid or "",

@@ -70,9 +70,10 @@ def test_what_can_not_be_used_is_said(url: str, settings: dict[str, Any], text: 
 
 
 def test_options_are_the_brokers_where_the_url_is() -> None:
-    options = {"reconnect_timeout": 7, "consumer_name": "mine", "other": 1}
+    options = {"reconnect_timeout": 7, "resume_timeout": 90, "consumer_name": "mine", "other": 1}
     same = backend_of("opendata:///q", broker_transport_options=options, broker_use_ssl={"ca_certs": "x"})
-    assert (same.client._options.reconnect_timeout, same.client._options.name) == (7.0, "mine")
+    given = same.client._options
+    assert (given.reconnect_timeout, given.resume_timeout, given.name) == (7.0, 90.0, "mine")
     assert same.client._options.tls == {"ca_certs": "x"}
     other = backend_of(
         "opendata:///q",

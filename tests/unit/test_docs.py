@@ -20,7 +20,8 @@ from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.cli import broker
 from kombu_opendata.client.dial import _TLS_OPTIONS
 from kombu_opendata.client.options import DEFAULTS as CLIENT
-from kombu_opendata.transport.transport import _OPTION_NAMES, PUBLISH_MODES, options_of
+from kombu_opendata.client.options import SECONDS
+from kombu_opendata.transport.transport import PUBLISH_MODES, options_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
@@ -86,7 +87,7 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     assert shown.pop("consumer_name") == "`host:pid`"
     assert shown.pop("publish_mode") == text(PUBLISH_MODES[0])
     assert not CLIENT.pipelined
-    options = (*_OPTION_NAMES, "pipeline_depth")
+    options = (*SECONDS, "pipeline_depth")
     assert shown == {name: text(getattr(CLIENT, name)) for name in options}
     read = re.findall(r'given\.get\("(\w+)"\)', inspect.getsource(options_of))
     assert set(read) | set(options) == {*shown, "consumer_name", "publish_mode"}, "all that the transport reads"

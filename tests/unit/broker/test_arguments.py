@@ -48,8 +48,10 @@ VALUES: list[tuple[str, list[Any], list[Any]]] = [
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, good, _bad in VALUES for value in good])
 def test_what_an_argument_takes(name: str, value: Any) -> None:
     (argument,) = (each for each in KNOWN if each.name == name)
-    parsed = parse("q", {name: value})
-    assert parsed == (QueueArguments()._replace(**{argument.field: value}) if argument.field else QueueArguments())
+    given, fields = {name: value}, {argument.field: value} if argument.field else {}
+    if name == "x-dead-letter-routing-key":
+        given["x-dead-letter-exchange"] = fields["dead_letter_exchange"] = ""
+    assert parse("q", given) == QueueArguments()._replace(**fields)
     assert unknown("queue", "q", {name: value}) == []
 
 
@@ -82,6 +84,23 @@ def test_a_longest_delay_without_or_below_the_first(given: dict[str, Any]) -> No
         parse("q", given)
     assert parse_stored("q", given).retry_max_delay_ms == 0
     assert parse("q", {"x-retry-delay": 5, "x-retry-max-delay": 5})[9:11] == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"x-dead-letter-routing-key": "k"}, "an x-dead-letter-routing-key and no x-dead-letter-exchange"),
+        ({"x-dead-letter-exchange": "é" * 128}, "x-dead-letter-exchange has 256 bytes, the limit is 255"),
+        (
+            {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "k" * 256},
+            "x-dead-letter-routing-key has 256 bytes, the limit is 255",
+        ),
+    ],
+)
+def test_dead_letter_arguments_that_do_not_fit(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(RequestError, match=text):
+        parse("q", given)
+    assert parse_stored("q", given) == QueueArguments()
 
 
 def test_only_unknown_x_arguments_are_warned_of() -> None:
