@@ -18,6 +18,7 @@ from ..errors import OpenDataError, StoreError, StoreFull
 from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
+from .history.service import DEFAULT_RETENTION_SECONDS, History
 from .journal import SEGMENT_BYTES, Journal
 from .operations import Operations
 from .payloads import Payloads
@@ -48,6 +49,8 @@ class EngineSettings:
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0
     close_seconds: float = 20.0
+    history: bool = True  # off: nothing is written or found; what was written stays
+    history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
@@ -65,6 +68,7 @@ class Engine(Operations):
         self.batch = store.batch()
         self.collector = Collector(self)
         self.results = Results(self)
+        self.history = History(self)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
@@ -114,7 +118,8 @@ class Engine(Operations):
         return engine
 
     async def _recover(self) -> None:
-        self.state, publishes = await recovery.recover(self.store, self.journal, self.clock)
+        history = await self.history.load() if self.settings.history else None
+        self.state, publishes = await recovery.recover(self.store, self.journal, self.clock, history)
         for shelf in (self.state.results.results, self.state.results.parts):
             shelf.cache_bytes, shelf.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
         for effect in publishes:
@@ -187,6 +192,7 @@ class Engine(Operations):
             self.checkpoint_started_at = asyncio.get_running_loop().time()
             try:
                 dirty = checkpoint.snapshot(self.state, batch, position, now)
+                self.history.snapshot(batch)
                 await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing)
                 await self.store.write(batch)
                 await self.store.flush_wal()
@@ -204,6 +210,7 @@ class Engine(Operations):
             wanted += queue.messages.available.keys() & self.payloads.flushing.keys()
         self.payloads.end_flush(wanted)
         self.state.results.end_flush()
+        self.history.end_flush()
         if self.journal is not None and position is not None and not self.settings.sync:
             self.journal.release(position)
         self._released_upto = position
@@ -214,7 +221,7 @@ class Engine(Operations):
     def is_dirty(self) -> bool:
         """Whether a checkpoint has anything to do."""
         journal = self.journal
-        return bool(self.effects) or bool(self.state.dirty) or self.state.results.is_dirty or (
+        return bool(self.effects) or bool(self.state.dirty) or self.state.results.is_dirty or self.history.is_dirty or (
             journal is not None and journal.sequence != (self._released_upto or 0)
         )  # fmt: skip
 

@@ -112,7 +112,8 @@ class Operations:
         row = checkpoint.message_rows(id, created_at, now, visible_at, retention, headers)
         places = [(queue.name, queue.messages.place()) for queue in queues]
         size = len(envelope)
-        self.state.publish(id, places, priority, visible_at, deadline, now, large=size > MAX_INLINE_BYTES, size=size)
+        large = size > MAX_INLINE_BYTES
+        self.state.publish(id, places, priority, visible_at, deadline, now, large=large, size=size, headers=headers)
         if session:
             self.state.remember_publish(session, seq, id, total, now)
         effect = (
@@ -132,6 +133,7 @@ class Operations:
         for key, value in payloads.rows(id, envelope):
             put(key, value)
         self.payloads.pending[id] = envelope
+        self.payloads.pending_metadata[id] = row[1]
 
     # ------------------------------------------------------------------ consuming
     def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes) -> None:
@@ -162,17 +164,24 @@ class Operations:
     def fail(self, queue: Queue, entries: Iterable[Entry], consumer: str, reason: str = "rejected") -> None:
         """in flight → failed. With a reason they are dead letters as well, if the queue has an exchange for them."""
         at = self.clock.now_ms()
+        given_up = reason == "delivery_limit"
         reason = reason if queue.dead_letters_to is not None else ""
         pairs: list[int] = []
         for entry in entries:
-            self.state.fail(queue, entry, at, consumer, reason)
+            self.state.fail(queue, entry, at, consumer, reason, given_up)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.FAIL, queue.name, at, pairs, consumer, reason))
+        self.effects.append((fx.FAIL, queue.name, at, pairs, consumer, reason, *((True,) if given_up else ())))
         if reason:
             self.on_dead_letters()
 
-    def put_back(self, queue: Queue, entries: Iterable[Entry], consumer: str, *, costs_attempt: bool) -> None:
-        """in flight → available; to failed when it costs an attempt and none is left."""
+    def put_back(
+        self, queue: Queue, entries: Iterable[Entry], consumer: str, *, costs_attempt: bool, expired: bool = False
+    ) -> None:
+        """in flight → available; to failed when it costs an attempt and none is left.
+
+        Args:
+            expired: the lease ended by itself; nobody rejected or released the message.
+        """
         at = self.clock.now_ms()
         back: list[int] = []
         spent: list[Entry] = []
@@ -182,14 +191,17 @@ class Operations:
                 continue
             if costs_attempt and queue.limits.retry_delay_ms:
                 visible_at = queue.limits.retry_at(at, entry.attempts)
-                self.state.put_back(queue, entry, at, costs_attempt, consumer, visible_at)
+                self.state.put_back(queue, entry, at, costs_attempt, consumer, visible_at, expired)
                 pair = [entry.id, entry.bucket]
-                self.effects.append((fx.RETURN, queue.name, at, pair, costs_attempt, consumer, visible_at))
+                more = (visible_at, True) if expired else (visible_at,)
+                self.effects.append((fx.RETURN, queue.name, at, pair, costs_attempt, consumer, *more))
                 continue
-            self.state.put_back(queue, entry, at, costs_attempt, consumer)
+            self.state.put_back(queue, entry, at, costs_attempt, consumer, 0, expired)
             back += entry.id, entry.bucket
         if back:
-            self.effects.append((fx.RETURN, queue.name, at, back, costs_attempt, consumer))
+            self.effects.append(
+                (fx.RETURN, queue.name, at, back, costs_attempt, consumer, *((0, True) if expired else ()))
+            )
         if spent:
             self.fail(queue, spent, consumer, "delivery_limit")
 
@@ -199,16 +211,16 @@ class Operations:
         With a reason they become dead letters, if the queue has an exchange for them.
         """
         at = self.clock.now_ms()
-        expired = reason == "expired"
+        why, expired = reason, reason == "expired"
         reason = reason if queue.dead_letters_to is not None else ""
         pairs: list[int] = []
         for entry in entries:
-            self.state.remove(queue, entry, reason, at)
+            self.state.remove(queue, entry, reason, at, why)
             if not reason:
                 self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
         if pairs:
-            self.effects.append((fx.REMOVE, queue.name, pairs, reason, at))
+            self.effects.append((fx.REMOVE, queue.name, pairs, reason, at, *((why,) if why != reason else ())))
             if reason:
                 self.on_dead_letters()
         if expired:

@@ -73,6 +73,8 @@ class Payloads:
         self._hot: OrderedDict[int, bytes] = OrderedDict()  # taking the oldest of a plain dict costs its holes
         self.pending: dict[int, bytes] = {}
         self.flushing: dict[int, bytes] = {}
+        self.pending_metadata: dict[int, bytes] = {}  # metadata records by message, on the same way
+        self.flushing_metadata: dict[int, bytes] = {}
 
     def find(self, id: int) -> bytes | None:
         """The payload of a message, if it is in memory."""
@@ -91,10 +93,12 @@ class Payloads:
     def begin_flush(self) -> None:
         """A checkpoint begins: all that is pending is in its batch."""
         self.flushing, self.pending = self.pending, {}
+        self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
     def end_flush(self, wanted: Iterable[int]) -> None:
         """The checkpoint is in the store. Of what it wrote, ``wanted`` goes to the cache."""
         flushed, self.flushing = self.flushing, {}
+        self.flushing_metadata = {}
         for id in wanted:
             envelope = flushed.get(id)
             if envelope is not None:

@@ -78,15 +78,22 @@ class Summary(NamedTuple):
     next_visible_at: int | None
     messages: int
     next_deadline: int | None
+    first_id: int = 0
+    last_id: int = 0
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, int, int, int]], now: int) -> Summary:
         best: tuple[int, int] | None = None
         next_visible: int | None = None
         next_deadline: int | None = None
-        count = 0
+        count = last = 0
+        first = 1 << 64
         for id, priority, visible_at, deadline, _attempts in rows:
             count += 1
+            if id < first:
+                first = id
+            if id > last:
+                last = id
             if deadline and (next_deadline is None or deadline < next_deadline):
                 next_deadline = deadline
             if visible_at <= now:
@@ -94,7 +101,7 @@ class Summary(NamedTuple):
                     best = (priority, id)
             elif next_visible is None or visible_at < next_visible:
                 next_visible = visible_at
-        return cls(best, next_visible, count, next_deadline)
+        return cls(best, next_visible, count, next_deadline, first, last)
 
 
 def _order(entry: Entry) -> tuple[int, int]:

@@ -21,6 +21,10 @@ module                record                                                   f
 ``journal_position``  how far the journal is applied                           ours
 ``results``           results of tasks, parts of chords                        ours
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
+``columns``           many integers of one size                                ours
+``history_log``       what happened to messages between two checkpoints        ours
+``history_trail``     what became of the messages of a block                   ours
+``history_index``     which messages and attempts have a value                 ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -38,6 +42,9 @@ from kombu_opendata.storage.records import (
     config,
     dead_letter,
     header,
+    history_index,
+    history_log,
+    history_trail,
     journal_position,
     keys,
     leases,
@@ -83,6 +90,12 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.CHORD: results.decode_chord,
     RecordKind.CHORD_PART: results.decode_part,
     RecordKind.DEAD_LETTER: dead_letter.decode,
+    RecordKind.HISTORY_LOG: history_log.decode,
+    RecordKind.HISTORY_POSTINGS: history_index.decode_postings,
+    RecordKind.HISTORY_SEGMENT: history_index.decode_segment,
+    RecordKind.HISTORY_TRAIL: history_trail.decode,
+    RecordKind.HISTORY_PAGE: history_index.decode_page,
+    RecordKind.HISTORY_HEAD: history_index.decode_head,
 }
 
 

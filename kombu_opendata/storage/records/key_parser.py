@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from kombu_opendata.storage.records.kinds import (
     MAX_MESSAGE_ID,
     PREFIXES,
     SESSION_BYTES,
+    U8,
+    U16,
     U32,
     U64,
     RecordKind,
@@ -48,6 +51,8 @@ class Key(NamedTuple):
     chord: bytes | None = None
     #: of a chord's part
     header_index: int | None = None
+    #: of history: the numbers after its prefix, in their order (see :mod:`.keys`)
+    numbers: tuple[int, ...] | None = None
 
 
 def parse(key: bytes) -> Key:
@@ -158,6 +163,17 @@ def _parse_id_and_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, 
     return parsed._replace(name=name), end
 
 
+def _parse_numbers(*layout: struct.Struct) -> Callable[[RecordKind, bytes, int], tuple[Key, int]]:
+    def parse_them(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+        numbers: list[int] = []
+        for part in layout:
+            numbers += types.read(part, key, key, offset)
+            offset += part.size
+        return Key(kind, numbers=tuple(numbers)), offset
+
+    return parse_them
+
+
 _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] = {
     RecordKind.PAYLOAD: _parse_id,
     RecordKind.METADATA: _parse_id,
@@ -181,4 +197,10 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.CHORD: _parse_chord,
     RecordKind.CHORD_PART: _parse_chord_part,
     RecordKind.DEAD_LETTER: _parse_id_and_name,
+    RecordKind.HISTORY_LOG: _parse_numbers(U64, U64),
+    RecordKind.HISTORY_POSTINGS: _parse_numbers(U8, U64, U64, U64),
+    RecordKind.HISTORY_SEGMENT: _parse_numbers(U8, U64, U64),
+    RecordKind.HISTORY_TRAIL: _parse_numbers(U64, U64),
+    RecordKind.HISTORY_PAGE: _parse_numbers(U8, U64, U16),
+    RecordKind.HISTORY_HEAD: _parse_fixed,
 }

@@ -13,6 +13,8 @@ SESSION_BYTES = 16
 #: of a binding's arguments
 DIGEST_BYTES = 8
 
+U8 = struct.Struct(">B")  # space of a history index
+U16 = struct.Struct(">H")  # page of a run
 U32 = struct.Struct(">I")  # chunk number
 U64 = struct.Struct(">Q")  # message id or bucket
 
@@ -42,6 +44,12 @@ class RecordKind(enum.Enum):
     CHORD = "chord"
     CHORD_PART = "chord part"
     DEAD_LETTER = "dead letter"
+    HISTORY_LOG = "history log"
+    HISTORY_POSTINGS = "history postings"
+    HISTORY_SEGMENT = "history segment"
+    HISTORY_TRAIL = "history trail"
+    HISTORY_PAGE = "history page"
+    HISTORY_HEAD = "history head"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -68,4 +76,10 @@ PREFIXES = {
     RecordKind.CHORD: b"\x01\x1e",
     RecordKind.CHORD_PART: b"\x01\x1f",
     RecordKind.DEAD_LETTER: b"\x01\x1b",
+    RecordKind.HISTORY_LOG: b"\x01\x20",
+    RecordKind.HISTORY_POSTINGS: b"\x01\x21",
+    RecordKind.HISTORY_SEGMENT: b"\x01\x22",
+    RecordKind.HISTORY_TRAIL: b"\x01\x23",
+    RecordKind.HISTORY_PAGE: b"\x01\x24",
+    RecordKind.HISTORY_HEAD: b"\x01\x25",
 }
