@@ -178,7 +178,7 @@ class Server:
                     interval_seconds=self.settings.engine.retention_interval_seconds,
                 )
                 own = Handlers(found, Session(b"", "the broker"), self.settings.max_message_bytes, self.status)
-                for work in (engine.run_maintenance(), found.dead_letters.run(own.store)):
+                for work in (engine.run_maintenance(), engine.history.run(), found.dead_letters.run(own.store)):
                     task = asyncio.get_running_loop().create_task(work)
                     self._background.add(task)
                     task.add_done_callback(lambda done: self._maintenance_ended(found, done))

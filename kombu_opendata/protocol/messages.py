@@ -1,4 +1,5 @@
-"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`.
+"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`, those
+about history in :mod:`.history_messages`.
 
 Each is a msgpack array whose first element is the message's number. ``rid`` is the request's number, chosen by the
 client and repeated in the answer; messages without one are never answered. Times are milliseconds since the Unix
@@ -12,6 +13,15 @@ from typing import Any
 
 import msgspec
 
+from .history_messages import AttemptPage as AttemptPage
+from .history_messages import CountAttempts as CountAttempts
+from .history_messages import CountMessages as CountMessages
+from .history_messages import Counts as Counts
+from .history_messages import ListAttempts as ListAttempts
+from .history_messages import ListMessages as ListMessages
+from .history_messages import MessagePage as MessagePage
+from .history_messages import RetrieveAttempt as RetrieveAttempt
+from .history_messages import RetrieveMessage as RetrieveMessage
 from .message import Message as _Message
 from .result_messages import ChordParts as ChordParts
 from .result_messages import CloseChord as CloseChord
@@ -279,6 +289,12 @@ ClientMessage = (
     | GetChord
     | CloseChord
     | Credit
+    | ListMessages
+    | ListAttempts
+    | RetrieveMessage
+    | RetrieveAttempt
+    | CountAttempts
+    | CountMessages
 )
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 + failed deliveries before), envelope, redelivered
@@ -413,4 +429,7 @@ BrokerMessage = (
     | Results
     | ChordParts
     | ResultsChanged
+    | MessagePage
+    | AttemptPage
+    | Counts
 )

@@ -167,9 +167,10 @@ class Story(World):
             ]  # fmt: skip
             if known.gone or not places and (filters.queues or filters.statuses):
                 continue
+            if filters.ids and known.id not in filters.ids:
+                continue
             if filters.has_time(known.received) and filters.has_headers(known.headers):
-                if not filters.ids or known.id in filters.ids:
-                    found.append(known.id)
+                found.append(known.id)
         return found
 
     def wanted_attempts(self, filters: Filters) -> list[int]:

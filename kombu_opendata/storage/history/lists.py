@@ -17,7 +17,7 @@ from ..records.metadata import Metadata
 from . import query, values
 from .index import View
 from .live import AVAILABLE, IN_FLIGHT, Live
-from .query import Filters, Paging, Position
+from .query import Buckets, Filters, Paging, Position
 from .reader import QueueStatus, Reader
 from .sources import AllOf, AnyOf, Fixed, Source, values_source, walk
 
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: candidates that are looked at in one go, at most
+#: candidates that are looked at in one go, first and at most
+_FIRST_LOOK = 128
 _MAX_LOOK = 1000
+#: a page ends before its limit where its headers have so many bytes
+PAGE_BYTES = 4 << 20
 
 
 class MessageRecord(NamedTuple):
@@ -97,10 +100,14 @@ async def list_messages(history: History, filters: Filters, paging: Paging) -> P
         way = _way(paging, low, high - 1)
         if not way.is_empty:
             async with aclosing(_messages(history, reader, view, filters, way, paging.limit + 1)) as looked_at:
+                size = 0
                 async for some in looked_at:
                     found += some
-                    if len(found) > paging.limit:
+                    size += sum(map(_size_of, some))
+                    if len(found) > paging.limit or size > PAGE_BYTES:
                         break
+        if not way.is_empty and size > PAGE_BYTES:
+            paging = paging._replace(limit=min(paging.limit, _fitting(found)))
     return _page(query.MESSAGES, found, filters, paging)
 
 
@@ -123,6 +130,21 @@ async def list_attempts(history: History, filters: Filters, paging: Paging) -> P
                     if len(found) > paging.limit:
                         break
     return _page(query.ATTEMPTS, found, filters, paging)
+
+
+def _size_of(one: MessageRecord) -> int:
+    """About how many bytes a message's headers have."""
+    return sum(len(name) + len(text) for name, text in one.metadata.header_pairs)
+
+
+def _fitting(found: list[MessageRecord]) -> int:
+    """How many of these fit a page; if all do, the next one has to be looked for again."""
+    size = 0
+    for count, one in enumerate(found):
+        size += _size_of(one)
+        if size > PAGE_BYTES:
+            return max(count, 1)
+    return len(found)
 
 
 _FOREVER = Filters().until_ms
@@ -159,6 +181,41 @@ def _page(kind: str, found: list[R], filters: Filters, paging: Paging) -> Page[R
     return Page(items, cursor(items[-1]) if has_next else None, cursor(items[0]) if has_prev else None)
 
 
+# ---------------------------------------------------------------------- counts
+async def count_messages(history: History, filters: Filters, buckets: Buckets) -> list[int]:
+    """How many messages of each bucket are in the store."""
+    await history.indexer.catch_up()
+    counts = [0] * buckets.number
+    with history.index.reading() as view:
+        reader = Reader(history, view)
+        low = await reader.first_message_since(filters.since_ms)
+        way = _Walk(low, await reader.first_message_since(filters.until_ms + 1) - 1, False)
+        if not way.is_empty:
+            async with aclosing(_messages(history, reader, view, filters, way, _MAX_LOOK)) as looked_at:
+                async for some in looked_at:
+                    for one in some:
+                        counts[buckets.number_of(one.metadata.received_at_ms)] += 1
+    return counts
+
+
+async def count_attempts(history: History, filters: Filters, buckets: Buckets) -> list[int]:
+    """How many attempts ended in each bucket."""
+    if _attempt_dimensions(filters):
+        await history.indexer.catch_up()
+    history.log.close_chunk()
+    counts = [0] * buckets.number
+    with history.index.reading() as view:
+        reader = Reader(history, view)
+        low = max(await reader.first_attempt_since(filters.since_ms), history.index.planned.kept)
+        way = _Walk(low, await reader.first_attempt_since(filters.until_ms + 1) - 1, False)
+        if not way.is_empty:
+            async with aclosing(_attempts(history, reader, view, filters, way, _MAX_LOOK)) as looked_at:
+                async for some in looked_at:
+                    for one in some:
+                        counts[buckets.number_of(one.ended_at_ms)] += 1
+    return counts
+
+
 # ---------------------------------------------------------------------- messages
 async def _messages(
     history: History, reader: Reader, view: View, filters: Filters, way: _Walk, wanted: int
@@ -167,13 +224,12 @@ async def _messages(
     source = await _message_source(history, reader, view, filters, way.descending)
     if source is None:
         everything = reader.stored_messages(
-            way.start, way.stop, descending=way.descending, batch=min(wanted, _MAX_LOOK)
+            way.start, way.stop, descending=way.descending, batch=min(wanted, _FIRST_LOOK)
         )
         async with aclosing(everything) as stored:
             async for some in stored:
-                for start in range(0, len(some), wanted):
-                    yield await _look(reader, filters, some[start : start + wanted])
-                    await asyncio.sleep(0)
+                yield await _look(reader, filters, some)
+                await asyncio.sleep(0)
         return
     async with aclosing(_portions(source, way, wanted)) as portions:
         async for ids in portions:
@@ -184,7 +240,7 @@ async def _messages(
 
 async def _portions(source: Source, way: _Walk, wanted: int) -> AsyncGenerator[list[int], None]:
     """Candidates, as many as are wanted first, and then more and more."""
-    size = wanted
+    size = min(wanted, _FIRST_LOOK)
     waiting: list[int] = []
     async with aclosing(walk(source, way.start, way.stop, descending=way.descending)) as walking:
         async for positions in walking:

@@ -24,6 +24,7 @@ from .live import AVAILABLE, IN_FLIGHT
 MAX_LIMIT = 1000
 #: values of all filters together
 MAX_VALUES = 1000
+MAX_BUCKETS = 1000
 MESSAGE_STATUSES = (AVAILABLE, IN_FLIGHT, "done", "failed")
 ATTEMPT_OUTCOMES = tuple(dict.fromkeys(OUTCOMES))
 ORDERS = ("desc", "asc")
@@ -115,6 +116,8 @@ def check_filters(
         unknown = sorted(set(given).difference(known))
         if unknown:
             raise InvalidFilter(f"no {what} {unknown[0]!r}: there are {', '.join(known)}", value=unknown[0])
+    if any(limit is not None and not -_MAX_MS < limit < _MAX_MS for limit in (gte, lte, gt, lt)):
+        raise InvalidFilter("a time is in milliseconds since the epoch, below 2⁶²")
     count = sum(map(len, (found.queues, found.ids, found.consumers))) + sum(len(texts) for _, texts in found.headers)
     if count > MAX_VALUES:
         raise InvalidFilter(f"{count} values to look for: ask for at most {MAX_VALUES} at a time", limit=MAX_VALUES)
@@ -144,6 +147,39 @@ def check_paging(
     text = after or before
     start = read_cursor(text, kind, filters, order) if text else None
     return Paging(order == ORDERS[0], limit, start, bool(before))
+
+
+class Buckets(NamedTuple):
+    """Times of equal length from ``start_ms`` on."""
+
+    start_ms: int
+    bucket_ms: int
+    number: int
+
+    def number_of(self, at_ms: int) -> int:
+        """Which bucket a time is in."""
+        return (at_ms - self.start_ms) // self.bucket_ms
+
+
+def check_buckets(gte: int, lt: int, bucket_ms: int) -> Buckets:
+    """The buckets of a count, aligned to multiples of their length since the epoch.
+
+    Raises:
+        InvalidFilter: no time, or too many buckets.
+    """
+    if bucket_ms < 1:
+        raise InvalidFilter(f"a bucket of {bucket_ms} ms: it has at least 1 ms", value=bucket_ms)
+    if not 0 <= gte < lt < _MAX_MS:
+        raise InvalidFilter(f"no time from {gte} to {lt} ms since the epoch: give gte below lt", gte=gte, lt=lt)
+    start = gte // bucket_ms * bucket_ms
+    count = -(-(lt - start) // bucket_ms)
+    if count > MAX_BUCKETS:
+        raise InvalidFilter(
+            f"{count} buckets of {bucket_ms} ms: at most {MAX_BUCKETS}; make them longer or the time shorter",
+            value=count,
+            limit=MAX_BUCKETS,
+        )
+    return Buckets(start, bucket_ms, count)
 
 
 # ---------------------------------------------------------------------- cursors

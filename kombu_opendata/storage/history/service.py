@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 from ..records import history_log, keys
 from .index import Index
 from .indexer import Indexer
-from .lists import AttemptRecord, MessageRecord, Page, list_attempts, list_messages
+from .lists import (
+    AttemptRecord,
+    MessageRecord,
+    Page,
+    count_attempts,
+    count_messages,
+    list_attempts,
+    list_messages,
+)
 from .log import Chunk, HistoryLog
-from .query import Filters, Paging
+from .query import Buckets, Filters, Paging
 from .reader import Reader
 from .sweep import Sweep
 
@@ -151,6 +159,14 @@ class History:
     async def list_attempts(self, filters: Filters, paging: Paging) -> Page[AttemptRecord]:
         """See :mod:`.lists`."""
         return await list_attempts(self, filters, paging)
+
+    async def count_messages(self, filters: Filters, buckets: Buckets) -> list[int]:
+        """See :mod:`.lists`; the times of the filters are within the buckets."""
+        return await count_messages(self, filters, buckets)
+
+    async def count_attempts(self, filters: Filters, buckets: Buckets) -> list[int]:
+        """See :mod:`.lists`; the times of the filters are within the buckets."""
+        return await count_attempts(self, filters, buckets)
 
     async def message(self, id: int) -> MessageRecord | None:
         """A message that is in the store."""
