@@ -6,7 +6,7 @@ import base64
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -150,7 +150,8 @@ def test_results_are_copies(sample: Sample) -> None:
 
 def test_another_instance_sees_nothing_of_it(sample: Sample, module_store_folder: Path) -> None:
     attempt = sample.client.attempts(queues=[sample.one], limit=1).items[0]
-    other = BrokerConnection(parse(f"opendata://{module_store_folder}?instance=other"), Options(name="other"))
+    url = replace(parse(f"opendata://{module_store_folder}"), instance="other")
+    other = BrokerConnection(url, Options(name="other"))
     other.connect()
     try:
         assert history.retrieve_message(other, sample.ids[0]) is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..records import history_log, keys, metadata
@@ -18,8 +18,8 @@ from ..records.history_log import ACKED, FAILED, MANUAL, OUTCOMES, REJECTED
 from ..records.history_trail import LEFT, ROUTED, Event
 from . import values
 from .log import Chunk, Place
-from .part import Part, Row
-from .values import Hashes
+from .part import Group, Part, Row
+from .values import Hashes, Values
 
 if TYPE_CHECKING:
     from .service import History
@@ -36,6 +36,7 @@ _STEPS = 16
 _REMEMBERED = 16_384
 #: metadata records that are read with one scan where the gaps between their ids are at most so wide
 _MAX_GAP = 64
+_NOTHING = Values((), ())
 
 
 class Indexer:
@@ -47,7 +48,7 @@ class Indexer:
         self.place: Place = (0, 0)
         self._lock = asyncio.Lock()
         self._work: Iterator[bool] | None = None
-        self._known: OrderedDict[int, list[int]] = OrderedDict()
+        self._known: OrderedDict[int, Values] = OrderedDict()
 
     @property
     def lag(self) -> int:
@@ -110,44 +111,43 @@ class Indexer:
         return None
 
     # ------------------------------------------------------------------ headers
-    async def _headers(self, chunk: Chunk) -> dict[int, list[int]]:
-        """The hashes of the headers of the chunk's messages, as far as they are stored and not at hand."""
+    async def _headers(self, chunk: Chunk) -> dict[int, Values]:
+        """The values of the headers of the chunk's messages, as far as they are stored and not at hand."""
         known = self._known
         wanted = {id for id, headers in chunk.headers.items() if headers is None and id not in known}
         new = chunk.headers.keys()
         wanted |= {row[0] for row in chunk.attempts if row[0] not in known and row[0] not in new}
-        found: dict[int, list[int]] = {}
+        found: dict[int, Values] = {}
         for low, high in _spans(sorted(wanted)):
             first, last = keys.metadata_key(low), keys.metadata_key(high) + b"\0"
             async for rows in self._history.store.scan_batches(first, last, batch=256, read_ahead_bytes=1 << 18):
                 for key, value in rows:
                     id = int.from_bytes(key[-8:], "big")
                     if id in wanted:
-                        found[id] = self.hashes.headers(metadata.decode(key, value).header_pairs)
+                        found[id] = self.hashes.headers(metadata.decode(key, value).headers)
                 await asyncio.sleep(0)
         return found
 
-    def _remember(self, id: int, hashes: list[int]) -> list[int]:
+    def _remember(self, id: int, found: Values) -> Values:
         known = self._known
-        known[id] = hashes
+        known[id] = found
         if len(known) > _REMEMBERED:
             known.popitem(last=False)
-        return hashes
+        return found
 
     # ------------------------------------------------------------------ indexing
-    def _index(self, chunk: Chunk, read: dict[int, list[int]]) -> Iterator[bool]:
+    def _index(self, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
         """Index one chunk, a row at each step; says whether the step was a long one."""
         part = self._history.index.open
+        values_of, known = self.hashes.headers, self._known
         for id, headers in chunk.headers.items():
-            hashes = self.hashes.headers(headers.items()) if headers is not None else read.get(id)
-            if hashes is None:
-                hashes = self._known.get(id, [])
-            part.add(MESSAGES, id, self._remember(id, hashes))
+            found = values_of(headers) if headers is not None else read.get(id) or known.get(id) or _NOTHING
+            part.add(MESSAGES, id, *self._remember(id, found))
             yield False
         for queue, ids in chunk.routed.items():
-            value = (self.hashes(values.QUEUE, queue),)
+            group = (self.hashes(values.QUEUE, queue),)
             for id in ids:
-                part.add(MESSAGES, id, value)
+                part.add(MESSAGES, id, group)
                 part.event(Event(id, queue, ROUTED))
                 yield False
         for id, queue, at, reason in chunk.left:
@@ -160,22 +160,40 @@ class Indexer:
         if part.rows >= PART_ROWS:
             yield from self._freeze(part)
 
-    def _index_attempts(self, part: Part, chunk: Chunk, read: dict[int, list[int]]) -> Iterator[bool]:
-        hash_of = self.hashes
+    def _index_attempts(self, part: Part, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
         known = self._known
-        for number, row in enumerate(chunk.attempts, chunk.first_attempt):
-            id, queue, consumer, _claimed, ended, count, outcome = row
-            result = OUTCOMES[outcome & ~MANUAL]
-            hashes = known.get(id)
-            if hashes is None:
-                hashes = read.get(id, [])
-            part.add(ATTEMPTS, number, hashes)
-            part.add(ATTEMPTS, number, attempt_values(hash_of, id, queue, consumer, result, outcome))
-            status = SETTLED_BY.get(outcome & ~MANUAL)
-            if status is not None:
-                part.add(MESSAGES, id, (hash_of(values.SETTLED, status), hash_of(values.SETTLED, status, queue)))
+        groups: dict[tuple[str, str, int], tuple[Group, Group]] = {}
+        for number, (id, queue, consumer, _claimed, ended, count, outcome) in enumerate(
+            chunk.attempts, chunk.first_attempt
+        ):
+            found = known.get(id) or read.get(id) or _NOTHING
+            which = (queue, consumer, outcome)
+            both = groups.get(which)
+            if both is None:
+                both = groups[which] = self._groups(*which)
+            own, settled = both
+            part.add(ATTEMPTS, number, *found)
+            part.add(ATTEMPTS, number, own, (values.message_hash(id),))
+            if settled:
+                part.add(MESSAGES, id, settled)
             part.event(Event(id, queue, outcome, count, ended, number))
             yield False
+
+    def _groups(self, queue: str, consumer: str, outcome: int) -> tuple[Group, Group]:
+        """The values of such attempts, and those that they give their messages."""
+        hash_of = self.hashes
+        code = outcome & ~MANUAL
+        own = [
+            hash_of(values.QUEUE, queue),
+            hash_of(values.OUTCOME, OUTCOMES[code]),
+            hash_of(values.CONSUMER, consumer),
+        ]
+        if outcome & MANUAL:
+            own.append(hash_of(values.OUTCOME, "manual"))
+        status = SETTLED_BY.get(code)
+        if status is None:
+            return tuple(own), ()
+        return tuple(own), (hash_of(values.SETTLED, status), hash_of(values.SETTLED, status, queue))
 
     def _freeze(self, part: Part) -> Iterator[bool]:
         """Make a part's records."""
@@ -194,19 +212,6 @@ class Indexer:
 
 #: what an attempt's outcome makes of the message in its queue; the others leave it available
 SETTLED_BY = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
-
-
-def attempt_values(hash_of: Hashes, id: int, queue: str, consumer: str, result: str, outcome: int) -> Iterable[int]:
-    """The hashes of an attempt's own values."""
-    found = [
-        hash_of(values.QUEUE, queue),
-        hash_of(values.OUTCOME, result),
-        hash_of(values.CONSUMER, consumer),
-        values.hash_of(values.MESSAGE, str(id)),
-    ]
-    if outcome & MANUAL:
-        found.append(hash_of(values.OUTCOME, "manual"))
-    return found
 
 
 def _spans(ids: list[int]) -> Iterator[tuple[int, int]]:

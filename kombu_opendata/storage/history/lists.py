@@ -310,15 +310,16 @@ async def _status_source(history: History, reader: Reader, view: View, filters: 
 
 
 # ---------------------------------------------------------------------- attempts
-def _attempt_dimensions(filters: Filters) -> list[list[tuple[bytes, str, str]]]:
-    """The values that attempts are found by: any one of each inner list."""
+def _attempt_dimensions(filters: Filters) -> list[list[int]]:
+    """The hashes of the values that attempts are found by: any one of each inner list."""
+    hash_of = values.hash_of
     found = [
-        [(values.QUEUE, name, "") for name in filters.queues],
-        [(values.OUTCOME, outcome, "") for outcome in filters.outcomes],
-        [(values.CONSUMER, name, "") for name in filters.consumers],
-        [(values.MESSAGE, str(id), "") for id in filters.ids],
-        [(values.OUTCOME, "manual", "")] if filters.manual else [],
-        *([(values.HEADER, name, text) for text in texts] for name, texts in filters.headers),
+        [hash_of(values.QUEUE, name) for name in filters.queues],
+        [hash_of(values.OUTCOME, outcome) for outcome in filters.outcomes],
+        [hash_of(values.CONSUMER, name) for name in filters.consumers],
+        [values.message_hash(id) for id in filters.ids],
+        [hash_of(values.OUTCOME, "manual")] if filters.manual else [],
+        *([hash_of(values.HEADER, name, text) for text in texts] for name, texts in filters.headers),
     ]
     return [dimension for dimension in found if dimension]
 
@@ -328,8 +329,7 @@ async def _attempts(
 ) -> AsyncGenerator[list[AttemptRecord], None]:
     """The attempts that pass, some at a time."""
     sources: list[Source] = []
-    for dimension in _attempt_dimensions(filters):
-        hashes = [history.indexer.hashes(*value) for value in dimension]
+    for hashes in _attempt_dimensions(filters):
         sources.append(await values_source(history.store, view, ATTEMPTS, hashes, descending=way.descending))
     if not sources:
         everything = reader.all_attempts(way.start, way.stop, descending=way.descending)

@@ -47,7 +47,7 @@ class Reader:
         self._store = history.store
         self._view = view
         self.cold = ColdBuckets(history.store)
-        self._records: dict[int, list[Attempt]] = {}
+        self._record: tuple[int, bytes, bytes] | None = None  # the one that was read last
 
     # ------------------------------------------------------------------ metadata
     async def metadata(self, ids: Iterable[int]) -> dict[int, Metadata]:
@@ -129,7 +129,10 @@ class Reader:
     async def events(self, ids: Iterable[int]) -> dict[int, list[Event]]:
         """All that happened to these messages, in order; the last of it may be there twice."""
         found: dict[int, list[Event]] = {id: [] for id in ids}
-        blocks = sorted({id >> BLOCK_BITS for id in found})
+        by_block: dict[int, list[int]] = {}
+        for id in found:
+            by_block.setdefault(id >> BLOCK_BITS, []).append(id)
+        blocks = sorted(by_block)
         in_memory = {block: [part.events.get(block, ()) for part in self._view.parts] for block in blocks}
         for start in range(0, len(blocks), _READS):
             some = blocks[start : start + _READS]
@@ -142,7 +145,7 @@ class Reader:
                 )
             )
             for block, rows in zip(some, read, strict=True):
-                stored = [history_trail.decode(key, value) for key, value in rows]
+                stored = [history_trail.decode_some(key, value, by_block[block]) for key, value in rows]
                 for events in (*stored, *in_memory[block]):
                     for event in events:
                         if event.message_id in found:
@@ -182,28 +185,24 @@ class Reader:
     async def attempts(self, numbers: Iterable[int]) -> dict[int, Attempt]:
         """These attempts, as far as the log still has them."""
         found = {}
+        chunks = list(self._history.log.chunks)
+        in_memory = chunks[0].first_attempt if chunks else self._history.log.open.first_attempt
         for number in sorted(numbers, reverse=True):
-            row = self._at_hand(number)
-            if row is None:
-                await self._read_record(number)
-                row = self._at_hand(number)
+            while chunks and number < chunks[-1].first_attempt:
+                chunks.pop()
+            if number >= in_memory:
+                found[number] = chunks[-1].attempts[number - chunks[-1].first_attempt]
+                continue
+            row = await self._stored_attempt(number)
             if row is not None:
                 found[number] = row
         return found
 
-    def _at_hand(self, number: int) -> Attempt | None:
-        for chunk in self._history.log.chunks:
-            if 0 <= number - chunk.first_attempt < len(chunk.attempts):
-                return chunk.attempts[number - chunk.first_attempt]
-        for first, rows in self._records.items():
-            if 0 <= number - first < len(rows):
-                return rows[number - first]
-        return None
-
-    async def _read_record(self, number: int) -> None:
-        found = await self._record_of(number)
-        if found is not None:
-            self._records[found[0]] = history_log.decode(found[1], found[2]).attempts
+    async def _stored_attempt(self, number: int) -> Attempt | None:
+        record = self._record
+        if record is None or not 0 <= number - record[0] < history_log.attempts_of(*record[1:]):
+            record = self._record = await self._record_of(number)
+        return None if record is None else history_log.attempt_at(record[1], record[2], number - record[0])
 
     async def _record_of(self, number: int) -> tuple[int, bytes, bytes] | None:
         """The stored record that has an attempt, if any: the number of its first, key and value."""
@@ -258,7 +257,7 @@ class Reader:
             middle = (low + high) // 2
             record = await self._record_of(middle)
             if record is None:
-                row = self._at_hand(middle)
+                row = (await self.attempts([middle])).get(middle)
                 if row is None or row[4] < at_ms:
                     low = middle + 1
                 else:

@@ -167,7 +167,7 @@ async def values_source(
     store: SlateStore, view: View, space: int, hashes: Sequence[int], *, descending: bool
 ) -> Source:
     """What has any of these values."""
-    positions = [place for part in view.parts for hash in hashes for place in part.positions[space].get(hash, ())]
+    positions = [place for part in view.parts for hash in hashes for place in part.find(space, hash)]
     rare = await look_up(store, view, space, hashes)
     positions += [place for places in rare.values() for place in places]
     stored = [Stored(store, space, hash, descending=descending) for hash in hashes]

@@ -41,10 +41,10 @@ class Sweep:
         async with self._lock:
             await self._merger().remove_orphans()
 
-    async def merge_some(self) -> None:
-        """Merge some runs, if there are many."""
+    async def merge_some(self) -> bool:
+        """Merge some runs, if there are many; returns whether there were."""
         async with self._lock:
-            await self._merger().merge_some()
+            return await self._merger().merge_some()
 
     def _merger(self) -> Merger:
         if self.merger is None:

@@ -60,6 +60,8 @@ _HEAD = struct.Struct("<BQQQQQI")
 _RUN = struct.Struct("<BQBBQQQ")
 _VERSION = 1
 _BITMAP_BYTES = SEGMENT_SIZE // 8
+#: a bitmap as the digits of a number, the highest first: setting one is quicker than setting a bit
+_NO_BITS, _ONE = b"0" * SEGMENT_SIZE, ord("1")
 
 
 class Run(NamedTuple):
@@ -85,17 +87,20 @@ class Head(NamedTuple):
     runs: tuple[Run, ...] = ()
 
 
-def encode_postings(offsets: list[int]) -> bytes:
-    """The postings of these offsets in a segment, which ascend."""
-    first, last = offsets[0], offsets[-1]
-    if last - first + 1 == len(offsets):
-        return bytes((_RANGE,)) + _ENDS.pack(first, last)
-    if 2 * len(offsets) < _BITMAP_BYTES:
+def encode_postings(positions: list[int]) -> bytes:
+    """The postings of these positions of one segment, in any order."""
+    first, last = min(positions) & OFFSET_MASK, max(positions) & OFFSET_MASK
+    if 2 * len(positions) < _BITMAP_BYTES:
+        offsets = sorted({position & OFFSET_MASK for position in positions})
+        if last - first + 1 == len(offsets):
+            return bytes((_RANGE,)) + _ENDS.pack(first, last)
         return bytes((_OFFSETS,)) + columns.pack("H", offsets)
-    bits = bytearray(_BITMAP_BYTES)
-    for offset in offsets:
-        bits[offset >> 3] |= 1 << (offset & 7)
-    return bytes((_BITS,)) + bytes(bits)
+    digits = bytearray(_NO_BITS)
+    for position in positions:
+        digits[OFFSET_MASK - (position & OFFSET_MASK)] = _ONE
+    if last - first + 1 == digits.count(_ONE):
+        return bytes((_RANGE,)) + _ENDS.pack(first, last)
+    return bytes((_BITS,)) + int(digits, 2).to_bytes(_BITMAP_BYTES, "little")
 
 
 def decode_postings(key: bytes, value: bytes) -> int:
@@ -129,10 +134,10 @@ def mask_of(offsets: array[int] | list[int]) -> int:
         for offset in offsets:
             mask |= 1 << offset
         return mask
-    bits = bytearray(_BITMAP_BYTES)
+    digits = bytearray(_NO_BITS)
     for offset in offsets:
-        bits[offset >> 3] |= 1 << (offset & 7)
-    return int.from_bytes(bits, "little")
+        digits[OFFSET_MASK - offset] = _ONE
+    return int(digits, 2)
 
 
 def encode_segment(hashes: list[int]) -> bytes:

@@ -145,6 +145,29 @@ def ended_at(key: bytes, value: bytes, index: int) -> int:
     return int(types.read(_TIME, key, value, start + 8 * index)[0])
 
 
+def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
+    """One of the attempts in ``value``; little else of it is looked at."""
+    named, count = types.read(_HEAD, key, value, 0)[1], attempts_of(key, value)
+    if not 0 <= index < count:
+        raise types.corrupt(key, 0, f"attempt {index} of {count}")
+    offset = _HEAD.size
+    names = []
+    for _ in range(named):
+        name, offset = types.read_utf8_escaped(key, value, offset)
+        names.append(name)
+    column = len(value) - count * _ATTEMPT_BYTES
+    fields: list[int] = []
+    for code in _COLUMNS:
+        size = columns.SIZES[code]
+        fields += columns.read(code, key, value, column + index * size, 1)[0]
+        column += count * size
+    id, claimed, ended, queue, consumer, number, outcome = fields
+    if outcome & ~MANUAL >= len(OUTCOMES):
+        raise types.corrupt(key, 0, f"outcome {outcome}")
+    where, who = (_name(key, 0, names, number) for number in (queue, consumer))
+    return id, where, who, claimed, ended, number, outcome
+
+
 def _name(key: bytes, offset: int, names: list[str], number: int) -> str:
     if number >= len(names):
         raise types.corrupt(key, offset, f"name {number} of {len(names)}")
