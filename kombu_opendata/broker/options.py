@@ -68,6 +68,7 @@ class BrokerOptions:
     allow_anonymous: bool = False
     instances: tuple[str, ...] = ("default",)
     maintain_every_seconds: float = EngineSettings.retention_interval_seconds
+    history_days: float = EngineSettings.history_retention_seconds / 86_400
 
     @property
     def folder(self) -> Path | None:
@@ -94,7 +95,12 @@ class BrokerOptions:
             heartbeat_seconds=self.heartbeat_seconds,
             verify_secret=UsersFile(self.users).verify if self.users is not None else None,
             tls=self._tls(),
-            engine=EngineSettings(sync=self.sync, retention_interval_seconds=self.maintain_every_seconds),
+            engine=EngineSettings(
+                sync=self.sync,
+                retention_interval_seconds=self.maintain_every_seconds,
+                history=self.history_days > 0,
+                history_retention_seconds=86_400 * self.history_days,
+            ),
         )
 
     def _tls(self) -> ssl.SSLContext | None:
