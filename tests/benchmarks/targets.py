@@ -10,7 +10,10 @@ REDIS = "redis"
 EMPTY = "empty"
 """The series that holds our own numbers on an empty queue, for the rows about a backlog."""
 
-TITLES = {OURS: "ours", RABBITMQ: "RabbitMQ", REDIS: "Redis", EMPTY: "an empty queue"}
+WITHOUT = "without"
+"""The series that holds our own numbers without history, for the row about what it costs."""
+
+TITLES = {OURS: "ours", RABBITMQ: "RabbitMQ", REDIS: "Redis", EMPTY: "an empty queue", WITHOUT: "ours without history"}
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,14 @@ ROWS: tuple[Row, ...] = (
     Row("gap.time", "kill -9 of the broker under load: gap until tasks flow again", "s", (AtMost(3),)),
     Row("gap.lost", "the same: tasks lost", "tasks", (AtMost(0),)),
     Row("gap.twice", "the same: tasks run twice", "tasks", (AtMost(0),)),
+    Row("history.page", "history of 1,000,000 messages: slowest first page of a single filter", "ms", (AtMost(50),)),
+    Row("history.growth", "the same, over that of a tenth of the messages (their CPU time)", "times", (AtMost(2),)),
+    Row("history.consume", "consume + ack, with history and without", "msg/s", (AtLeast(0.95, WITHOUT),)),
     Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )
 
 WORKLOADS = (
     "publish", "publish8", "consume", "celery", "results", "backlog", "import", "connect", "eta", "gap", "idle",
+    "history",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

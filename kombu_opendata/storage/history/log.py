@@ -107,7 +107,8 @@ class HistoryLog:
         attempts = self.open.attempts
         if len(attempts) >= CHUNK_ROWS:
             attempts = self.close_chunk().attempts
-        attempts.append((entry.id, entry.queue, consumer, entry.claimed_at, at, entry.attempts, outcome))
+        claimed = entry.claimed_at if entry.claimed_at < at else at  # a claim may be dated ahead by a millisecond
+        attempts.append((entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome))
 
     def redriven(self, id: int, queue: str, operator: str, at: int) -> None:
         """A message that had failed is available again: an attempt that was made by hand and ended at once."""
