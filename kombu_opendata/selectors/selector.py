@@ -1,0 +1,59 @@
+"""A selector, ready to be asked."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from ..errors import RequestError
+from .compiler import Headers, Predicate, compile_condition
+from .explain import Explanation, explain
+from .nodes import Condition, headers_of, text_of
+
+
+class Selector:
+    """A filter over the headers of messages.
+
+    Attributes:
+        text: as it was given.
+        condition: the tree (:mod:`.nodes`).
+        matches: ``matches(headers)``: whether it is true of these headers; unknown is no match. Never raises.
+    """
+
+    def __init__(self, condition: Condition, text: str | None = None) -> None:
+        self.condition = condition
+        self.text = text_of(condition) if text is None else text
+        self.matches: Predicate = compile_condition(condition)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The headers that it reads."""
+        return frozenset(headers_of(self.condition))
+
+    @cached_property
+    def _is_false(self) -> Predicate:
+        return compile_condition(self.condition, wanted=False)
+
+    def evaluate(self, headers: Headers) -> bool | None:
+        """True, False, or None for unknown."""
+        return True if self.matches(headers) else False if self._is_false(headers) else None
+
+    def explain(self, headers: Headers) -> Explanation:
+        """What each part of it is for these headers."""
+        return explain(self.condition, headers)
+
+    def __repr__(self) -> str:
+        return f"Selector({self.text!r})"
+
+
+def compile_selector(text: str) -> Selector:
+    """The selector that a text is.
+
+    Raises:
+        SelectorError: it is none; the error says where.
+        RequestError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise RequestError(f"a filter is a text, not {type(text).__name__}")
+    from .parser import parse
+
+    return Selector(parse(text), text)
