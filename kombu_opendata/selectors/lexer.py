@@ -73,22 +73,23 @@ class Lexed(NamedTuple):
     starts: list[int]
 
 
-def lex(text: str) -> Lexed:
-    """Cut and check a selector.
+def lex(text: str, *, stored: bool = False) -> Lexed:
+    """Cut and check a selector; ``stored``: a queue's whole filter, which may be longer and hold any character.
 
     Raises:
         SelectorError: something can't stand where it stands, or there is too much of it.
     """
-    return _Pass(text, _cut(text)).run()
+    max_bytes = lexicon.MAX_STORED_BYTES if stored else lexicon.MAX_BYTES
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > max_bytes:
+        raise refusal(text, 0, f"the filter has {size} bytes, the limit is {max_bytes}")
+    bad = re.search("[\ud800-\udfff]" if stored else "[\0\ud800-\udfff]", text)
+    if bad:
+        raise refusal(text, bad.start(), f"the character U+{ord(bad[0]):04X} can't be part of a filter")
+    return _Pass(text, _cut(text), lexicon.MAX_STORED_TERMS if stored else lexicon.MAX_TERMS).run()
 
 
 def _cut(text: str) -> list[Token]:
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > lexicon.MAX_BYTES:
-        raise refusal(text, 0, f"the filter has {size} bytes, the limit is {lexicon.MAX_BYTES}")
-    bad = re.search("[\0\ud800-\udfff]", text)
-    if bad:
-        raise refusal(text, bad.start(), f"the character U+{ord(bad[0]):04X} can't be part of a filter")
     try:
         tokens = _Words().tokenize(text)
     except TokenError as exc:
@@ -106,7 +107,8 @@ def _cut(text: str) -> list[Token]:
 class _Pass:
     """One pass over the tokens of a text."""
 
-    def __init__(self, text: str, tokens: list[Token]) -> None:
+    def __init__(self, text: str, tokens: list[Token], max_terms: int) -> None:
+        self.max_terms = max_terms
         self.text = text
         self.tokens = tokens
         self.at = 0
@@ -152,8 +154,9 @@ class _Pass:
         self.at += 1
 
     def _leaf(self, token: Token, value: Any) -> None:
-        if len(self.leaves) >= lexicon.MAX_TERMS:
-            raise refusal(self.text, token.start, f"the filter has more than {lexicon.MAX_TERMS} values")
+        if len(self.leaves) >= self.max_terms:
+            what = f"the filter has more than {self.max_terms} headers and constants"
+            raise refusal(self.text, token.start, f"{what}; the list of an IN counts as one")
         self.out.append(Token(_T.IDENTIFIER, str(len(self.leaves)), token.line, token.col, token.start, token.end))
         self.leaves.append(value)
         self.starts.append(token.start)

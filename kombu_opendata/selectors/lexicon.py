@@ -10,12 +10,15 @@ INTEGER = r"0|[1-9][0-9]*"
 HEX = r"0[xX][0-9a-fA-F]+"
 DECIMAL = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+"
 
-#: a queue's filter, whose record counts bytes in 16 bits
-MAX_BYTES = 65_535
+#: of a filter that a user gives
+MAX_BYTES = 16_384
+#: headers and constants in it; the list of an IN is one
+MAX_TERMS = 500
+#: the same for the whole filter of a queue, its bindings included, whose record counts bytes in 16 bits
+MAX_STORED_BYTES = 65_535
+MAX_STORED_TERMS = 40_000
 #: parentheses, NOTs and signs inside each other; the parser recurses
 MAX_DEPTH = 24
-#: comparisons and the like, and values in them; the members of an IN do not count
-MAX_TERMS = 4_000
 #: + - * / and signs
 MAX_ARITHMETIC = 100
 #: integers of this size and above are no numbers here

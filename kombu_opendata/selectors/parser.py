@@ -38,13 +38,13 @@ _COMPARISONS: dict[type, str] = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LT
 _ARITHMETIC: dict[type, str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
 
 
-def parse(text: str) -> Condition:
-    """The tree of a selector.
+def parse(text: str, *, stored: bool = False) -> Condition:
+    """The tree of a selector; ``stored``: it is the whole filter of a queue.
 
     Raises:
         SelectorError: it is none.
     """
-    lexed = lex(text)
+    lexed = lex(text, stored=stored)
     try:
         (tree,) = Parser(error_level=ErrorLevel.IMMEDIATE).parse_into(exp.Condition, lexed.tokens, text)
     except ParseError as exc:

@@ -45,8 +45,12 @@ class Selector:
         return f"Selector({self.text!r})"
 
 
-def compile_selector(text: str) -> Selector:
+def compile_selector(text: str, *, stored: bool = False) -> Selector:
     """The selector that a text is.
+
+    Args:
+        stored: the text is that of a queue's config record, so it may be as long as the record can hold. Parsing takes
+            some tenths of a second then, where it is some tens of milliseconds at most otherwise.
 
     Raises:
         SelectorError: it is none; the error says where.
@@ -54,6 +58,6 @@ def compile_selector(text: str) -> Selector:
     """
     if not isinstance(text, str):
         raise RequestError(f"a filter is a text, not {type(text).__name__}")
-    from .parser import parse
+    from .parser import parse  # which imports sqlglot
 
-    return Selector(parse(text), text)
+    return Selector(parse(text, stored=stored), text)
