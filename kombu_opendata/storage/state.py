@@ -225,7 +225,7 @@ class StoreState:
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         queue = self.queues[name] = Queue(name, options)
-        self.topology.add_queue(name)
+        self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
         return queue
 
