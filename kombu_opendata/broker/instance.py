@@ -273,8 +273,11 @@ class Instance:
         else:
             envelope = entry.envelope or b""
             queue.messages.claim(entry, session.id, max(engine.clock.now_ms(), entry.visible_at), 0)
+            queue.counts.delivered += 1
+            queue.counts.redelivered += entry.returned
             if no_ack:
                 queue.messages.settle(entry)
+                queue.counts.acked += 1
             else:
                 session.leases[(queue.name, entry.id)] = entry
         if not no_ack:
@@ -295,6 +298,7 @@ class Instance:
             deadline = queue.limits.deadline(deadline, visible, now)
         entry = queue.messages.add(0, id, priority, visible, deadline, now, len(envelope))
         entry.envelope = envelope
+        queue.counts.published += 1
 
     def transient_id(self) -> int:
         """An id for a message that is not stored."""
