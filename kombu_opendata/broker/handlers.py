@@ -248,6 +248,7 @@ class Handlers:
             count = len(waiting)
             for entry in waiting:
                 queue.messages.remove(entry)
+            queue.counts.purged += count
         self.instance.reply(self.session, m.Count(msg.rid, count))
 
     # ------------------------------------------------------------------ exchanges and bindings

@@ -35,6 +35,7 @@ class SlateSettings:
         compactor_tasks: compactions, and fetches of one compaction, that run at once.
         manifest_poll_ms: how often the writer looks at the manifest, and so notices that it is fenced.
         block_cache_bytes: bound of the cache of data blocks; 0 means no cache.
+        metrics: keep SlateDB's own metrics, see :meth:`SlateStore.metrics`.
     """
 
     flush_interval_ms: int = 100
@@ -45,6 +46,7 @@ class SlateSettings:
     compactor_tasks: int = 2
     manifest_poll_ms: int = 1000
     block_cache_bytes: int = 32 << 20
+    metrics: bool = False
 
     def as_binding(self) -> Any:
         """The binding's settings object."""
@@ -207,7 +209,21 @@ class SlateStore(_Reads):
             builder.with_db_cache(u.DbCache.new_moka_cache(capacity), _CACHE_ID)
         else:
             builder.with_db_cache_disabled()
-        return cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+        recorder = u.DefaultMetricsRecorder() if settings.metrics else None
+        if recorder is not None:
+            builder.with_metrics_recorder(recorder)
+        opened = cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+        opened._recorder = recorder
+        return opened
+
+    _recorder: Any = None
+
+    def metrics(self) -> list[Any]:
+        """SlateDB's own metrics as they are now, as the binding gives them; none unless the settings ask for them.
+
+        May be called from any thread, and goes on after :meth:`close`.
+        """
+        return list(self._recorder.snapshot()) if self._recorder is not None else []
 
     def batch(self) -> Batch:
         """A new empty batch."""
