@@ -13,7 +13,7 @@ _DAY_MS = 86_400_000
 
 
 def check_manifest(
-    manifest: Any, tables: list[TableFile], wal: list[TableFile], now_ms: int, file: str
+    manifest: Any, tables: list[TableFile], wal: list[TableFile], highest_wal: int, now_ms: int, file: str
 ) -> Iterator[Finding]:
     """What contradicts the files.
 
@@ -21,13 +21,14 @@ def check_manifest(
         manifest: the binding's VersionedManifest.
         tables: those of its tables that are there.
         wal: its WAL files that are to be replayed, in order, without the empty ones.
+        highest_wal: the number of the last WAL file, empty or not.
         file: the manifest's, for the findings.
     """
     for text in (
         *_tables_differ(manifest, tables),
         *_order(manifest),
         *_sequence(manifest, tables, wal),
-        *_numbers(manifest, wal, now_ms),
+        *_numbers(manifest, highest_wal, now_ms),
     ):
         yield finding("manifest-suspect", text, file=file)
 
@@ -95,12 +96,12 @@ def _sequence(manifest: Any, tables: list[TableFile], wal: list[TableFile]) -> I
         yield f"the WAL goes on with write {wal[0].first_seq}, its tables end with {manifest.last_l0_seq}"
 
 
-def _numbers(manifest: Any, wal: list[TableFile], now_ms: int) -> Iterator[str]:
+def _numbers(manifest: Any, highest: int, now_ms: int) -> Iterator[str]:
     for name in ("writer_epoch", "compactor_epoch"):
         if not getattr(manifest, name) <= manifest.id:  # each one was written to a manifest of its own
             yield f"its {name} is {getattr(manifest, name)} in manifest {manifest.id}"
-    highest = max((int(table.path.stem) for table in wal), default=manifest.replay_after_wal_id)
-    if not manifest.replay_after_wal_id < manifest.next_wal_sst_id <= max(highest, manifest.replay_after_wal_id) + 1:
+    highest = max(highest, manifest.replay_after_wal_id)
+    if not manifest.replay_after_wal_id < manifest.next_wal_sst_id <= highest + 1:
         yield (
             f"its next WAL file is {manifest.next_wal_sst_id}, the last one is {highest}, "
             f"and those up to {manifest.replay_after_wal_id} are not needed"

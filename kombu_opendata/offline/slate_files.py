@@ -69,8 +69,9 @@ async def check_files(location: StoreLocation, now_ms: int, on_file: Checked = l
         if manifest is not None:
             result.checked += 1
             tables = _check_tables(database, manifest, result, on_file)
-            wal = _check_wal(database, manifest, result, on_file)
-            result.findings += check_manifest(manifest, tables, wal, now_ms, str(_newest(database / "manifest")))
+            wal, highest_wal = _check_wal(database, manifest, result, on_file)
+            newest = str(_newest(database / "manifest"))
+            result.findings += check_manifest(manifest, tables, wal, highest_wal, now_ms, newest)
     except OSError as exc:
         result.incomplete.append(f"{exc.filename} can't be read: {exc.strerror}")
     return result
@@ -155,8 +156,11 @@ def _keys(info: Any) -> str:
 
 
 # ---- WAL
-def _check_wal(database: Path, manifest: Any, result: FileCheck, on_file: Checked) -> list[TableFile]:
-    """The WAL files that are replayed when the database is opened. One of no bytes marks a change of the writer."""
+def _check_wal(database: Path, manifest: Any, result: FileCheck, on_file: Checked) -> tuple[list[TableFile], int]:
+    """The WAL files that are replayed when the database is opened, and the number of the last one.
+
+    A file of no bytes marks a change of the writer.
+    """
     names = sorted(path.name for path in (database / "wal").glob("*.sst") if _NUMBERED.fullmatch(path.name))
     numbers = [int(name[:20]) for name in names if int(name[:20]) > manifest.replay_after_wal_id]
     previous, seq, doubtful = manifest.replay_after_wal_id, manifest.last_l0_seq, ""
@@ -181,7 +185,7 @@ def _check_wal(database: Path, manifest: Any, result: FileCheck, on_file: Checke
             text = f"writes {seq + 1} to {found.first_seq - 1} are missing before {path.name}: {doubtful}"
             result.findings.append(finding("wal-gap", text, file=str(path)))
         seq, doubtful = max(seq, found.last_seq), ""
-    return checked
+    return checked, previous
 
 
 # ---- small files

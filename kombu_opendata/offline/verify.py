@@ -161,7 +161,7 @@ class _Verification:
     async def _records(self) -> AsyncIterator[Finding]:
         """Every record but those by message id, which have a pass of their own."""
         done = 0
-        for start, end in _between(BY_ID):
+        for start, end in between(BY_ID):
             async for rows in self.store.scan_batches(start, end, batch=500):
                 for key, value in rows:
                     for found in self._record(key, value):
@@ -234,7 +234,7 @@ def kind_of(key: bytes) -> RecordKind | None:
     return RecordKind.SEQ_BLOCK if key == keys.SEQ_BLOCK_KEY else None
 
 
-def _between(kinds: Iterable[RecordKind]) -> list[tuple[bytes, bytes | None]]:
+def between(kinds: Iterable[RecordKind]) -> list[tuple[bytes, bytes | None]]:
     """All keys but those of these kinds, as ranges."""
     ranges: list[tuple[bytes, bytes | None]] = []
     position = b""
