@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..errors import OpenDataError, StartError, StoreInUse, StoreUnwritable
+from ..url import LOCK_NAME
 from . import logs
 from .options import LOOPBACK, BrokerOptions, Listen
 from .server import Server
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOCK_NAME = "broker.lock"
 PID_NAME = "broker.pid"
 EXIT_FAILED = 1
 #: how often it looks whether the store's folder is still there

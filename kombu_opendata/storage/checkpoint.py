@@ -29,7 +29,7 @@ from .records import (
 )  # fmt: skip
 from .records.config import QueueConfig
 from .settled_log import SettledLog
-from .slate import SlateStore
+from .slate import Reads
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
 #: ids whose routes are looked up with one scan
@@ -143,7 +143,7 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
             batch.delete(keys.session_key(session))
 
 
-async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]) -> None:
+async def resolve(dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes]) -> None:
     """Add what depends on the store's old values: attempts records, deleted queues, garbage.
 
     ``fresh`` are the payloads in the batch.
@@ -164,7 +164,7 @@ async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[
 
 
 async def _delete_queue_records(
-    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: SlateStore
+    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: Reads
 ) -> set[int]:
     """Delete a queue's records but for those that were just put (``kept``); returns what was done or had failed."""
     ids: set[int] = set()
@@ -196,7 +196,7 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
 
 
 async def _collect(
-    garbage: list[int], recent: dict[int, int], batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]
+    garbage: list[int], recent: dict[int, int], batch: Batch, store: Reads, fresh: Mapping[int, bytes]
 ) -> None:
     """Delete the messages that no queue needs any more: payload, metadata and attempts together.
 
@@ -220,7 +220,7 @@ async def _collect(
                 batch.delete(keys.chunk_key(id, number))
 
 
-async def _chunks(id: int, store: SlateStore) -> int:
+async def _chunks(id: int, store: Reads) -> int:
     """How many chunk records a stored message has."""
     key = keys.payload_key(id)
     value = await store.get(key)
@@ -229,7 +229,7 @@ async def _chunks(id: int, store: SlateStore) -> int:
     return chunks[0] if chunks else 0
 
 
-async def _routes_left(ids: list[int], store: SlateStore) -> dict[int, int]:
+async def _routes_left(ids: list[int], store: Reads) -> dict[int, int]:
     """In how many queues each message is, for those that are in more than one."""
     found: dict[int, int] = {}
     position = 0
