@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from .filter_messages import Explain as Explain
+from .filter_messages import Explained as Explained
 from .message import Message as _Message
 from .result_messages import ChordParts as ChordParts
 from .result_messages import CloseChord as CloseChord
@@ -278,6 +280,7 @@ ClientMessage = (
     | OpenChord
     | GetChord
     | CloseChord
+    | Explain
     | Credit
 )
 
@@ -413,4 +416,5 @@ BrokerMessage = (
     | Results
     | ChordParts
     | ResultsChanged
+    | Explained
 )
