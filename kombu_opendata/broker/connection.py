@@ -35,7 +35,7 @@ WRITE_HIGH_WATER_BYTES = 4 << 20
 #: … and past which its requests are not read either
 MAX_UNSENT_BYTES = 32 << 20
 #: calls with an answer that may be far larger than they are; a client has so many under way, what follows them waits
-_QUERIES = frozenset({m.GetStatus, m.ListBindings, m.GetResults, m.GetChord})
+_QUERIES = frozenset({m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Cursors, m.Redrive, m.DeleteSettled})
 _MAX_QUERIES = 4
 #: a client can't ask for more
 MIN_HEARTBEAT_MS = 100

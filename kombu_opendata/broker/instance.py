@@ -19,6 +19,8 @@ from ..storage.state import Queue
 from .arguments import parse_stored
 from .dead_letters import DeadLetters
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
+from .replay import Replays
+from .replay_calls import ReplayCalls
 from .results import ResultService
 from .upkeep import Upkeep
 
@@ -66,6 +68,8 @@ class Instance:
         self.delivered = 0
         self.results = ResultService(self)
         self.upkeep = Upkeep(self)
+        self.replays = Replays(self)
+        self.replay_calls = ReplayCalls(self)
         self._warned: set[str] = set()
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
         self.dead_letters = DeadLetters(self)

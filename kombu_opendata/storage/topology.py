@@ -99,9 +99,11 @@ class Topology:
         self.exchanges: dict[str, Exchange] = {n: Exchange(n, t, True, False, {}) for n, t in PREDECLARED.items()}
         self.queue_names: set[str] = set()
         self._routes: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.version = 0  # another one after each change
 
     def changed(self) -> None:
         """Forget cached routes."""
+        self.version += 1
         self._routes.clear()
 
     def route(self, exchange: str, routing_key: str, headers: Headers = dict) -> tuple[str, ...]:
