@@ -188,7 +188,7 @@ class Handlers:
             self.instance.replays.declared(stored, cursor)
         elif not cursor.is_done:
             raise RequestError(
-                f"queue {name!r}: only a durable queue can begin in the past", argument="x-start", queue=name
+                f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name
             )
         else:
             self.topology.add_queue(name)

@@ -317,7 +317,7 @@ class Router:
                     continue
                 if place is not None and id in _ids_at(queue, place, present):
                     taken.setdefault(place, []).append(id)
-                    row[3] = max(row[3], at + 1)
+                    stored_messages.after_lease(row, at)
             kept.append(row)
         return kept, [(which, number, ids) for (which, number), ids in taken.items()]
 

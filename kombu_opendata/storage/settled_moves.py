@@ -204,8 +204,9 @@ class Redrive:
             row = stored_messages.row_of(message, message.headers, self._target, at)
             if row is None:
                 done.expired += 1
-            else:
-                rows.append(row)
+                continue
+            stored_messages.after_lease(row, at)
+            rows.append(row)
         return rows
 
     def _move(self, number: int, rows: list[list[int]]) -> None:

@@ -87,6 +87,11 @@ async def read_metadata(store: SlateStore, ids: Iterable[int]) -> dict[int, Meta
 
 
 # ---------------------------------------------------------------------- rows of a queue
+def after_lease(row: list[int], at: int) -> None:
+    """The message was leased in this queue before, at the latest now: no two leases may have one token."""
+    row[3] = max(row[3], at + 1)
+
+
 def priority_of(headers: Mapping[str, str]) -> int:
     """The stored priority (lower first) of a message with these metadata headers; what is no priority counts as 0."""
     text = headers.get("priority", "0")
@@ -104,12 +109,12 @@ def deadline_of(message: Metadata) -> int:
 def row_of(message: Metadata, headers: Mapping[str, str], queue: Queue, at: int) -> list[int] | None:
     """What the queue must know of a message that comes at ``at``; None if that is after its deadline.
 
-    The bucket and the size are 0. It is visible after ``at``: an earlier lease of it in this queue may be from now.
+    The bucket and the size are 0.
     """
     deadline = deadline_of(message)
     if 0 < deadline <= at:
         return None
-    visible_at = max(message.visible_at_ms, at + 1)
+    visible_at = max(message.visible_at_ms, at)
     if queue.limits.message_ttl_ms >= 0:
         deadline = queue.limits.deadline(deadline, visible_at, at)
     return [message.message_id, 0, priority_of(headers), visible_at, deadline, 0]
