@@ -190,7 +190,7 @@ class Router:
         await stored_messages.measure(engine.store, queue, found.rows)
         if queue.limits.counts_bytes:
             found = found.cut(_fitting(found.rows, accepts))
-        async with engine.checkpointing:
+        async with settled_moves.settled_down(engine, found.rows):
             return await self._take_over(reader, queue, cursor, found)
 
     def forget(self, name: str) -> None:

@@ -5,7 +5,8 @@ Each step is one effect, so whatever ends this in between leaves every message i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import effects as fx
@@ -71,6 +72,22 @@ class Redriven:
 
 #: told of each step; whether to go on
 OnStep = Callable[[Redriven], bool]
+
+
+@asynccontextmanager
+async def settled_down(engine: Engine, rows: Iterable[list[int]]) -> AsyncIterator[None]:
+    """No checkpoint is under way, and none of these messages is about to be counted out of a queue.
+
+    What retention removes is not in the journal: after a crash it is there again. So a message may come into a queue
+    (again) only when it is certain that it left.
+    """
+    ids = {row[0] for row in rows}
+    while True:
+        async with engine.checkpointing:
+            if ids.isdisjoint(engine.state.dirty.garbage):
+                yield
+                return
+        await engine.checkpoint()
 
 
 # ---------------------------------------------------------------------- buckets
@@ -178,7 +195,7 @@ class Redrive:
         chosen.sort(key=lambda message: message.message_id)
         rows = self._rows(chosen, there)
         await stored_messages.measure(self._engine.store, self._target, rows)
-        async with self._engine.checkpointing:
+        async with settled_down(self._engine, rows):
             try:
                 await bring(self._engine, self._source, "failed", number)
                 if not self._is_alive():
