@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..errors import RequestError
+from ..errors import RequestError, SelectorError
 from ..storage.limits import DEFAULT_RETRY_MAX_DELAY_MS
+from ..storage.queue_filters import ANY, FILTER, FILTER_MODE, MODES, filter_of
 from ..storage.state import (
     DEFAULT_DONE_RETENTION_SECONDS,
     DEFAULT_FAILED_RETENTION_SECONDS,
@@ -167,6 +168,14 @@ KNOWN = (
         "ours; streams have `x-stream-offset`. Durable queues only", "start", parse=starts.parse, words=starts.ALLOWED,
     ),
     Argument(
+        "x-filter", str, "", "none", "a condition over message headers: what it is true of goes to the queue "
+        "([filters](filters.md))", "ours", "filter",
+    ),
+    Argument(
+        "x-filter-mode", str, "", "any", "any: the queue gets what the filter is true of, besides what its bindings "
+        "give; all: it gets what its bindings give and the filter is true of", "ours", "filter_mode", choices=MODES,
+    ),
+    Argument(
         "x-max-priority", int, "", "255", _IGNORED, "priorities from 0 to 255 are always on, each a level of its own",
         "", 1, 255,
     ),
@@ -210,6 +219,8 @@ class QueueArguments(NamedTuple):
     failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
     lease_seconds: int = DEFAULT_LEASE_SECONDS
     start: str | int = starts.NOW
+    filter: str | None = None
+    filter_mode: str = ANY
 
     @property
     def is_bounded(self) -> bool:
@@ -245,6 +256,7 @@ def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
             found[argument.field] = value
     _check_retry(queue, found)
     _check_dead_letters(queue, found)
+    _check_filter(queue, arguments)
     return QueueArguments(**found)
 
 
@@ -271,6 +283,19 @@ def _check_retry(queue: str, found: Mapping[str, Any]) -> None:
         )
 
 
+def _check_filter(queue: str, arguments: Mapping[str, Any]) -> None:
+    if FILTER_MODE in arguments and FILTER not in arguments:
+        raise RequestError(
+            f"queue {queue!r} has an {FILTER_MODE} and no {FILTER}: give both", argument=FILTER_MODE, queue=queue
+        )
+    try:
+        filter_of(arguments)
+    except SelectorError as exc:
+        raise SelectorError(
+            f"queue {queue!r}: {FILTER}, {exc.text}", **exc.values, argument=FILTER, queue=queue
+        ) from exc
+
+
 def _check_dead_letters(queue: str, found: Mapping[str, Any]) -> None:
     for name, value in _DEAD_LETTERS.items():
         size = len(found.get(value, "").encode("utf-8", "surrogatepass"))
@@ -290,6 +315,8 @@ def _check_dead_letters(queue: str, found: Mapping[str, Any]) -> None:
 def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
     """Read the arguments of a queue that is in the store; what an older version let pass is as if it were not there."""
     good = {name: value for name, value in arguments.items() if name not in _BY_NAME or _BY_NAME[name].takes(value)}
+    for name in (FILTER, FILTER_MODE):  # the storage has compiled it already, or said in the log that it can't
+        good.pop(name, None)
     try:
         return parse(queue, good)
     except RequestError:

@@ -172,6 +172,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, handlers: Handlers, message: Any, exc: OpenDataError) -> None:
         if isinstance(exc, ProtocolError):
             raise exc
+        self._server.requests_refused[exc.code] += 1
         rid = getattr(message, "rid", 0)
         if rid:
             handlers.instance.reply(handlers.session, m.Failed(rid, exc.code, exc.text, exc.values))
@@ -186,6 +187,7 @@ class Connection(asyncio.Protocol):
         try:
             instance = await self._server.authorize(hello)
         except OpenDataError as exc:
+            self._server.refused(exc, f"a client ({hello.name[:100]!r}) was refused")
             self.send_all([m.Failed(hello.rid, exc.code, exc.text, exc.values)])
             if self._transport is not None:
                 self._transport.close()
@@ -290,7 +292,7 @@ class Connection(asyncio.Protocol):
             transport.pause_reading()
 
     def _cut_off(self, exc: OpenDataError) -> None:
-        log.warning("a connection was closed: %s", exc.text)
+        self._server.refused(exc, "a connection was closed")
         self._write(frame(m.Failed(0, exc.code, exc.text, exc.values)))
         if self._transport is not None:
             self._transport.close()

@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..protocol.messages import Delivery
+from ..storage.counts import QueueCounts
 from ..storage.limits import Limits
 from ..storage.queue_state import Entry, QueueState
 from ..storage.records.producer import WINDOW
@@ -129,7 +130,7 @@ class BrokerQueue:
     """A queue as the broker serves it; ``stored`` is its durable state, None for a transient queue.
 
     ``consumers`` are in order of priority, then of age. ``active`` names the single active consumer; it may be away for
-    the grace of its session.
+    the grace of its session. ``counts`` say what happened since the broker's start, or since the queue was declared.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class BrokerQueue:
             if stored is not None
             else QueueState(name, durable=False, counts_bytes=self.limits.counts_bytes)
         )
+        self.counts = stored.counts if stored is not None else QueueCounts()
         self.consumers: list[Consumer] = []
         self.has_ranks = False
         self.active: tuple[bytes, int, str] | None = None

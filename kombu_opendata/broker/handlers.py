@@ -111,7 +111,7 @@ class Handlers:
         for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
             if not -1 <= value < 1 << 53:
                 raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
-        names = self.topology.route(msg.exchange, msg.routing_key, lambda: _headers_of(msg))
+        names = self.topology.route(msg.exchange, msg.routing_key, lambda: _headers_of(msg), msg.headers)
         targets = [q for q in map(instance.queues.get, names) if q is not None and not q.deleting]
         if not targets:
             if msg.mandatory:
@@ -171,12 +171,13 @@ class Handlers:
         _check_name(name, "queue")
         _check_arguments(msg.arguments, f"queue {name!r}")
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
-        parsed = arguments.parse(name, msg.arguments)
         queue = self.instance.queues.get(name)
-        if queue is not None:
-            self._check_equal(queue, properties)
+        if queue is None:
+            queue = self._create(name, properties, arguments.parse(name, msg.arguments))
         else:
-            queue = self._create(name, properties, parsed)
+            if queue.properties != properties:
+                arguments.parse(name, msg.arguments)
+            self._check_equal(queue, properties)
         self._queue_info(msg.rid, queue, arguments.unknown("queue", name, msg.arguments))
 
     def _create(self, name: str, properties: QueueProperties, parsed: arguments.QueueArguments) -> BrokerQueue:
@@ -191,7 +192,7 @@ class Handlers:
                 f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name
             )
         else:
-            self.topology.add_queue(name)
+            self.topology.add_queue(name, properties.arguments)
         queue = BrokerQueue(name, properties, parsed, stored, self.engine.clock.now_ms())
         if properties.exclusive:
             queue.owner = self.session.id
@@ -254,6 +255,7 @@ class Handlers:
             count = len(waiting)
             for entry in waiting:
                 queue.messages.remove(entry)
+            queue.counts.purged += count
         self.instance.reply(self.session, m.Count(msg.rid, count))
 
     # ------------------------------------------------------------------ exchanges and bindings

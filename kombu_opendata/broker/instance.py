@@ -19,6 +19,7 @@ from ..storage.state import Queue
 from .arguments import parse_stored
 from .dead_letters import DeadLetters
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
+from .notices import Notices
 from .replay import Replays
 from .replay_calls import ReplayCalls
 from .results import ResultService
@@ -70,6 +71,7 @@ class Instance:
         self.upkeep = Upkeep(self)
         self.replays = Replays(self)
         self.replay_calls = ReplayCalls(self)
+        self.notices = Notices(log, self.loop.time, instance=name)
         self._warned: set[str] = set()
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
         self.dead_letters = DeadLetters(self)
@@ -80,6 +82,9 @@ class Instance:
             if arguments.single_active_consumer:  # it goes on with what it holds: no other may begin beside it
                 found.heirs = frozenset(entry.session for entry in queue.messages.in_flight.values())
             self.queues[queue.name] = found
+
+    def on_queue_gone(self, queue: BrokerQueue) -> None:
+        """Called when a queue is deleted; replaced by whoever sums what queues counted."""
 
     # ------------------------------------------------------------------ waking up
     def wake(self, queue: BrokerQueue) -> None:
@@ -277,8 +282,11 @@ class Instance:
         else:
             envelope = entry.envelope or b""
             queue.messages.claim(entry, session.id, max(engine.clock.now_ms(), entry.visible_at), 0)
+            queue.counts.delivered += 1
+            queue.counts.redelivered += entry.returned
             if no_ack:
                 queue.messages.settle(entry)
+                queue.counts.acked += 1
             else:
                 session.leases[(queue.name, entry.id)] = entry
         if not no_ack:
@@ -299,6 +307,7 @@ class Instance:
             deadline = queue.limits.deadline(deadline, visible, now)
         entry = queue.messages.add(0, id, priority, visible, deadline, now, len(envelope))
         entry.envelope = envelope
+        queue.counts.published += 1
 
     def transient_id(self) -> int:
         """An id for a message that is not stored."""
@@ -330,6 +339,10 @@ class Instance:
         self.forget_users(queue)
         count = await self.engine.delete_queue(queue.stored)
         self.queues.pop(queue.name, None)
+        self.on_queue_gone(queue)
+        self.notices.say(
+            logging.INFO, "queue deleted", "queue %r was deleted, with %d messages", queue.name, count, queue=queue.name
+        )
         return count
 
     def drop_transient(self, queue: BrokerQueue) -> int:
@@ -340,6 +353,7 @@ class Instance:
             self.drop_unused_exchange(exchange)
         self.queues.pop(queue.name, None)
         queue.deleting = True
+        self.on_queue_gone(queue)
         for key, session in self._transient_leases(queue):
             del session.leases[key]
         self.forget_users(queue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ..errors import RequestError
 from .compiler import Headers, Predicate, compile_condition
@@ -58,6 +58,11 @@ def compile_selector(text: str, *, stored: bool = False) -> Selector:
     """
     if not isinstance(text, str):
         raise RequestError(f"a filter is a text, not {type(text).__name__}")
+    return _compile(text, stored)
+
+
+@lru_cache(maxsize=16)  # a declaration compiles its filter once to check it and once to use it
+def _compile(text: str, stored: bool) -> Selector:
     from .parser import parse  # which imports sqlglot
 
     return Selector(parse(text, stored=stored), text)

@@ -31,7 +31,7 @@ from .records import (
 )  # fmt: skip
 from .records.config import QueueConfig
 from .settled_log import SettledLog
-from .slate import SlateStore
+from .slate import Reads
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
 #: ids whose routes are looked up with one scan
@@ -155,7 +155,7 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
             batch.delete(keys.session_key(session))
 
 
-async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]) -> set[int]:
+async def resolve(dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes]) -> set[int]:
     """Add what depends on the store's old values: attempts records, deleted queues, garbage.
 
     ``fresh`` are the payloads in the batch. Returns the messages that no queue needs any more.
@@ -177,7 +177,7 @@ async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[
 
 
 async def _delete_queue_records(
-    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: SlateStore
+    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: Reads
 ) -> set[int]:
     """Delete a queue's records but for those that were just put (``kept``); returns what was done or had failed."""
     ids: set[int] = set()
@@ -208,9 +208,7 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
     return frozenset(found)
 
 
-async def _count(
-    garbage: list[int], dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]
-) -> set[int]:
+async def _count(garbage: list[int], dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes]) -> set[int]:
     """Bring the counts of queues that need a message up to date, and delete the messages that no queue needs any more.
 
     Payload, metadata and attempts go together. A message that is in several queues, or in chunks, or that was moved,
@@ -238,7 +236,7 @@ async def _count(
     return gone
 
 
-async def _chunks(id: int, store: SlateStore) -> int:
+async def _chunks(id: int, store: Reads) -> int:
     """How many chunk records a stored message has."""
     key = keys.payload_key(id)
     value = await store.get(key)
@@ -247,7 +245,7 @@ async def _chunks(id: int, store: SlateStore) -> int:
     return chunks[0] if chunks else 0
 
 
-async def _routes_left(ids: list[int], store: SlateStore) -> dict[int, int]:
+async def _routes_left(ids: list[int], store: Reads) -> dict[int, int]:
     """In how many queues each message is, for those that are in more than one."""
     found: dict[int, int] = {}
     position = 0

@@ -18,6 +18,7 @@ from ..errors import OpenDataError, StoreError, StoreFull
 from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
+from .figures import EngineFigures, stopwatch
 from .journal import SEGMENT_BYTES, Journal
 from .operations import Operations
 from .payloads import Payloads
@@ -49,6 +50,7 @@ class EngineSettings:
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0
     close_seconds: float = 20.0
+    slow_commit_seconds: float = 1.0  # is worth a line in the log
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
@@ -67,6 +69,7 @@ class Engine(Operations):
         self.collector = Collector(self)
         self.results = Results(self)
         self.router = Router(self)
+        self.figures = EngineFigures(settings.slow_commit_seconds)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
@@ -138,14 +141,22 @@ class Engine(Operations):
             StoreFull: no room; the effects stay pending, and nothing of them may be shown.
         """
         assert self.journal is not None
-        if self.effects:
-            self.journal.append(effects.encode(self.effects))
+        if not self.effects and not self.needs_sync:
+            return
+        began = stopwatch()
+        count = len(self.effects)
+        size = 0
+        if count:
+            payload = effects.encode(self.effects)
+            self.journal.append(payload)
+            size = len(payload)
             self.commits += 1
             self.effects = []
             self.new_bytes = 0
         if self.needs_sync:
             self.journal.sync()
             self.needs_sync = self.sync_soon = False
+        self.figures.committed(stopwatch() - began, count, size)
 
     async def commit(self) -> None:
         """Make all effects so far durable, whatever the kind of store."""
@@ -178,6 +189,7 @@ class Engine(Operations):
     async def _checkpoint(self) -> None:
         async with self.checkpointing:
             position = None
+            count = len(self.effects)
             if self.journal is not None:
                 self.needs_sync |= self.sync_soon
                 self.commit_journal()
@@ -188,7 +200,7 @@ class Engine(Operations):
             now = self.clock.now_ms()
             batch, self.batch = self.batch, self.store.batch()
             self.payloads.begin_flush()
-            self.checkpoint_started_at = asyncio.get_running_loop().time()
+            began = self.checkpoint_started_at = asyncio.get_running_loop().time()
             try:
                 next_id = self.state.next_id
                 dirty = checkpoint.snapshot(self.state, batch, position, now)
@@ -203,6 +215,10 @@ class Engine(Operations):
                 raise
             self.checkpoint_started_at = None
             self.stored_upto = next_id
+            seconds = asyncio.get_running_loop().time() - began
+            self.figures.checkpointed(seconds, batch.nbytes)
+            if self.journal is None:
+                self.figures.committed(seconds, count, batch.nbytes)
             self._end_checkpoint(now, position)
 
     def _end_checkpoint(self, now: int, position: int | None) -> None:

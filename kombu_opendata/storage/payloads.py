@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import CorruptRecord
 from .records import keys, payload
-from .slate import SlateStore
+from .slate import Reads, SlateStore
 
 CHUNK_BYTES = 1 << 20
 #: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
@@ -43,7 +43,7 @@ def dense_runs(ids: list[int]) -> Iterator[list[int]]:
             start = position
 
 
-async def read_sizes(store: SlateStore, ids: list[int]) -> list[int]:
+async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
     """How large stored payloads are, bytes; 0 for a missing one, which its delivery will report."""
     found: dict[bytes, bytes] = {}
     for run in dense_runs(sorted(ids)):

@@ -72,29 +72,51 @@ class Bucket:
 
 
 class Summary(NamedTuple):
-    """What must be known of a cold bucket: its best visible message, when the next one becomes visible or expires."""
+    """What must be known of a cold bucket: its best visible message, when the next one becomes visible or expires.
+
+    For figures only: how many were not visible yet, and the first and last time at which one is or was to be.
+    """
 
     best: tuple[int, int] | None  # (priority, id)
     next_visible_at: int | None
     messages: int
     next_deadline: int | None
+    delayed: int = 0
+    first_visible_at: int = 0
+    last_visible_at: int = 0
+
+    def delayed_at(self, now: int) -> int:
+        """How many are not visible now; an estimate when some of the delayed ones have become visible."""
+        first, last = self.next_visible_at, self.last_visible_at
+        if first is None or last <= now:
+            return 0
+        if first > now:
+            return self.delayed
+        return 1 + (self.delayed - 1) * (last - now) // (last - first + 1)
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, int, int, int]], now: int) -> Summary:
         best: tuple[int, int] | None = None
         next_visible: int | None = None
         next_deadline: int | None = None
-        count = 0
+        count = delayed = last_visible = 0
+        first_visible: int | None = None
         for id, priority, visible_at, deadline, _attempts in rows:
             count += 1
+            if first_visible is None or visible_at < first_visible:
+                first_visible = visible_at
+            if visible_at > last_visible:
+                last_visible = visible_at
             if deadline and (next_deadline is None or deadline < next_deadline):
                 next_deadline = deadline
             if visible_at <= now:
                 if best is None or (priority, id) < best:
                     best = (priority, id)
-            elif next_visible is None or visible_at < next_visible:
+                continue
+            delayed += 1
+            if next_visible is None or visible_at < next_visible:
                 next_visible = visible_at
-        return cls(best, next_visible, count, next_deadline)
+        return cls(best, next_visible, count, next_deadline, delayed, first_visible or 0, last_visible)
 
 
 def _order(entry: Entry) -> tuple[int, int]:

@@ -38,8 +38,6 @@ _ROW_BYTES = 40
 #: how long after its start a cursor begins anew when its queue is bound
 LATE_BINDING_MS = 30_000
 
-Filter = Callable[[Mapping[str, str]], bool]
-
 
 class Step(NamedTuple):
     """What one step did.
@@ -74,8 +72,7 @@ class _Reader:
         self.upto = -1
         self.watch: set[int] = set()  # collected since the block was read
         self.membership: Membership | None = None  # of the messages that may be in the queue already
-        self.filter: Filter | None = None
-        self.filter_of: tuple[int, str] | None = None  # of which bindings and which selector
+        self.filter: _Filter | None = None
 
     @property
     def next_id(self) -> int | None:
@@ -161,6 +158,7 @@ class Router:
         at = engine.clock.now_ms()
         cursor = cursor._replace(changed_at_ms=at)
         moves.route(engine.state, queue.name, cursor, at, rows, taken)
+        queue.counts.published += len(rows)
         engine.effects.append((fx.ROUTE, queue.name, tuple(cursor), at, rows, taken))
         engine.sync_soon = True
 
@@ -229,17 +227,16 @@ class Router:
             reader.drop_membership()
             reader.membership = await Membership.of(self._engine, queue, range(first, first + _WINDOW_IDS))
 
-    def _filter(self, reader: _Reader, queue: Queue, cursor: Cursor) -> Filter:
+    def _filter(self, reader: _Reader, queue: Queue, cursor: Cursor) -> _Filter:
         topology = self._engine.state.topology
-        made_of = (topology.version, cursor.selector)
-        if reader.filter is None or reader.filter_of != made_of:
-            reader.filter = filter_of(topology, queue.name, cursor.selector)
-            reader.filter_of = made_of
+        if reader.filter is None or reader.filter.made_of != (topology.version, cursor.selector):
+            reader.filter = _Filter(topology, queue.name, cursor.selector)
         return reader.filter
 
     def _select(self, reader: _Reader, queue: Queue, cursor: Cursor, seconds: float, accepts: Accepts) -> _Found:
         """Go through the block until the time is over, or the queue takes no more."""
-        matches = self._filter(reader, queue, cursor)
+        chosen = self._filter(reader, queue, cursor)
+        matches, headers_wanted = chosen.matches, chosen.wanted
         wanted = reader.membership.wanted if reader.membership is not None else None
         loop, at = asyncio.get_running_loop(), self._engine.clock.now_ms()
         ends_at = loop.time() + seconds
@@ -252,17 +249,15 @@ class Router:
             key, value = block[index]
             if wanted is not None and stored_messages.id_of(key) not in wanted:
                 break
-            message = metadata.decode(key, value)
-            if cursor.until_ms and message.received_at_ms >= cursor.until_ms:
+            times, headers = metadata.decode_some(key, value, headers_wanted)
+            if cursor.until_ms and times.received_at_ms >= cursor.until_ms:
                 return _Found(rows, places, len(block), cursor.end)
             row = None
-            if message.received_at_ms >= cursor.from_ms:
-                headers = message.headers
-                if matches(headers):
-                    row = stored_messages.row_of(message, headers, queue, at)
+            if times.received_at_ms >= cursor.from_ms and matches(headers):
+                row = stored_messages.row_of(times, headers, queue, at)
             if row is not None:
                 if not accepts(len(rows) + 1, 0):
-                    return _Found(rows, places, index, message.message_id, True)
+                    return _Found(rows, places, index, times.message_id, True)
                 rows.append(row)
                 places.append(index)
             index += 1
@@ -322,17 +317,24 @@ class Router:
         return kept, [(which, number, ids) for (which, number), ids in taken.items()]
 
 
-def filter_of(topology: Topology, queue: str, selector: str) -> Filter:
-    """Whether a stored message with these metadata headers belongs into a queue.
+class _Filter:
+    """Whether a stored message belongs into a queue.
 
-    Raises:
-        RequestError: the selector is wrong.
+    Attributes:
+        wanted: the headers that must be read for that, and for a row of the queue; by their bytes.
+        matches: asked with those headers.
     """
-    own = compile_selector(topology.filter_of(queue), stored=True).matches
-    if not selector:
-        return own
-    further = compile_selector(selector).matches
-    return lambda headers: own(headers) and further(headers)
+
+    def __init__(self, topology: Topology, queue: str, selector: str) -> None:
+        own = topology.definition_of(queue).selector
+        further = compile_selector(selector) if selector else None
+        names = {stored_messages.PRIORITY, *own.names, *(further.names if further is not None else ())}
+        self.made_of = (topology.version, selector)
+        self.wanted = {name.encode(): name for name in names}
+        self.matches: Callable[[Mapping[str, str]], bool] = own.matches
+        if further is not None:
+            first, second = own.matches, further.matches
+            self.matches = lambda headers: first(headers) and second(headers)
 
 
 def _fitting(rows: list[list[int]], accepts: Accepts) -> int:

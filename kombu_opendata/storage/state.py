@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from . import effects as fx
 from . import moves
+from .counts import QueueCounts
 from .limits import Limits
 from .queue_state import Entry, QueueState
 from .records.cursor import Cursor
@@ -41,9 +42,9 @@ class QueueOptions(NamedTuple):
 
 
 class Queue:
-    """A durable queue: its messages, its done and failed lists, its options."""
+    """A durable queue: its messages, its done and failed lists, its options; and what happened since the start."""
 
-    __slots__ = ("at_hand", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
+    __slots__ = ("at_hand", "counts", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
 
     def __init__(self, name: str, options: QueueOptions) -> None:
         self.name = name
@@ -54,6 +55,7 @@ class Queue:
         self.done = SettledLog()
         self.failed = SettledLog()
         self.dead_letters_to = dead_letters_to(options.arguments)
+        self.counts = QueueCounts()
 
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
@@ -231,7 +233,7 @@ class StoreState:
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         queue = self.queues[name] = Queue(name, options)
-        self.topology.add_queue(name)
+        self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
         return queue
 

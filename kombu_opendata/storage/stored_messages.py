@@ -13,6 +13,8 @@ from .records.metadata import Metadata
 from .slate import SlateStore
 from .state import Queue
 
+#: the header with a message's priority, Kombu's way: higher first
+PRIORITY = "priority"
 _READ_AHEAD_BYTES = 512 << 10
 #: a block of the metadata log ends after so many rows or bytes
 _BLOCK_ROWS = 4096
@@ -94,7 +96,7 @@ def after_lease(row: list[int], at: int) -> None:
 
 def priority_of(headers: Mapping[str, str]) -> int:
     """The stored priority (lower first) of a message with these metadata headers; what is no priority counts as 0."""
-    text = headers.get("priority", "0")
+    text = headers.get(PRIORITY, "0")
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 3 else 0
     return 255 - min(number, 255)
 

@@ -122,8 +122,8 @@ def decode(key: bytes, value: bytes) -> Metadata:
     )
 
 
-def decode_some(key: bytes, value: bytes, wanted: Mapping[bytes, str]) -> tuple[tuple[int, ...], dict[str, str]]:
-    """The first five fields of the metadata in ``value``, and the headers whose keys are ``wanted``.
+def decode_some(key: bytes, value: bytes, wanted: Mapping[bytes, str]) -> tuple[Metadata, dict[str, str]]:
+    """The metadata in ``value`` without its headers, and of those the ones whose keys are ``wanted``.
 
     Args:
         wanted: the keys' bytes in UTF-8, and their texts.
@@ -145,4 +145,4 @@ def decode_some(key: bytes, value: bytes, wanted: Mapping[bytes, str]) -> tuple[
     except UnicodeDecodeError as error:
         raise types.corrupt(key, start + error.start, "a header that is not UTF-8") from error
     types.check_end(key, value, end)
-    return tuple(numbers), found
+    return Metadata._make([*numbers, ()]), found
