@@ -5,7 +5,7 @@ A declaration is read once, by :func:`parse`. ``docs/queue-arguments.md`` has th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import RequestError, SelectorError
@@ -19,6 +19,7 @@ from ..storage.state import (
     UNLIMITED_ATTEMPTS,
     QueueOptions,
 )
+from . import starts
 
 #: of AMQP's short strings: names, routing keys, tags
 MAX_NAME_BYTES = 255
@@ -36,7 +37,9 @@ class Argument(NamedTuple):
     """One known argument.
 
     ``kind`` is int, str or bool; ``low`` and ``high`` bound an int, ``choices`` are all that a text may be, ``also`` is
-    one more int. ``field`` is the one of :class:`QueueArguments` that it sets; "" if the broker ignores it.
+    one more int; or ``parse`` says what is right by
+    raising RequestError, and ``words`` says it to people. ``field`` is the one of :class:`QueueArguments` that it sets;
+    "" if the broker ignores it.
     """
 
     name: str
@@ -50,10 +53,14 @@ class Argument(NamedTuple):
     high: int = MAX_MS
     also: int | None = None
     choices: tuple[str, ...] = ()
+    parse: Callable[[Any], object] | None = None
+    words: str = ""
 
     @property
     def allowed(self) -> str:
         """What values it takes, in words."""
+        if self.words:
+            return self.words
         if self.kind is bool:
             return "true or false"
         if self.choices:
@@ -65,11 +72,21 @@ class Argument(NamedTuple):
 
     def takes(self, value: Any) -> bool:
         """Whether the value is of the right type and in range; a bool is no int."""
+        if self.parse is not None:
+            return _is_good(self.parse, value)
         if type(value) is not self.kind:
             return False
         if isinstance(value, int) and self.kind is int:
             return self.low <= value <= self.high or value == self.also
         return not self.choices or value in self.choices
+
+
+def _is_good(parse: Callable[[Any], object], value: Any) -> bool:
+    try:
+        parse(value)
+    except RequestError:
+        return False
+    return True
 
 
 _IGNORED = "accepted and ignored"
@@ -146,6 +163,11 @@ KNOWN = (
         MAX_LEASE_SECONDS,
     ),
     Argument(
+        "x-start", object, "", starts.NOW, "which stored messages a new queue begins with: those published from then "
+        "on and, in the background, those from there to now that its filter lets in ([replay](rfcs/0006-replay.md))",
+        "ours; streams have `x-stream-offset`. Durable queues only", "start", parse=starts.parse, words=starts.ALLOWED,
+    ),
+    Argument(
         "x-filter", str, "", "none", "a condition over message headers: what it is true of goes to the queue "
         "([filters](filters.md))", "ours", "filter",
     ),
@@ -196,6 +218,7 @@ class QueueArguments(NamedTuple):
     done_retention_seconds: int = DEFAULT_DONE_RETENTION_SECONDS
     failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
     lease_seconds: int = DEFAULT_LEASE_SECONDS
+    start: str | int = starts.NOW
     filter: str | None = None
     filter_mode: str = ANY
 

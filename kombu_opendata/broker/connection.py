@@ -37,7 +37,9 @@ WRITE_HIGH_WATER_BYTES = 4 << 20
 #: … and past which its requests are not read either
 MAX_UNSENT_BYTES = 32 << 20
 #: calls with an answer that may be far larger than they are; a client has so many under way, what follows them waits
-_QUERIES = frozenset({m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain})
+_QUERIES = frozenset(
+    {m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain, m.Cursors, m.Redrive, m.DeleteSettled}
+)
 _MAX_QUERIES = 4
 _WITH_FILTERS = frozenset({m.DeclareQueue, m.Explain})
 #: a client can't ask for more

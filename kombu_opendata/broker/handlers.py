@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
-from . import arguments, explain, leases
+from . import arguments, explain, leases, replay_calls, starts
 from . import results as result_calls
 from .arguments import MAX_NAME_BYTES
 from .entities import BrokerQueue, Consumer, Getter, QueueProperties, Session
@@ -182,8 +182,15 @@ class Handlers:
 
     def _create(self, name: str, properties: QueueProperties, parsed: arguments.QueueArguments) -> BrokerQueue:
         stored = None
+        now = self.engine.clock.now_ms()
+        cursor = starts.cursor(parsed.start, starts.NOW, next_id=self.engine.state.next_id, now_ms=now)
         if properties.stored:
             stored = self.engine.declare_queue(name, parsed.options(properties.arguments))
+            self.instance.replays.declared(stored, cursor)
+        elif not cursor.is_done:
+            raise RequestError(
+                f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name
+            )
         else:
             self.topology.add_queue(name, properties.arguments)
         queue = BrokerQueue(name, properties, parsed, stored, self.engine.clock.now_ms())
@@ -301,6 +308,8 @@ class Handlers:
                 self.engine.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
             else:
                 self.topology.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
+            if queue.stored is not None:
+                self.instance.replays.bound(queue.stored)
         self._ok(msg.rid)
 
     def unbind(self, msg: m.Unbind) -> None:
@@ -426,6 +435,7 @@ class Handlers:
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
         m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat, **result_calls.HANDLERS,
         **explain.HANDLERS,
+        **replay_calls.HANDLERS,
         m.Maintain: maintain, m.Credit: credit,
     }  # fmt: skip
     DEFINITIONS = frozenset({m.DeclareQueue, m.DeclareExchange, m.DeleteExchange, m.Bind, m.Unbind, m.Consume, m.Get})

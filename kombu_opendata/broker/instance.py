@@ -20,6 +20,8 @@ from .arguments import parse_stored
 from .dead_letters import DeadLetters
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
 from .notices import Notices
+from .replay import Replays
+from .replay_calls import ReplayCalls
 from .results import ResultService
 from .upkeep import Upkeep
 
@@ -67,6 +69,8 @@ class Instance:
         self.delivered = 0
         self.results = ResultService(self)
         self.upkeep = Upkeep(self)
+        self.replays = Replays(self)
+        self.replay_calls = ReplayCalls(self)
         self.notices = Notices(log, self.loop.time, instance=name)
         self._warned: set[str] = set()
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]

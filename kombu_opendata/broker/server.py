@@ -138,6 +138,7 @@ class Server:
         failures = []
         for instance in self.instances.values():
             await instance.maintenance.close()
+            await instance.replay_calls.close()
             try:
                 if not instance.failed.done():
                     await instance.engine.commit()
@@ -184,8 +185,9 @@ class Server:
                     grace_ms=int(1000 * self.settings.session_grace_seconds),
                     interval_seconds=self.settings.engine.retention_interval_seconds,
                 )
+                found.maintenance.cursors.append(found.replays.advance)
                 own = Handlers(found, Session(b"", "the broker"), self.settings.max_message_bytes, self.status)
-                for work in (engine.run_maintenance(), found.dead_letters.run(own.store)):
+                for work in (engine.run_maintenance(), found.dead_letters.run(own.store), found.replays.run()):
                     task = asyncio.get_running_loop().create_task(work)
                     self._background.add(task)
                     task.add_done_callback(lambda done: self._maintenance_ended(found, done))
@@ -302,6 +304,9 @@ def _with_consumers(instance: Instance) -> dict[str, Any]:
     for name, figures in report["queues"].items():
         queue = instance.queues.get(name)
         figures["consumers"] = len(queue.consumers) if queue is not None else 0
+        replay = instance.replays.report(name)
+        if replay is not None:
+            figures["replay"] = replay
     return report
 
 

@@ -34,6 +34,11 @@ UNBIND = 14  #: queue, exchange, routing key, arguments
 SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
 DEAD_LETTER_SENT = 40  #: queue, id — in the commit of the publish, if somebody took it
+#: queue, cursor (all fields of its record), at, rows, taken — rows are (id, bucket, priority, visible, deadline, size);
+#: taken are the rows of the queue's own settled lists whose messages these are: (list, bucket, ids)
+ROUTE = 41
+#: queue, at, list ("done" or "failed"), bucket, ids, target, rows — with no target they are deleted
+MOVE_SETTLED = 42
 #: name, kind, expires at, value, chord's group, index, member, chord expires at — no name: a chord's part only
 RESULT = 50
 FORGET_RESULTS = 51  #: names

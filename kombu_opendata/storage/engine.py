@@ -25,6 +25,7 @@ from .payloads import Payloads
 from .queue_state import Entry
 from .records import active, keys
 from .results import Results
+from .routing import Router
 from .slate import SlateSettings, SlateStore
 from .state import Queue, StoreState
 
@@ -67,11 +68,14 @@ class Engine(Operations):
         self.batch = store.batch()
         self.collector = Collector(self)
         self.results = Results(self)
+        self.router = Router(self)
         self.figures = EngineFigures(settings.slow_commit_seconds)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
         self.checkpointing = asyncio.Lock()  # held while the store is behind the state's dirty sets
+        self.stored_upto = 0  # the records of all messages below this id are in the store
+        self.watches: list[set[int]] = []  # to each is added what checkpoints collect
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._folder: Path | None = None
         self._sync_point: powerloss.SyncPoint | None = None
@@ -198,8 +202,11 @@ class Engine(Operations):
             self.payloads.begin_flush()
             began = self.checkpoint_started_at = asyncio.get_running_loop().time()
             try:
+                next_id = self.state.next_id
                 dirty = checkpoint.snapshot(self.state, batch, position, now)
-                await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing)
+                gone = await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing)
+                for watch in self.watches:
+                    watch.update(gone)
                 await self.store.write(batch)
                 await self.store.flush_wal()
                 self.commits += self.journal is None
@@ -207,6 +214,7 @@ class Engine(Operations):
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
                 raise
             self.checkpoint_started_at = None
+            self.stored_upto = next_id
             seconds = asyncio.get_running_loop().time() - began
             self.figures.checkpointed(seconds, batch.nbytes)
             if self.journal is None:

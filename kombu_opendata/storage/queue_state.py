@@ -8,7 +8,7 @@ changes memory only: it reads no clock and does no I/O.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import NamedTuple
@@ -140,6 +140,7 @@ class QueueState:
         self.dropped: set[int] = set()  # stored buckets that became empty: their records go at the next checkpoint
         self.tail = 0
         self.tail_used = 0
+        self.watchers: list[Callable[[int, Iterable[int]], None]] = []  # told (bucket, ids) of what goes out of memory
         self.available: dict[int, Entry] = {}
         self.in_flight: dict[int, Entry] = {}
         self.cold_count = 0
@@ -408,6 +409,8 @@ class QueueState:
             bucket = self.buckets.pop(number)
             for id in bucket.available:
                 del self.available[id]
+            for watcher in self.watchers:
+                watcher(number, bucket.available)
             self.note_cold(number, Summary.of(bucket.rows()[0], now))
             if self.counts_bytes:
                 self._cold_sizes[number] = array("I", [entry.size for entry in bucket.available.values()])

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import effects as fx
+from . import moves
 from .clock import Clock
 from .journal import Journal
 from .payloads import read_sizes
@@ -13,6 +14,7 @@ from .queue_state import Summary
 from .records import (
     active,
     config,
+    cursor,
     dead_letter,
     header,
     journal_position,
@@ -74,12 +76,17 @@ async def rebuild(store: Reads, records: list[list[fx.Effect]], clock: Clock) ->
     await _load_deadlines(store, state)
     await state.results.load(store)
     await _load_dead_letters(store, state)
+    await _load_cursors(store, state)
+    await _load_settled(store, state, records)
     clock.not_before(max(newest, _newest_effect(records)))
     publishes = []
     for effects in records:
         for effect in effects:
             if state.replay(effect) is not None:
                 publishes.append(effect)
+    for queue in state.queues.values():
+        queue.done.at_hand.clear()
+        queue.failed.at_hand.clear()
     await measure(store, state)
     return state, publishes
 
@@ -180,7 +187,7 @@ async def _newest_stored(store: Reads, state: StoreState) -> int:
 
 def _newest_effect(records: list[list[fx.Effect]]) -> int:
     """The newest time stamp in the journal."""
-    places = {fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2}
+    places = {fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.ROUTE: 3, fx.MOVE_SETTLED: 2}
     stamped = (effect for effects in records for effect in effects if effect[0] in places)
     return max((effect[places[effect[0]]] for effect in stamped), default=0)
 
@@ -237,6 +244,28 @@ async def _load_dead_letters(store: Reads, state: StoreState) -> None:
     state.dead_letters.update(found)
 
 
+async def _load_cursors(store: Reads, state: StoreState) -> None:
+    """How far the background routing has come."""
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.CURSOR]):
+        name = keys.parse(key).name or ""
+        if name in state.queues:
+            state.cursors[name] = cursor.decode(key, value)
+
+
+async def _load_settled(store: Reads, state: StoreState, records: list[list[fx.Effect]]) -> None:
+    """The buckets of settled lists that the journal's effects take something from."""
+    wanted = {place for effects in records for effect in effects for place in moves.settled_buckets(effect)}
+    for name, which, number in wanted:
+        queue = state.queues.get(name)
+        if queue is None:
+            continue
+        log = moves.settled_log(queue, which)
+        key = keys.done_key(name, number) if which == "done" else keys.failed_key(name, number)
+        value = await store.get(key)
+        if value is not None and number != log.tail:
+            log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]
+
+
 async def _load_deadlines(store: Reads, state: StoreState) -> None:
     """An in-flight row has no retention deadline: take it from the metadata log."""
     for queue in state.queues.values():
@@ -248,5 +277,7 @@ async def _load_deadlines(store: Reads, state: StoreState) -> None:
                 if found.retention_seconds:
                     entry.deadline = found.received_at_ms + 1000 * found.retention_seconds
                 if queue.limits.message_ttl_ms >= 0:
-                    received = found.received_at_ms
-                    entry.deadline = queue.limits.deadline(entry.deadline, found.visible_at_ms, received)
+                    own, visible, received = entry.deadline, found.visible_at_ms, found.received_at_ms
+                    entry.deadline = queue.limits.deadline(own, visible, received)
+                    if entry.deadline <= entry.claimed_at:  # it came later: replayed, or from a failed list
+                        entry.deadline = queue.limits.deadline(own, visible, entry.claimed_at)

@@ -31,12 +31,14 @@ class Topology:
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {n: Exchange(n, t, True, False, {}) for n, t in PREDECLARED.items()}
         self.queue_names: set[str] = set()
+        self.version = 0  # another one after each change
         self.filters = QueueFilters()
         self._routes: Routes = {}
         self._steps: Routes = {}  # what one exchange's bindings give, without its alternates
 
     def changed(self) -> None:
         """Forget cached routes."""
+        self.version += 1
         self._routes.clear()
         self._steps.clear()
 

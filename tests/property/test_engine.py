@@ -20,7 +20,8 @@ from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import StoreStats, open_store, stats
 from kombu_opendata.storage import object_store
 from kombu_opendata.storage.records.keys import RecordKind
-from tests.property.engine_rules import SESSIONS, EngineRules
+from tests.property.engine_replay_rules import ReplayRules
+from tests.property.engine_rules import SESSIONS
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 
@@ -30,7 +31,7 @@ async def count(folder: Path) -> StoreStats:
         return await stats(store)
 
 
-class EngineMachine(EngineRules):
+class EngineMachine(ReplayRules):
     """On a local folder, with the journal: after each step the engine is as the model, at the end the store is too."""
 
     @invariant()
@@ -145,6 +146,7 @@ class EngineMachine(EngineRules):
             assert store.of[RecordKind.METADATA][id].message_id == id
             assert list(store.of[RecordKind.ATTEMPTS].get(id, [])) == self.model.attempts.get(id, [])
         assert set(store.of[RecordKind.CONFIG]) == set(store.of[RecordKind.OPTIONS]) == set(self.model.queues)
+        assert store.of[RecordKind.CURSOR] == self.model.cursors
         bindings = {(queue, exchange, key) for exchange, queue, key in store.of[RecordKind.BINDING]}
         assert bindings == self.model.bindings
         for name, expected in self.model.queues.items():

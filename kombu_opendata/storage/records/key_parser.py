@@ -181,4 +181,5 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.CHORD: _parse_chord,
     RecordKind.CHORD_PART: _parse_chord_part,
     RecordKind.DEAD_LETTER: _parse_id_and_name,
+    RecordKind.CURSOR: _parse_name,
 }

@@ -42,6 +42,7 @@ class RecordKind(enum.Enum):
     CHORD = "chord"
     CHORD_PART = "chord part"
     DEAD_LETTER = "dead letter"
+    CURSOR = "routing cursor"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -68,4 +69,5 @@ PREFIXES = {
     RecordKind.CHORD: b"\x01\x1e",
     RecordKind.CHORD_PART: b"\x01\x1f",
     RecordKind.DEAD_LETTER: b"\x01\x1b",
+    RecordKind.CURSOR: b"\x01\x1c",
 }

@@ -30,6 +30,11 @@ VALUES: list[tuple[str, list[Any], list[Any]]] = [
     ("x-done-retention", [0, 0xFFFF_FFFF], [-1, 1 << 32, False]),
     ("x-failed-retention", [0, 0xFFFF_FFFF], [-1, 1 << 32, False]),
     ("x-lease", [30, 86_400], [0, 29, 86_401, "60"]),
+    (
+        "x-start",
+        ["now", "first", 0, 7, "2026-01-31T12:00:00Z", "2026-01-31 12:00:00.5+01:00"],
+        ["", "then", "7", "2026-01-31", "2026-01-31T12:00:00", -1, 1.5, True, None, 1 << 63, "20260131"],
+    ),
     ("x-filter", ["a = 1", "topic(routing_key, '#')"], [1, None, True, b"a = 1"]),
     ("x-filter-mode", ["any", "all"], ["", "some", 1, None]),
     ("x-max-priority", [1, 10, 255], [0, 256, 300, True, "high"]),
