@@ -21,6 +21,7 @@ module                record                                                   f
 ``journal_position``  how far the journal is applied                           ours
 ``results``           results of tasks, parts of chords                        ours
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
+``idempotency``       what was sent with an idempotency key                    ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -38,6 +39,7 @@ from kombu_opendata.storage.records import (
     config,
     dead_letter,
     header,
+    idempotency,
     journal_position,
     keys,
     leases,
@@ -83,6 +85,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.CHORD: results.decode_chord,
     RecordKind.CHORD_PART: results.decode_part,
     RecordKind.DEAD_LETTER: dead_letter.decode,
+    RecordKind.IDEMPOTENCY: idempotency.decode,
 }
 
 

@@ -12,6 +12,8 @@ MAX_MESSAGE_ID = 0x6F << 56
 SESSION_BYTES = 16
 #: of a binding's arguments
 DIGEST_BYTES = 8
+#: of an idempotency key and where it was used
+HASH_BYTES = 16
 
 U32 = struct.Struct(">I")  # chunk number
 U64 = struct.Struct(">Q")  # message id or bucket
@@ -42,6 +44,7 @@ class RecordKind(enum.Enum):
     CHORD = "chord"
     CHORD_PART = "chord part"
     DEAD_LETTER = "dead letter"
+    IDEMPOTENCY = "idempotency"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -68,4 +71,5 @@ PREFIXES = {
     RecordKind.CHORD: b"\x01\x1e",
     RecordKind.CHORD_PART: b"\x01\x1f",
     RecordKind.DEAD_LETTER: b"\x01\x1b",
+    RecordKind.IDEMPOTENCY: b"\x01\x1d",
 }
