@@ -1,8 +1,8 @@
 """Make the sync half of the queue client from the async half: ``python tools/unasync.py [--check]``.
 
-``kombu_opendata/queue_client/_async`` is written by hand, ``_sync`` is what this script makes of it: it drops ``async`` and
-``await`` and renames by the table below, word by word. So a call exists once. ``--check`` changes nothing and tells with
-its exit code whether the sync half is up to date, as a test does.
+``kombu_opendata/queue_client/_async`` is written by hand, ``_sync`` is what this script makes of it: it drops ``async``
+and ``await`` and renames by the table below, word by word. So a call exists once. ``--check`` changes nothing and tells
+with its exit code whether the sync half is up to date, as a test does.
 """
 
 from __future__ import annotations

@@ -79,6 +79,7 @@ class DeadLetters:
             return
         letter = DeadLetter(reason, self._instance.engine.clock.now_ms(), entry.priority, *to, True)
         self._transient.append((queue.name, letter, entry.envelope))
+        queue.counts.dead_lettered += 1
         self._wanted.set()
 
     async def run(self, store: Store) -> None:

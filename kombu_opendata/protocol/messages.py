@@ -1,4 +1,5 @@
-"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`.
+"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`,
+those of the queue client in :mod:`.queue_messages`.
 
 Each is a msgpack array whose first element is the message's number. ``rid`` is the request's number, chosen by the
 client and repeated in the answer; messages without one are never answered. Times are milliseconds since the Unix
@@ -13,6 +14,8 @@ from typing import Any
 import msgspec
 
 from .message import Message as _Message
+from .queue_messages import BrokerAnswer as BrokerAnswer
+from .queue_messages import ClientCall as ClientCall
 from .result_messages import ChordParts as ChordParts
 from .result_messages import CloseChord as CloseChord
 from .result_messages import ForgetResults as ForgetResults
@@ -279,6 +282,7 @@ ClientMessage = (
     | GetChord
     | CloseChord
     | Credit
+    | ClientCall
 )
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 + failed deliveries before), envelope, redelivered
@@ -413,4 +417,5 @@ BrokerMessage = (
     | Results
     | ChordParts
     | ResultsChanged
+    | BrokerAnswer
 )

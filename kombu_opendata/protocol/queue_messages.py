@@ -39,7 +39,7 @@ class Ending(IntEnum):
 class Send(Message, tag=70):
     """Store messages, all or none, in one commit. Answer: Sent or Failed, after it is durable.
 
-    ``seq`` is one number of the session's publishes, as in Publish. Each message goes where exchange and routing key and
+    ``seq`` is one number of the session's publishes, as in Publish. Each message goes where exchange, routing key and
     the queues' filters send it. ``key`` is an idempotency key (empty: none), ``digest`` says what the messages are:
     within ``key_ttl_ms`` a second Send with the same key and digest to the same exchange and routing key stores nothing
     and is answered as the first was; with another digest it is refused.
@@ -141,7 +141,7 @@ class AskRoutes(Message, tag=79):
     rid: int
     exchange: str
     routing_key: str
-    headers: dict[str, Any]
+    envelope: bytes  # for a headers exchange
     texts: dict[str, str]  # the metadata headers
 
 
@@ -191,13 +191,13 @@ class Ping(Message, tag=85):
 
 # ------------------------------------------------------------------ broker → client
 class Sent(Message, tag=170):
-    """Where the messages went. Their ids are ``first_id`` and those that follow it; ``queues``: the names of each one's.
+    """The messages' ids (-1: no queue took it) and the names of the queues of each; one entry stands for all.
 
-    With ``repeated`` nothing was stored now: the key was used before. ``first_id`` 0: no queue took the message.
+    With ``repeated`` nothing was stored now: the key was used before. No ids: they are durable, and no more is known.
     """
 
     rid: int
-    first_id: int
+    ids: list[int]
     queues: list[list[str]]
     repeated: bool = False
 
@@ -208,11 +208,12 @@ class ReadMessages(Message, tag=171):
 
 
 class SettledMessages(Message, tag=173):
-    """The ids that were settled; of the others why not: id, code, text, values."""
+    """The ids that were settled; of the others why not: id, code, text, values. ``until_ms``: when a SET_VT ends."""
 
     rid: int
     done: list[int]
     refused: list[tuple[int, str, str, dict[str, Any]]]
+    until_ms: int = 0
 
 
 class Peeked(Message, tag=174):

@@ -33,7 +33,7 @@ BIND = 13  #: queue, exchange, routing key, arguments
 UNBIND = 14  #: queue, exchange, routing key, arguments
 SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
-#: hash of the key, first id, messages, expires at, digest, queues of each message
+#: hash of the key, ids, expires at, digest, queues of each message
 SENT_WITH_KEY = 43
 EXTEND = 44  #: queue, lease until, pairs — in flight: the leases end then
 DELAY = 45  #: queue, at, visible, pairs — available: visible from then on

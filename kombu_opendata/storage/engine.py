@@ -19,8 +19,8 @@ from ..errors import OpenDataError, StoreError, StoreFull
 from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
-from .journal import SEGMENT_BYTES, Journal
 from .idempotency import Idempotency
+from .journal import SEGMENT_BYTES, Journal
 from .operations_by_id import OperationsById
 from .payloads import Payloads
 from .queue_state import Entry

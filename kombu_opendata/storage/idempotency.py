@@ -6,6 +6,7 @@ Records whose time is over count as absent; a sweep removes them in pieces, roun
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from . import effects as fx
@@ -26,13 +27,15 @@ class IdempotencyState:
     """The keys of one instance in memory, and what an effect does to them."""
 
     def __init__(self) -> None:
-        self.shelf: Shelf[Sending] = Shelf(lambda sending: 100 + sum(map(len, sending.queues)))
+        self.shelf: Shelf[Sending] = Shelf(
+            lambda sending: 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues))
+        )
 
     def remember(
-        self, name: bytes, first_id: int, messages: int, expires_at: int, digest: bytes, queues: list[list[str]]
+        self, name: bytes, ids: Iterable[int], expires_at: int, digest: bytes, queues: Iterable[Iterable[str]]
     ) -> None:
         """Something was sent under a key."""
-        self.shelf.put(name, Sending(first_id, messages, expires_at, digest, tuple(map(tuple, queues))))
+        self.shelf.put(name, Sending(tuple(ids), expires_at, digest, tuple(map(tuple, queues))))
 
     def snapshot(self, batch: Batch) -> None:
         """Add what changed to a checkpoint's batch."""
@@ -73,7 +76,7 @@ class Idempotency:
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """In the commit of the messages."""
-        self._engine.state.idempotency.remember(name, *sending)  # type: ignore[arg-type]
+        self._engine.state.idempotency.remember(name, *sending)
         self._engine.effects.append((fx.SENT_WITH_KEY, name, *sending))
 
     async def sweep(self, now: int) -> int:

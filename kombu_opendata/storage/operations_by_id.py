@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from . import effects as fx
 from .operations import Operations
 from .queue_state import Entry
-from .state import Queue
+from .state import UNLIMITED_ATTEMPTS, Queue
 
 
 class OperationsById(Operations):
@@ -44,11 +44,33 @@ class OperationsById(Operations):
             self.state.put_back(queue, entry, at, False, consumer, at + delay_ms)
             pairs += entry.id, entry.bucket
         self.effects.append((fx.RETURN, queue.name, at, pairs, False, consumer, at + delay_ms))
+        queue.counts.came_back(len(pairs) // 2, costs_attempt=False, lease_expired=False)
+
+    def give_up(self, queue: Queue, entries: Iterable[Entry], consumer: str) -> None:
+        """in flight → available at once, though the queue has a delay between attempts; failed if none is left."""
+        at = self.clock.now_ms()
+        pairs: list[int] = []
+        spent: list[Entry] = []
+        for entry in entries:
+            if UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
+                spent.append(entry)
+                continue
+            self.state.put_back(queue, entry, at, True, consumer)
+            pairs += entry.id, entry.bucket
+        queue.counts.came_back(len(pairs) // 2 + len(spent), costs_attempt=True, lease_expired=False)
+        if pairs:
+            self.effects.append((fx.RETURN, queue.name, at, pairs, True, consumer))
+        if spent:
+            self.fail(queue, spent, consumer, "delivery_limit")
 
     def delete(self, queue: Queue, entries: Iterable[Entry]) -> None:
         """available or in flight → gone, without history."""
         pairs: list[int] = []
         for entry in entries:
+            if entry.session:
+                queue.counts.deleted += 1
+            else:
+                queue.counts.purged += 1
             self.state.delete(queue, entry)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
@@ -62,4 +84,5 @@ class OperationsById(Operations):
             self.state.archive(queue, entry, at)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
+        queue.counts.archived += len(pairs) // 2
         self.effects.append((fx.ARCHIVE, queue.name, at, pairs))

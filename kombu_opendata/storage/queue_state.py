@@ -102,7 +102,7 @@ class Summary(NamedTuple):
                 delayed += 1
                 if next_visible is None or visible_at < next_visible:
                     next_visible = visible_at
-        return cls(best, next_visible, count, next_deadline, lowest, highest, delayed)
+        return cls(best, next_visible, count, next_deadline, lowest if count else 0, highest, delayed)
 
 
 def _order(entry: Entry) -> tuple[int, int]:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from ...client.clock import SYSTEM, Clock
 from ...client.options import Options
 from ..callers import AsyncCalls
 
 
 class AsyncBase:
-    """A client's connection. Mixins use ``self._calls``."""
+    """A client's connections. Mixins use ``await self._calls.call(message)``."""
 
-    def __init__(self, url: str, *, name: str = "", options: Options | None = None) -> None:
+    def __init__(self, url: str, *, name: str = "", clock: Clock = SYSTEM, **options: Any) -> None:
         """
         Args:
             url: of the broker, as in Celery's ``broker_url``; ``opendata:///folder`` starts one where none runs.
             name: how this client is called in the broker: the reader of what it reads, the worker in its list; empty is
                 ``host:pid``.
-            options: settings of its connections.
+            clock: where the time comes from.
+            options: settings of its connections, the fields of :class:`kombu_opendata.client.options.Options`; times in
+                seconds.
+
+        Raises:
+            InvalidURL: the text says what to write.
         """
-        settings = options or Options()
-        self._calls = AsyncCalls(url, Options(**{**vars(settings), "name": name or settings.name}))
+        self._calls = AsyncCalls(url, Options(name=name, **options), clock=clock)
+
+    def _now_ms(self) -> int:
+        return int(1000 * self._calls.clock.wall())
 
     async def __aenter__(self) -> Self:
         return self
@@ -32,5 +40,5 @@ class AsyncBase:
         await self.close()
 
     async def close(self) -> None:
-        """End the session. What is held by time stays held until its time is over."""
+        """End the sessions. What was read stays held until its time is over; what iterators hold goes back."""
         await self._calls.close()

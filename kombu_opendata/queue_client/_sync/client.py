@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+from .looking import Looking
 from .queues import Queues
+from .reading import Reading
+from .sending import Sending
+from .settling import Settling
+from .workers import Workers
 
 
-class QueueClient(Queues):
+class QueueClient(Sending, Reading, Settling, Looking, Queues, Workers):
     """A client of a broker, for programs without Celery. Any number of tasks or threads may use one client."""

@@ -4,13 +4,13 @@
 field               type       meaning
 ==================  =========  ==========================================================
 version             u8         1
-first message id    u64        of the messages that were sent together
-messages            u32        how many; their ids follow one another
+messages            u32        how many were sent together
 expires at          i64        ms since the epoch; then the key is forgotten
 digest              16 bytes   of what was sent, so that a key used for something else is
                                told apart
 queues              Array      of ``Array<Utf8>``: the names each message went to; one
                                entry stands for all messages
+ids                 i64 each   of the messages; -1 for one that no queue took
 ==================  =========  ==========================================================
 
 The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). The format is ours.
@@ -29,14 +29,14 @@ VERSION = 1
 DIGEST_BYTES = 16
 HASH_BYTES = 16
 
-_FIXED = struct.Struct(f"<BQIq{DIGEST_BYTES}s")
+_FIXED = struct.Struct(f"<BIq{DIGEST_BYTES}s")
+_ID_BYTES = 8
 
 
 class Sending(NamedTuple):
     """What was sent under a key."""
 
-    first_id: int
-    messages: int
+    ids: tuple[int, ...]
     expires_at_ms: int
     digest: bytes
     queues: tuple[tuple[str, ...], ...]
@@ -53,18 +53,21 @@ def encode(sending: Sending) -> bytes:
     if len(sending.digest) != DIGEST_BYTES:
         raise RequestError(f"a digest has {DIGEST_BYTES} bytes, not {len(sending.digest)}")
     fixed = types.pack(
-        _FIXED, "version, first id, messages, expires at, digest",
-        VERSION, sending.first_id, sending.messages, sending.expires_at_ms, sending.digest,
+        _FIXED, "version, messages, expires at, digest",
+        VERSION, len(sending.ids), sending.expires_at_ms, sending.digest,
     )  # fmt: skip
     parts = [fixed, types.array_count(len(sending.queues), "destinations")]
     for names in sending.queues:
         parts += types.array_count(len(names), "queues"), *map(types.utf8, names)
-    return b"".join(parts)
+    try:
+        return b"".join(parts) + struct.pack(f"<{len(sending.ids)}q", *sending.ids)
+    except struct.error as error:
+        raise RequestError(f"a message id out of range: {error}") from error
 
 
 def decode(key: bytes, value: bytes) -> Sending:
     """What ``value`` says was sent."""
-    version, first_id, messages, expires_at, digest = types.read(_FIXED, key, value, 0)
+    version, messages, expires_at, digest = types.read(_FIXED, key, value, 0)
     if version != VERSION:
         raise types.corrupt(key, 0, f"an idempotency record of version {version}")
     (count,) = types.read(types.COUNT, key, value, _FIXED.size)
@@ -78,5 +81,6 @@ def decode(key: bytes, value: bytes) -> Sending:
             name, offset = types.read_utf8(key, value, offset)
             names.append(name)
         queues.append(tuple(names))
-    types.check_end(key, value, offset)
-    return Sending(first_id, messages, expires_at, digest, tuple(queues))
+    types.check_end(key, value, offset + messages * _ID_BYTES)
+    ids = struct.unpack_from(f"<{messages}q", value, offset)
+    return Sending(ids, expires_at, digest, tuple(queues))
