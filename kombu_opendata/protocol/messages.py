@@ -1,4 +1,5 @@
-"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`.
+"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`,
+those of the queue client in :mod:`.queue_messages`.
 
 Each is a msgpack array whose first element is the message's number. ``rid`` is the request's number, chosen by the
 client and repeated in the answer; messages without one are never answered. Times are milliseconds since the Unix
@@ -15,6 +16,8 @@ import msgspec
 from .filter_messages import Explain as Explain
 from .filter_messages import Explained as Explained
 from .message import Message as _Message
+from .queue_messages import BrokerAnswer as BrokerAnswer
+from .queue_messages import ClientCall as ClientCall
 from .replay_messages import CursorList as CursorList
 from .replay_messages import Cursors as Cursors
 from .replay_messages import DeleteSettled as DeleteSettled
@@ -294,6 +297,7 @@ ClientMessage = (
     | Replay
     | Redrive
     | DeleteSettled
+    | ClientCall
 )
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 + failed deliveries before), envelope, redelivered
@@ -433,4 +437,5 @@ BrokerMessage = (
     | ReplayStarted
     | Redriven
     | SettledDeleted
+    | BrokerAnswer
 )
