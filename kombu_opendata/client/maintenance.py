@@ -31,7 +31,7 @@ def maintain(
 
     Returns:
         ``duties`` (those that were done), ``routed``, ``leases_expired``, ``settled_collected``, ``expired_removed``
-        (each with its duty; the last since the last report), ``seconds``, and ``joined`` (the duties that were under
+        (since the last report), ``staged_removed`` (each with its duty), ``seconds``, and ``joined`` (the duties that were under
         way already).
 
     Raises:

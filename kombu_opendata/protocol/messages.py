@@ -38,6 +38,14 @@ from .result_messages import ResultStored as ResultStored
 from .result_messages import StoreResult as StoreResult
 from .result_messages import UnwatchResults as UnwatchResults
 from .result_messages import WatchResults as WatchResults
+from .staging_messages import AbortJob as AbortJob
+from .staging_messages import CommitJob as CommitJob
+from .staging_messages import GetJob as GetJob
+from .staging_messages import GetStagingTarget as GetStagingTarget
+from .staging_messages import JobReport as JobReport
+from .staging_messages import Jobs as Jobs
+from .staging_messages import ListJobs as ListJobs
+from .staging_messages import StagingInfo as StagingInfo
 
 #: (queue, message id, lease token): what a delivery tag stands for. The token is the claim's time in ms.
 Lease = tuple[str, int, int]
@@ -298,6 +306,11 @@ ClientMessage = (
     | Redrive
     | DeleteSettled
     | ClientCall
+    | GetStagingTarget
+    | CommitJob
+    | AbortJob
+    | GetJob
+    | ListJobs
 )
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 + failed deliveries before), envelope, redelivered
@@ -438,4 +451,7 @@ BrokerMessage = (
     | Redriven
     | SettledDeleted
     | BrokerAnswer
+    | StagingInfo
+    | JobReport
+    | Jobs
 )

@@ -39,6 +39,11 @@ EXTEND = 44  #: queue, lease until, pairs — in flight: the leases end then
 DELAY = 45  #: queue, at, visible, pairs — available: visible from then on
 DELETE = 46  #: queue, pairs — available or in flight, gone without history
 ARCHIVE = 47  #: queue, at, pairs — available → done
+#: job id, at, first id, [(path, rows, bytes, checksum)] — a job of staged batches was committed; no path: it is inline
+STAGED_COMMIT = 48
+#: job id, first id, at, received, path, offset, skip, rows, block, payload, targets, runs, places — so many rows of a
+#: staged job were put into queues; see storage/staged_rows.py
+STAGED_ROUTE = 49
 DEAD_LETTER_SENT = 40  #: queue, id — in the commit of the publish, if somebody took it
 #: queue, cursor (all fields of its record), at, rows, taken — rows are (id, bucket, priority, visible, deadline, size);
 #: taken are the rows of the queue's own settled lists whose messages these are: (list, bucket, ids)

@@ -75,6 +75,7 @@ async def rebuild(store: Reads, records: list[list[fx.Effect]], clock: Clock) ->
     newest = max(newest, await _load_sessions(store, state), await _newest_stored(store, state))
     await _load_deadlines(store, state)
     await state.results.load(store)
+    await state.staged.load(store)
     await _load_dead_letters(store, state)
     await _load_cursors(store, state)
     await _load_settled(store, state, records)
@@ -189,7 +190,7 @@ def _newest_effect(records: list[list[fx.Effect]]) -> int:
     """The newest time stamp in the journal."""
     places = {
         fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.ROUTE: 3, fx.MOVE_SETTLED: 2, fx.DELAY: 2,
-        fx.ARCHIVE: 2,
+        fx.ARCHIVE: 2, fx.STAGED_COMMIT: 2,
     }  # fmt: skip
     stamped = (effect for effects in records for effect in effects if effect[0] in places)
     return max((effect[places[effect[0]]] for effect in stamped), default=0)

@@ -23,6 +23,7 @@ module                record                                                   f
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
 ``cursor``            how far the background routing into a queue has come     ours
 ``idempotency``       what was sent with an idempotency key                    ours
+``staged``            staged jobs and their batch objects                      ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -53,6 +54,7 @@ from kombu_opendata.storage.records import (
     routes,
     seq_block,
     settled,
+    staged,
     topology,
 )
 from kombu_opendata.storage.records.keys import RecordKind
@@ -89,6 +91,9 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.DEAD_LETTER: dead_letter.decode,
     RecordKind.CURSOR: cursor.decode,
     RecordKind.IDEMPOTENCY: idempotency.decode,
+    RecordKind.STAGED_JOB: staged.decode_job,
+    RecordKind.STAGED_OBJECT: staged.decode_object,
+    RecordKind.STAGED_EXPIRY: staged.decode_expiry,
 }
 
 

@@ -27,6 +27,9 @@ key                                                                    record
 ``01 1b <id u64> <queue TB>``                                          dead letter of a queue
 ``01 1c <queue TB>``                                                   routing cursor of a queue
 ``01 1d <hash 16 bytes>``                                              idempotency key of a send
+``01 26 <job id TB>``                                                  staged job
+``01 27 <first id u64>``                                               batch object of a staged job
+``01 28 <settled at u64> <job id TB>``                                 staged job expiry
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -81,6 +84,9 @@ _CHORD_PART = PREFIXES[RecordKind.CHORD_PART]
 _DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
 _CURSOR = PREFIXES[RecordKind.CURSOR]
 _IDEMPOTENCY = PREFIXES[RecordKind.IDEMPOTENCY]
+_STAGED_JOB = PREFIXES[RecordKind.STAGED_JOB]
+_STAGED_OBJECT = PREFIXES[RecordKind.STAGED_OBJECT]
+_STAGED_EXPIRY = PREFIXES[RecordKind.STAGED_EXPIRY]
 
 __all__ = [
     "JOURNAL_POSITION_KEY",
@@ -120,6 +126,9 @@ __all__ = [
     "result_key",
     "routes_key",
     "session_key",
+    "staged_expiry_key",
+    "staged_job_key",
+    "staged_object_key",
 ]
 
 
@@ -215,6 +224,19 @@ def idempotency_key(name: bytes) -> bytes:
     if len(name) != HASH_BYTES:
         raise RequestError(f"an idempotency key's hash has {HASH_BYTES} bytes, not {len(name)}")
     return _IDEMPOTENCY + name
+
+
+def staged_job_key(job_id: str) -> bytes:
+    return _STAGED_JOB + _name(job_id)
+
+
+def staged_object_key(first_id: int) -> bytes:
+    return _STAGED_OBJECT + _id(first_id)
+
+
+def staged_expiry_key(settled_at_ms: int, job_id: str = "") -> bytes:
+    """Without a job id: where the keys of that time begin."""
+    return _STAGED_EXPIRY + types.pack(U64, "settled at", settled_at_ms) + (_name(job_id) if job_id else b"")
 
 
 def _id(message_id: int) -> bytes:

@@ -46,6 +46,9 @@ class RecordKind(enum.Enum):
     DEAD_LETTER = "dead letter"
     CURSOR = "routing cursor"
     IDEMPOTENCY = "idempotency"
+    STAGED_JOB = "staged job"
+    STAGED_OBJECT = "staged object"
+    STAGED_EXPIRY = "staged job expiry"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -74,4 +77,7 @@ PREFIXES = {
     RecordKind.DEAD_LETTER: b"\x01\x1b",
     RecordKind.CURSOR: b"\x01\x1c",
     RecordKind.IDEMPOTENCY: b"\x01\x1d",
+    RecordKind.STAGED_JOB: b"\x01\x26",
+    RecordKind.STAGED_OBJECT: b"\x01\x27",
+    RecordKind.STAGED_EXPIRY: b"\x01\x28",
 }
