@@ -16,6 +16,7 @@ from .arguments import QueueArguments
 
 if TYPE_CHECKING:
     from .connection import Connection
+    from .getters import Getter
 
 
 class Channel:
@@ -63,7 +64,7 @@ class Consumer:
     def has_credit(self) -> bool:
         """Whether a delivery may be sent to it now."""
         connection = self.session.connection
-        if connection is None or not connection.writable:
+        if connection is None or not connection.writable or self.session.suspended:
             return False
         channel = self.channel
         if channel.credit is not None and channel.credit <= 0:
@@ -79,6 +80,8 @@ class Session:
         self.name = name
         self.connection: Connection | None = None
         self.lost_at_ms = 0
+        self.since_ms = 0
+        self.suspended = False  # it is handed nothing until it is resumed
         self.channels: dict[int, Channel] = {}
         self.lease_channels: dict[tuple[str, int], Channel] = {}
         self.leases: dict[tuple[str, int], Entry] = {}
@@ -115,15 +118,6 @@ class QueueProperties(NamedTuple):
     def stored(self) -> bool:
         """Whether its messages are stored; the others' live in memory."""
         return self.durable and not self.auto_delete and not self.exclusive
-
-
-class Getter(NamedTuple):
-    """A waiting Get."""
-
-    session: Session
-    channel: Channel
-    rid: int
-    no_ack: bool
 
 
 class BrokerQueue:

@@ -9,6 +9,7 @@ from ..protocol.messages import Hello, Outcome
 from ..storage.queue_state import Entry
 from .entities import BrokerQueue, Channel, Session
 from .instance import Instance
+from .timed import is_timed
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +43,9 @@ def end(
     lease_expired: bool = False,
 ) -> None:
     """End one lease."""
-    key = (queue.name, entry.id)
-    channel = session.lease_channels.pop(key, None)
-    if channel is not None:
-        if channel.held == channel.prefetch:
-            _wake_consumers(instance, channel)
-        channel.held -= 1
+    let_go(instance, session, queue, entry)
     engine, stored = instance.engine, queue.stored
     if stored is None:
-        session.leases.pop(key, None)
         if outcome in (Outcome.REQUEUE, Outcome.RELEASE):
             now = engine.clock.now_ms()
             costs = outcome == Outcome.REQUEUE
@@ -73,6 +68,17 @@ def end(
         engine.put_back(stored, (entry,), session.name, costs_attempt=costs, lease_expired=lease_expired)
     if outcome != Outcome.ACK:
         instance.wake(queue)
+
+
+def let_go(instance: Instance, session: Session, queue: BrokerQueue, entry: Entry) -> None:
+    """The session's lease is about to end: it takes no more of the channel's credit."""
+    key = (queue.name, entry.id)
+    channel = session.lease_channels.pop(key, None)
+    if channel is not None:
+        if channel.held == channel.prefetch:
+            _wake_consumers(instance, channel)
+        channel.held -= 1
+    session.leases.pop(key, None)
 
 
 def _wake_consumers(instance: Instance, channel: Channel) -> None:
@@ -122,7 +128,9 @@ def detach(instance: Instance, session: Session) -> None:
     instance.results.forget_session(session)
     for queue in instance.queues.values():
         queue.consumers = [consumer for consumer in queue.consumers if consumer.session is not session]
-        queue.getters = type(queue.getters)(getter for getter in queue.getters if getter.session is not session)
+        for getter in [getter for getter in queue.getters if getter.session is session]:
+            queue.getters.remove(getter)
+            getter.drop(instance, queue)
 
 
 def close(instance: Instance, session: Session, outcome: Outcome, *, lease_expired: bool = False) -> None:
@@ -167,6 +175,8 @@ def expire(instance: Instance, grace_ms: int) -> int:
     state = instance.engine.state
     back = instance.opened_at_ms + grace_ms <= now  # clients of before a restart had time to come back
     for id in state.leases.keys() - instance.sessions.keys() if back else ():
+        if is_timed(id):
+            continue  # TimedLeases ends it
         name = state.session_names.get(id, "")
         for entry in list(state.leases[id].values()):
             queue = instance.queues.get(entry.queue)

@@ -32,6 +32,7 @@ from .instance import Instance
 from .logs import code_of
 from .maintenance import Maintenance
 from .notices import Notices
+from .timed import is_timed
 
 log = logging.getLogger(__name__)
 
@@ -148,6 +149,8 @@ class Server:
             connection.say_goodbye("the broker stops")
         for instance in self.instances.values():
             instance.upkeep.stop()
+            instance.timed.stop()
+            instance.calls.stop()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -217,6 +220,8 @@ class Server:
                 raise AccessRefused(f"user {hello.user!r} is unknown or the secret is wrong", user=hello.user)
         if len(hello.session) != 16:
             raise RequestError("a session id has 16 bytes")
+        if is_timed(hello.session):
+            raise RequestError("this session id is reserved: take 16 random bytes")
         if len(hello.name.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         return await self.instance(hello.instance)
@@ -226,6 +231,7 @@ class Server:
         found = instance.sessions.get(hello.session)
         if found is None:
             found = instance.sessions[hello.session] = Session(hello.session, hello.name)
+            found.since_ms = instance.engine.clock.now_ms()
         found.name = hello.name
         return found
 
@@ -250,6 +256,7 @@ class Server:
             for instance in self.instances.values():
                 instance.maintenance.tick()
                 instance.upkeep.tick()
+                instance.rates.tick()
                 self._watch_store(instance)
                 instance.notices.tick()
             self.notices.tick()

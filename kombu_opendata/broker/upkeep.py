@@ -58,16 +58,16 @@ class Upkeep:
                 self._instance.dead_letters.add_transient(queue, entry, reason)
 
     # ------------------------------------------------------------------ publishing
-    def check_room(self, queue: BrokerQueue, size: int) -> None:
-        """Before a publish to a queue with a maximum length.
+    def check_room(self, queue: BrokerQueue, size: int, messages: int = 1) -> None:
+        """Before a publish, of so many bytes in so many messages, to a queue with a maximum length.
 
         Raises:
             QueueFull: the queue refuses what it has no room for.
         """
-        if not queue.arguments.rejects or not _too_long(queue, 1, size):
+        if not queue.arguments.rejects or not _too_long(queue, messages, size):
             return
         self._instance.deliver(queue)  # what is already published and has a consumer waiting
-        if _too_long(queue, 1, size):
+        if _too_long(queue, messages, size):
             length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
             limits = [f"{length} messages"] * (length >= 0) + [f"{size} bytes"] * (size >= 0)
             raise QueueFull(

@@ -62,9 +62,9 @@ def _shown(value: str | None) -> str:
     return "missing" if value is None else repr(value)
 
 
-def explain(node: Condition, headers: Mapping[str, str]) -> Explanation:
-    """Explain a condition for these headers."""
-    return _explain(node, headers, [MAX_PARTS])
+def explain(node: Condition, headers: Mapping[str, str], max_parts: int = MAX_PARTS) -> Explanation:
+    """Explain a condition for these headers, itself and its parts, ``max_parts`` in all."""
+    return _explain(node, headers, [max_parts])
 
 
 def _explain(node: Condition, headers: Mapping[str, str], left: list[int]) -> Explanation:

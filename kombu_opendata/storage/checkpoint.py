@@ -50,6 +50,7 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)
+    state.idempotency.snapshot(batch)
     for place in dirty.dead_letters:
         _put_dead_letter(state, *place, batch)
     for name in dirty.cursors:

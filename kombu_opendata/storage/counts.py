@@ -2,7 +2,7 @@
 
 Each message that left ``available`` by a claim comes to exactly one end, so at any time
 
-``delivered + in flight at the start = acked + rejected + requeued + released + lease_expired + in flight``
+``delivered + in flight at the start = acked + rejected + requeued + released + lease_expired + deleted + in flight``
 
 for a queue that exists. Replay counts nothing: after a restart everything begins at 0, which is what a
 Prometheus counter may do.
@@ -26,19 +26,21 @@ class QueueCounts:
         exhausted: of the requeued and the expired leases, those that had no attempt left and failed.
         expired: removed because they were past their deadline.
         dropped: removed because the queue was over its maximum length.
-        purged: removed by a purge, or with the queue.
+        purged: removed by a purge, or with the queue, or deleted by id while they waited.
+        deleted: removed by id while they were in flight.
+        archived: settled as done by id while they waited, without a delivery.
         dead_lettered: of all that left, those that became dead letters.
     """
 
     __slots__ = (
-        "acked", "dead_lettered", "delivered", "dropped", "exhausted", "expired", "lease_expired", "published",
-        "purged", "redelivered", "rejected", "released", "requeued",
+        "acked", "archived", "dead_lettered", "deleted", "delivered", "dropped", "exhausted", "expired",
+        "lease_expired", "published", "purged", "redelivered", "rejected", "released", "requeued",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.published = self.delivered = self.redelivered = 0
         self.acked = self.rejected = self.requeued = self.released = self.lease_expired = self.exhausted = 0
-        self.expired = self.dropped = self.purged = self.dead_lettered = 0
+        self.expired = self.dropped = self.purged = self.dead_lettered = self.deleted = self.archived = 0
 
     def as_dict(self) -> dict[str, int]:
         """All of them by name."""

@@ -33,6 +33,12 @@ BIND = 13  #: queue, exchange, routing key, arguments
 UNBIND = 14  #: queue, exchange, routing key, arguments
 SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
+#: hash of the key, ids, expires at, digest, queues of each message
+SENT_WITH_KEY = 43
+EXTEND = 44  #: queue, lease until, pairs — in flight: the leases end then
+DELAY = 45  #: queue, at, visible, pairs — available: visible from then on
+DELETE = 46  #: queue, pairs — available or in flight, gone without history
+ARCHIVE = 47  #: queue, at, pairs — available → done
 DEAD_LETTER_SENT = 40  #: queue, id — in the commit of the publish, if somebody took it
 #: queue, cursor (all fields of its record), at, rows, taken — rows are (id, bucket, priority, visible, deadline, size);
 #: taken are the rows of the queue's own settled lists whose messages these are: (list, bucket, ids)

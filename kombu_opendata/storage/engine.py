@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
 from .figures import EngineFigures, stopwatch
+from .idempotency import Idempotency
 from .journal import SEGMENT_BYTES, Journal
-from .operations import Operations
+from .operations_by_id import OperationsById
 from .payloads import Payloads
 from .queue_state import Entry
 from .records import active, keys
@@ -54,7 +56,7 @@ class EngineSettings:
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
-class Engine(Operations):
+class Engine(OperationsById):
     """One instance of a store. Use :meth:`open`."""
 
     def __init__(self, store: SlateStore, journal: Journal | None, clock: Clock, settings: EngineSettings) -> None:
@@ -70,6 +72,7 @@ class Engine(Operations):
         self.results = Results(self)
         self.router = Router(self)
         self.figures = EngineFigures(settings.slow_commit_seconds)
+        self.idempotency = Idempotency(self)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
@@ -228,6 +231,7 @@ class Engine(Operations):
             wanted += queue.messages.available.keys() & self.payloads.flushing.keys()
         self.payloads.end_flush(wanted)
         self.state.results.end_flush()
+        self.state.idempotency.end_flush()
         if self.journal is not None and position is not None and not self.settings.sync:
             self.journal.release(position)
         self._released_upto = position
@@ -239,6 +243,8 @@ class Engine(Operations):
         """Whether a checkpoint has anything to do."""
         journal = self.journal
         return bool(self.effects) or bool(self.state.dirty) or self.state.results.is_dirty or (
+            self.state.idempotency.shelf.is_dirty
+        ) or (
             journal is not None and journal.sequence != (self._released_upto or 0)
         )  # fmt: skip
 
@@ -384,6 +390,12 @@ class Engine(Operations):
         if current and self.state.queues.get(queue.name) is queue:
             lists = active.decode(key, value or b"")
             queue.messages.restore(number, lists[0], lists[1], self.clock.now_ms())
+
+    async def find_entries(self, queue: Queue, ids: Iterable[int]) -> None:
+        """Load the cold buckets that may have these messages, usually one for each: ids ascend with the buckets."""
+        for number in queue.messages.cold_buckets_of(ids):
+            if number in queue.messages.cold and self.state.queues.get(queue.name) is queue:
+                await self.load_bucket(queue, number)
 
     async def purge(self, queue: Queue) -> int:
         """Remove every available message; returns how many."""

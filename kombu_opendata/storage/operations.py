@@ -136,11 +136,11 @@ class Operations:
         self.payloads.pending[id] = envelope
 
     # ------------------------------------------------------------------ consuming
-    def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes) -> None:
-        """Lease these available messages to a session."""
+    def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes, lease_ms: int = 0) -> None:
+        """Lease these available messages to a session, for the queue's lease or so many ms."""
         # One that was returned within this millisecond is claimed as of the next: the token is the claim's time.
         at = max([self.clock.now_ms(), *(entry.visible_at for entry in entries)])
-        until = at + 1000 * queue.options.lease_seconds
+        until = at + (lease_ms or 1000 * queue.options.lease_seconds)
         counts = queue.counts
         counts.delivered += len(entries)
         pairs: list[int] = []

@@ -108,6 +108,22 @@ class Payloads:
         while self._size > self._cache_bytes and len(hot) > 1:
             self._size -= len(hot.popitem(last=False)[1])
 
+    async def read(self, id: int) -> bytes | None:
+        """A payload, wherever it is, without bringing it into the cache; None where there is none.
+
+        Raises:
+            CorruptRecord: it is damaged.
+        """
+        found = self.find(id)
+        if found is not None:
+            return found
+        key = keys.payload_key(id)
+        value = await self._store.get(key)
+        if value is None:
+            return self.find(id)
+        decoded = payload.decode(key, value)
+        return decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
+
     async def load(self, ids: list[int]) -> None:
         """Bring payloads into the cache, as many of the first as half of it holds; ``ids`` in the order of delivery.
 

@@ -23,6 +23,7 @@ _CACHE_ID = 1
 #: of a reader that does not look at the manifest again
 _NEVER_MS = 365 * 86_400_000
 _MEMTABLE_BYTES = 64 << 20
+_RETRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +319,7 @@ class ReadOnlyStore(Reads):
                     checkpoint_lifetime_ms=2 * _NEVER_MS,  # there is no checkpoint, but it must be the larger one
                     max_memtable_bytes=_MEMTABLE_BYTES,
                     skip_wal_replay=skip_wal,
+                    object_store_max_retries=_RETRIES,  # without it a missing file is asked for until the deadline
                 )
             )
         return cls(location, await _build(builder, url, deadline_seconds), await ffi.select())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from . import effects as fx
 from . import moves
 from .counts import QueueCounts
+from .idempotency import IdempotencyState
 from .limits import Limits
 from .queue_state import Entry, QueueState
 from .records.cursor import Cursor
@@ -112,6 +113,7 @@ class StoreState:
         self.block_end = 0
         self.dirty = Dirty()
         self.results = ResultState()
+        self.idempotency = IdempotencyState()
 
     # ------------------------------------------------------------------ messages
     def publish(
@@ -180,6 +182,26 @@ class StoreState:
         if costs_attempt:
             self._record_attempt(entry, consumer)
         queue.messages.put_back(entry, at, costs_attempt=costs_attempt, visible_at=visible_at)
+
+    # ------------------------------------------------------------------ by id, whoever holds it
+    def extend(self, queue: Queue, entry: Entry, lease_until: int) -> None:
+        """Its lease, which nobody renews, ends then."""
+        entry.lease_until = lease_until
+        queue.messages.dirty.add(entry.bucket)
+
+    def delete(self, queue: Queue, entry: Entry) -> None:
+        """available or in flight → gone, without history."""
+        if entry.id in queue.messages.in_flight:
+            self._unlease(entry)
+            queue.messages.settle(entry)
+        else:
+            queue.messages.remove(entry)
+        self.dirty.garbage.append(entry.id)
+
+    def archive(self, queue: Queue, entry: Entry, at: int) -> None:
+        """available → done, by somebody who never claimed it."""
+        queue.messages.remove(entry)
+        queue.done.append(entry.id, at, entry.attempts)
 
     def _record_attempt(self, entry: Entry, consumer: str) -> None:
         """The RFC's attempts record: who claimed it, in order. The first in an only queue needs no old record."""
@@ -318,13 +340,31 @@ class StoreState:
                 self.claim(messages, messages.available[id], session, at, until)
         elif kind in _SETTLE:
             self._replay_settle(effect)
+        elif kind in _BY_ID:
+            self._replay_by_id(effect)
         elif kind in _RESULTS:
             self.results.replay(effect)
         elif kind in moves.APPLY:
             moves.APPLY[kind](self, *effect[1:])
+        elif kind == fx.SENT_WITH_KEY:
+            self.idempotency.remember(*effect[1:])
         else:
             getattr(self, _PLAIN[kind])(*effect[1:])
         return None
+
+    def _replay_by_id(self, effect: fx.Effect) -> None:
+        kind, name, *times, pairs = effect
+        queue = self.queues[name]
+        messages = queue.messages
+        for id in pairs[::2]:
+            if kind == fx.EXTEND:
+                self.extend(queue, messages.in_flight[id], times[0])
+            elif kind == fx.DELAY:
+                messages.delay(messages.available[id], times[1], times[0])
+            elif kind == fx.DELETE:
+                self.delete(queue, messages.in_flight.get(id) or messages.available[id])
+            else:
+                self.archive(queue, messages.available[id], times[0])
 
     def _replay_settle(self, effect: fx.Effect) -> None:
         kind, name, *rest = effect
@@ -357,6 +397,7 @@ class StoreState:
 
 
 _SETTLE = {fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE}
+_BY_ID = {fx.EXTEND, fx.DELAY, fx.DELETE, fx.ARCHIVE}
 _RESULTS = {fx.RESULT, fx.FORGET_RESULTS, fx.OPEN_CHORD, fx.CLOSE_CHORD}
 _PLAIN = {
     fx.BLOCK: "block", fx.RENEW: "renew", fx.DECLARE_QUEUE: "redeclare_queue", fx.DELETE_QUEUE: "delete_queue",
@@ -369,7 +410,7 @@ _PLAIN = {
 def buckets_of(effect: fx.Effect) -> Iterator[tuple[str, int]]:
     """The (queue, bucket) pairs that must be loaded before the effect can be replayed."""
     kind = effect[0]
-    if kind in (fx.CLAIM, fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE):
+    if kind in (fx.CLAIM, fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE) or kind in _BY_ID:
         pairs = next(part for part in effect[2:] if isinstance(part, (list, tuple)))
         for bucket in set(pairs[1::2]):
             yield effect[1], bucket

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ def filtered(channel: Any, name: str, text: str, mode: str | None = None, **prop
     return declare(channel, name, arguments=arguments, **properties)
 
 
-def mandatory(channel: Any, key: str, headers: dict[str, Any], body: str = "body", exchange: str = "") -> int:
+def mandatory(channel: Any, key: str, headers: Mapping[str, Any], body: str = "body", exchange: str = "") -> int:
     """Publish, and return how many queues got it."""
-    message = channel.prepare_message(body, headers=headers)
+    message = channel.prepare_message(body, headers=dict(headers))
     return int(channel.basic_publish(message, exchange=exchange, routing_key=key, mandatory=True).queues)
 
 
@@ -187,7 +188,7 @@ def test_over_a_kill(folder: Path, channel: Any, name: str) -> None:
     channel.queue_delete(f"{name}.all")
     channel.queue_delete(f"{name}.transient")
     with pytest.raises(OpenDataError, match="no queue takes"):
-        mandatory(channel, "nobody", **{name: "a%b"})
+        mandatory(channel, "nobody", {name: "a%b"})
 
 
 def test_through_celery(broker_url: str, store_folder: Path) -> None:

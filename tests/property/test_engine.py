@@ -10,17 +10,25 @@ import contextlib
 import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, precondition, rule
 
 from kombu_opendata.errors import StoreError
+from kombu_opendata.offline import StoreStats, open_store, stats
 from kombu_opendata.storage import object_store
 from kombu_opendata.storage.records.keys import RecordKind
 from tests.property.engine_replay_rules import ReplayRules
 from tests.property.engine_rules import SESSIONS
 from tests.support.plain_store import PlainStore
+from tests.support.verified import assert_verified
+
+
+async def count(folder: Path) -> StoreStats:
+    async with await open_store(folder) as store:
+        return await stats(store)
 
 
 class EngineMachine(ReplayRules):
@@ -66,6 +74,24 @@ class EngineMachine(ReplayRules):
             ids = expected.ids()
             assert len(ids) == len(set(ids))
 
+    # ------------------------------------------------------------------ without the engine
+    @rule()
+    def look_from_outside(self) -> None:
+        """Beside the engine that runs, and right after each crash: as it was at the last commit."""
+        self.check_from_outside()
+
+    def after_crash(self) -> None:
+        self.check_from_outside()
+        super().after_crash()
+
+    def check_from_outside(self) -> None:
+        """The store is whole without its engine, and shows what was committed."""
+        assert_verified(self.folder)
+        seen = self.run(count(self.folder))
+        assert {name: (queue.available, queue.in_flight) for name, queue in seen.queues.items()} == {
+            name: (len(expected.available), len(expected.in_flight)) for name, expected in self.committed.queues.items()
+        }
+
     # ------------------------------------------------------------------ the end
     def teardown(self) -> None:
         try:
@@ -105,6 +131,7 @@ class EngineMachine(ReplayRules):
 
     def check_store(self) -> None:
         """What the database has, read without this package's engine."""
+        assert_verified(self.folder)
         store = PlainStore(self.folder)
         needed = self.model.needed()
         ids = store.message_ids()
@@ -164,6 +191,9 @@ class StoreModeMachine(EngineMachine):
 
     def check_store(self) -> None:
         """The store is this process's memory."""
+
+    def check_from_outside(self) -> None:
+        """There is no outside."""
 
 
 COMMON: dict[str, Any] = {

@@ -22,6 +22,7 @@ module                record                                                   f
 ``results``           results of tasks, parts of chords                        ours
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
 ``cursor``            how far the background routing into a queue has come     ours
+``idempotency``       what was sent with an idempotency key                    ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -40,6 +41,7 @@ from kombu_opendata.storage.records import (
     cursor,
     dead_letter,
     header,
+    idempotency,
     journal_position,
     keys,
     leases,
@@ -86,6 +88,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.CHORD_PART: results.decode_part,
     RecordKind.DEAD_LETTER: dead_letter.decode,
     RecordKind.CURSOR: cursor.decode,
+    RecordKind.IDEMPOTENCY: idempotency.decode,
 }
 
 

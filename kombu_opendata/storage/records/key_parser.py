@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kombu_opendata.storage.records import types
 from kombu_opendata.storage.records.kinds import (
     DIGEST_BYTES,
+    HASH_BYTES,
     MAX_MESSAGE_ID,
     PREFIXES,
     SESSION_BYTES,
@@ -48,6 +49,8 @@ class Key(NamedTuple):
     chord: bytes | None = None
     #: of a chord's part
     header_index: int | None = None
+    #: of an idempotency key
+    hash: bytes | None = None
 
 
 def parse(key: bytes) -> Key:
@@ -158,6 +161,13 @@ def _parse_id_and_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, 
     return parsed._replace(name=name), end
 
 
+def _parse_hash(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    end = offset + HASH_BYTES
+    if len(key) < end:
+        raise types.corrupt(key, offset, f"a hash of {len(key) - offset} bytes")
+    return Key(kind, hash=key[offset:end]), end
+
+
 _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] = {
     RecordKind.PAYLOAD: _parse_id,
     RecordKind.METADATA: _parse_id,
@@ -182,4 +192,5 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.CHORD_PART: _parse_chord_part,
     RecordKind.DEAD_LETTER: _parse_id_and_name,
     RecordKind.CURSOR: _parse_name,
+    RecordKind.IDEMPOTENCY: _parse_hash,
 }

@@ -26,6 +26,7 @@ key                                                                    record
 ``01 1f <group TB> <index u32> <member TB>``                           chord part
 ``01 1b <id u64> <queue TB>``                                          dead letter of a queue
 ``01 1c <queue TB>``                                                   routing cursor of a queue
+``01 1d <hash 16 bytes>``                                              idempotency key of a send
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -46,6 +47,7 @@ from kombu_opendata.storage.records import types
 from kombu_opendata.storage.records.key_parser import Key, parse
 from kombu_opendata.storage.records.kinds import (
     DIGEST_BYTES,
+    HASH_BYTES,
     MAX_MESSAGE_ID,
     PREFIXES,
     SESSION_BYTES,
@@ -78,6 +80,7 @@ _CHORD = PREFIXES[RecordKind.CHORD]
 _CHORD_PART = PREFIXES[RecordKind.CHORD_PART]
 _DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
 _CURSOR = PREFIXES[RecordKind.CURSOR]
+_IDEMPOTENCY = PREFIXES[RecordKind.IDEMPOTENCY]
 
 __all__ = [
     "JOURNAL_POSITION_KEY",
@@ -105,6 +108,7 @@ __all__ = [
     "exchange_key",
     "failed_key",
     "failed_prefix",
+    "idempotency_key",
     "kind_range",
     "metadata_key",
     "options_key",
@@ -204,6 +208,13 @@ def cursor_key(queue: str) -> bytes:
 
 def dead_letter_key(message_id: int, queue: str) -> bytes:
     return _DEAD_LETTER + _id(message_id) + _name(queue)
+
+
+def idempotency_key(name: bytes) -> bytes:
+    """Of a send; the name is a hash of 16 bytes."""
+    if len(name) != HASH_BYTES:
+        raise RequestError(f"an idempotency key's hash has {HASH_BYTES} bytes, not {len(name)}")
+    return _IDEMPOTENCY + name
 
 
 def _id(message_id: int) -> bytes:

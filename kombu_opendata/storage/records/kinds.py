@@ -12,6 +12,8 @@ MAX_MESSAGE_ID = 0x6F << 56
 SESSION_BYTES = 16
 #: of a binding's arguments
 DIGEST_BYTES = 8
+#: of an idempotency key and where it was used
+HASH_BYTES = 16
 
 U32 = struct.Struct(">I")  # chunk number
 U64 = struct.Struct(">Q")  # message id or bucket
@@ -43,6 +45,7 @@ class RecordKind(enum.Enum):
     CHORD_PART = "chord part"
     DEAD_LETTER = "dead letter"
     CURSOR = "routing cursor"
+    IDEMPOTENCY = "idempotency"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -70,4 +73,5 @@ PREFIXES = {
     RecordKind.CHORD_PART: b"\x01\x1f",
     RecordKind.DEAD_LETTER: b"\x01\x1b",
     RecordKind.CURSOR: b"\x01\x1c",
+    RecordKind.IDEMPOTENCY: b"\x01\x1d",
 }

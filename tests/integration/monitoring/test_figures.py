@@ -229,8 +229,8 @@ def test_every_metric_has_its_type_and_help(served: ServedBroker, channel: Any) 
 def test_results_and_chords_are_counted(served: ServedBroker, channel: Any, store_folder: Path) -> None:
     with RawClient(f"{store_folder}/by-hand.sock") as raw:
         raw.hello()
-        raw.call(OpenChord(0, b"chord", 0, 1, -1, b"", False))
-        assert scrape_until(port_of(served), lambda s: s.value("opendata_queue_chords_open") == 1)
+        raw.call(OpenChord(0, b"chord", 0, size=1))
+        scrape_until(port_of(served), lambda s: s.value("opendata_queue_chords_open") == 1)
         raw.call(StoreResult(0, b"task", 2, b"value", 0, False, b"chord", 0, b"task", 0))
         raw.call(CloseChord(0, b"chord"))
     found = scrape_until(port_of(served), lambda s: s.value("opendata_queue_chords_open") == 0)
