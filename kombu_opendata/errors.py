@@ -144,6 +144,18 @@ class InvalidMessage(RequestError):
     code = "invalid_message"
 
 
+class SelectorError(RequestError):
+    """A filter's text can't be used.
+
+    Attributes:
+        line: where, from 1.
+        column: where in the line, in characters, from 1.
+        caret: that line (a part, if it is long), and below it a line with a ``^`` under the place.
+    """
+
+    code = "bad_selector"
+
+
 class Unroutable(RequestError):
     """A mandatory message that no queue takes."""
 

@@ -155,7 +155,9 @@ class DeadLetters:
         """The queues that take it; counts and logs why there are none."""
         instance = self._instance
         try:
-            names = instance.engine.state.topology.route(letter.exchange, copy.routing_key, lambda: copy.headers)
+            names = instance.engine.state.topology.route(
+                letter.exchange, copy.routing_key, lambda: copy.headers, copy.metadata, copy.before
+            )
         except NotFound:
             names = ()
             self._log("dead letters of queue %r go nowhere: there is no exchange %r", queue, letter.exchange)

@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
-from . import arguments, leases
+from . import arguments, explain, leases, replay_calls, starts
 from . import results as result_calls
 from .arguments import MAX_NAME_BYTES
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
@@ -139,7 +139,7 @@ class Handlers:
         Raises:
             NotFound: no such exchange.
         """
-        names = self.topology.route(msg.exchange, msg.routing_key, lambda: _headers_of(msg))
+        names = self.topology.route(msg.exchange, msg.routing_key, lambda: _headers_of(msg), msg.headers)
         queues = self.instance.queues
         return [q for q in map(queues.get, names) if q is not None and not q.deleting]
 
@@ -191,20 +191,28 @@ class Handlers:
         _check_name(name, "queue")
         _check_arguments(msg.arguments, f"queue {name!r}")
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
-        parsed = arguments.parse(name, msg.arguments)
         queue = self.instance.queues.get(name)
-        if queue is not None:
-            self._check_equal(queue, properties)
+        if queue is None:
+            queue = self._create(name, properties, arguments.parse(name, msg.arguments))
         else:
-            queue = self._create(name, properties, parsed)
+            if queue.properties != properties:
+                arguments.parse(name, msg.arguments)
+            self._check_equal(queue, properties)
         self._queue_info(msg.rid, queue, arguments.unknown("queue", name, msg.arguments))
 
     def _create(self, name: str, properties: QueueProperties, parsed: arguments.QueueArguments) -> BrokerQueue:
         stored = None
+        now = self.engine.clock.now_ms()
+        cursor = starts.cursor(parsed.start, starts.NOW, next_id=self.engine.state.next_id, now_ms=now)
         if properties.stored:
             stored = self.engine.declare_queue(name, parsed.options(properties.arguments))
+            self.instance.replays.declared(stored, cursor)
+        elif not cursor.is_done:
+            raise RequestError(
+                f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name
+            )
         else:
-            self.topology.add_queue(name)
+            self.topology.add_queue(name, properties.arguments)
         queue = BrokerQueue(name, properties, parsed, stored, self.engine.clock.now_ms())
         if properties.exclusive:
             queue.owner = self.session.id
@@ -320,6 +328,8 @@ class Handlers:
                 self.engine.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
             else:
                 self.topology.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
+            if queue.stored is not None:
+                self.instance.replays.bound(queue.stored)
         self._ok(msg.rid)
 
     def unbind(self, msg: m.Unbind) -> None:
@@ -444,7 +454,10 @@ class Handlers:
         m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
         m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat, **result_calls.HANDLERS,
-        m.Maintain: maintain, m.Credit: credit, **queue_handlers(),
+        **explain.HANDLERS,
+        **replay_calls.HANDLERS,
+        **queue_handlers(),
+        m.Maintain: maintain, m.Credit: credit,
     }  # fmt: skip
     DEFINITIONS = frozenset({m.DeclareQueue, m.DeclareExchange, m.DeleteExchange, m.Bind, m.Unbind, m.Consume, m.Get})
 

@@ -20,8 +20,11 @@ from ..storage.state import Queue
 from .arguments import parse_stored
 from .dead_letters import DeadLetters
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
+from .notices import Notices
 from .queue_calls import QueueCalls
 from .queue_figures import Rates
+from .replay import Replays
+from .replay_calls import ReplayCalls
 from .results import ResultService
 from .timed import TimedLeases
 from .upkeep import Upkeep
@@ -72,6 +75,9 @@ class Instance:
         self.upkeep = Upkeep(self)
         self.calls = QueueCalls(self)
         self.timed = TimedLeases(self)
+        self.replays = Replays(self)
+        self.replay_calls = ReplayCalls(self)
+        self.notices = Notices(log, self.loop.time, instance=name)
         self._warned: set[str] = set()
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
         self.dead_letters = DeadLetters(self)
@@ -84,6 +90,9 @@ class Instance:
             self.queues[queue.name] = found
         self.timed.load()
         self.rates = Rates(self)
+
+    def on_queue_gone(self, queue: BrokerQueue) -> None:
+        """Called when a queue is deleted; replaced by whoever sums what queues counted."""
 
     # ------------------------------------------------------------------ waking up
     def wake(self, queue: BrokerQueue) -> None:
@@ -337,6 +346,10 @@ class Instance:
         self.forget_users(queue)
         count = await self.engine.delete_queue(queue.stored)
         self.queues.pop(queue.name, None)
+        self.on_queue_gone(queue)
+        self.notices.say(
+            logging.INFO, "queue deleted", "queue %r was deleted, with %d messages", queue.name, count, queue=queue.name
+        )
         return count
 
     def drop_transient(self, queue: BrokerQueue) -> int:
@@ -347,6 +360,7 @@ class Instance:
             self.drop_unused_exchange(exchange)
         self.queues.pop(queue.name, None)
         queue.deleting = True
+        self.on_queue_gone(queue)
         for key, session in self._transient_leases(queue):
             del session.leases[key]
         self.forget_users(queue)

@@ -13,9 +13,19 @@ from typing import Any
 
 import msgspec
 
+from .filter_messages import Explain as Explain
+from .filter_messages import Explained as Explained
 from .message import Message as _Message
 from .queue_messages import BrokerAnswer as BrokerAnswer
 from .queue_messages import ClientCall as ClientCall
+from .replay_messages import CursorList as CursorList
+from .replay_messages import Cursors as Cursors
+from .replay_messages import DeleteSettled as DeleteSettled
+from .replay_messages import Redrive as Redrive
+from .replay_messages import Redriven as Redriven
+from .replay_messages import Replay as Replay
+from .replay_messages import ReplayStarted as ReplayStarted
+from .replay_messages import SettledDeleted as SettledDeleted
 from .result_messages import ChordParts as ChordParts
 from .result_messages import CloseChord as CloseChord
 from .result_messages import ForgetResults as ForgetResults
@@ -281,8 +291,13 @@ ClientMessage = (
     | OpenChord
     | GetChord
     | CloseChord
+    | Explain
     | Credit
     | ClientCall
+    | Cursors
+    | Replay
+    | Redrive
+    | DeleteSettled
 )
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 + failed deliveries before), envelope, redelivered
@@ -418,4 +433,9 @@ BrokerMessage = (
     | ChordParts
     | ResultsChanged
     | BrokerAnswer
+    | Explained
+    | CursorList
+    | ReplayStarted
+    | Redriven
+    | SettledDeleted
 )

@@ -44,7 +44,7 @@ class Calls:
         self._closed = False
         self._connection: ClientConnection | None = None
         self._idle: list[ClientConnection] = []
-        self._waiting: dict[ClientConnection, Read] = {}
+        self._waiting: dict[ClientConnection, Any] = {}
         self._subscriptions: set[Subscription] = set()
 
     # ------------------------------------------------------------ calls
@@ -62,12 +62,14 @@ class Calls:
 
     def read(self, message: Read) -> ReadMessages:
         """Read, on a connection that nothing else uses meanwhile if it may wait."""
-        if not message.wait_ms:
-            answer: ReadMessages = self.call(message)
-            return answer
+        answer: ReadMessages = self.call_apart(message) if message.wait_ms else self.call(message)
+        return answer
+
+    def call_apart(self, message: Any) -> Any:
+        """A call that may take long, on a connection that nothing else uses meanwhile."""
         connection = self._borrow(message)
         try:
-            answer = connection.read_waiting(message)
+            answer = connection.call_waiting(message)
         except OpenDataError:
             self._give_back(connection)
             raise
@@ -116,7 +118,7 @@ class Calls:
                 self._connection = self._new()
             return self._connection
 
-    def _borrow(self, message: Read) -> ClientConnection:
+    def _borrow(self, message: Any) -> ClientConnection:
         with self._lock:
             connection = self._idle.pop() if self._idle else self._new()
             connection.stop = False
@@ -224,6 +226,10 @@ class AsyncCalls:
     async def call(self, message: Any) -> Any:
         """See :meth:`Calls.call`. A call that is cancelled may be done all the same."""
         return await run(self._lane, self._blocking.call, message)
+
+    async def call_apart(self, message: Any) -> Any:
+        """See :meth:`Calls.call_apart`."""
+        return await run(self._waiting, self._blocking.call_apart, message)
 
     async def send(self, message: Send) -> Sent:
         """See :meth:`Calls.send`."""

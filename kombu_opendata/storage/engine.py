@@ -19,6 +19,7 @@ from ..errors import OpenDataError, StoreError, StoreFull
 from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
+from .figures import EngineFigures, stopwatch
 from .idempotency import Idempotency
 from .journal import SEGMENT_BYTES, Journal
 from .operations_by_id import OperationsById
@@ -26,6 +27,7 @@ from .payloads import Payloads
 from .queue_state import Entry
 from .records import active, keys
 from .results import Results
+from .routing import Router
 from .slate import SlateSettings, SlateStore
 from .state import Queue, StoreState
 
@@ -50,6 +52,7 @@ class EngineSettings:
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0
     close_seconds: float = 20.0
+    slow_commit_seconds: float = 1.0  # is worth a line in the log
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
@@ -68,10 +71,14 @@ class Engine(OperationsById):
         self.collector = Collector(self)
         self.results = Results(self)
         self.idempotency = Idempotency(self)
+        self.router = Router(self)
+        self.figures = EngineFigures(settings.slow_commit_seconds)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
         self.checkpointing = asyncio.Lock()  # held while the store is behind the state's dirty sets
+        self.stored_upto = 0  # the records of all messages below this id are in the store
+        self.watches: list[set[int]] = []  # to each is added what checkpoints collect
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._folder: Path | None = None
         self._sync_point: powerloss.SyncPoint | None = None
@@ -137,14 +144,22 @@ class Engine(OperationsById):
             StoreFull: no room; the effects stay pending, and nothing of them may be shown.
         """
         assert self.journal is not None
-        if self.effects:
-            self.journal.append(effects.encode(self.effects))
+        if not self.effects and not self.needs_sync:
+            return
+        began = stopwatch()
+        count = len(self.effects)
+        size = 0
+        if count:
+            payload = effects.encode(self.effects)
+            self.journal.append(payload)
+            size = len(payload)
             self.commits += 1
             self.effects = []
             self.new_bytes = 0
         if self.needs_sync:
             self.journal.sync()
             self.needs_sync = self.sync_soon = False
+        self.figures.committed(stopwatch() - began, count, size)
 
     async def commit(self) -> None:
         """Make all effects so far durable, whatever the kind of store."""
@@ -177,6 +192,7 @@ class Engine(OperationsById):
     async def _checkpoint(self) -> None:
         async with self.checkpointing:
             position = None
+            count = len(self.effects)
             if self.journal is not None:
                 self.needs_sync |= self.sync_soon
                 self.commit_journal()
@@ -187,10 +203,13 @@ class Engine(OperationsById):
             now = self.clock.now_ms()
             batch, self.batch = self.batch, self.store.batch()
             self.payloads.begin_flush()
-            self.checkpoint_started_at = asyncio.get_running_loop().time()
+            began = self.checkpoint_started_at = asyncio.get_running_loop().time()
             try:
+                next_id = self.state.next_id
                 dirty = checkpoint.snapshot(self.state, batch, position, now)
-                await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing)
+                gone = await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing)
+                for watch in self.watches:
+                    watch.update(gone)
                 await self.store.write(batch)
                 await self.store.flush_wal()
                 self.commits += self.journal is None
@@ -198,6 +217,11 @@ class Engine(OperationsById):
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
                 raise
             self.checkpoint_started_at = None
+            self.stored_upto = next_id
+            seconds = asyncio.get_running_loop().time() - began
+            self.figures.checkpointed(seconds, batch.nbytes)
+            if self.journal is None:
+                self.figures.committed(seconds, count, batch.nbytes)
             self._end_checkpoint(now, position)
 
     def _end_checkpoint(self, now: int, position: int | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import CorruptRecord
 from .records import keys, payload
-from .slate import SlateStore
+from .slate import Reads, SlateStore
 
 CHUNK_BYTES = 1 << 20
 #: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
@@ -33,7 +33,7 @@ def rows(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
     yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(chunks), len(envelope)))
 
 
-def _dense_runs(ids: list[int]) -> Iterator[list[int]]:
+def dense_runs(ids: list[int]) -> Iterator[list[int]]:
     """Those runs of the sorted ids that are worth a scan; the others are read one by one."""
     start = 0
     for position in range(1, len(ids) + 1):
@@ -43,10 +43,10 @@ def _dense_runs(ids: list[int]) -> Iterator[list[int]]:
             start = position
 
 
-async def read_sizes(store: SlateStore, ids: list[int]) -> list[int]:
+async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
     """How large stored payloads are, bytes; 0 for a missing one, which its delivery will report."""
     found: dict[bytes, bytes] = {}
-    for run in _dense_runs(sorted(ids)):
+    for run in dense_runs(sorted(ids)):
         first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
         found.update(await store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES))
     sizes = []
@@ -148,7 +148,7 @@ class Payloads:
         """The records of those sorted ids that lie close together, until half the cache is full."""
         found: dict[bytes, bytes] = {}
         room = self._cache_bytes // 2
-        for run in _dense_runs(ids):
+        for run in dense_runs(ids):
             first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
             batches = self._store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=_READ_AHEAD_BYTES)
             async for rows in batches:

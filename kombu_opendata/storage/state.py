@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import effects as fx
+from . import moves
 from .counts import QueueCounts
 from .idempotency import IdempotencyState
 from .limits import Limits
 from .queue_state import Entry, QueueState
+from .records.cursor import Cursor
 from .records.dead_letter import DeadLetter
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
@@ -89,6 +91,8 @@ class Dirty:
         self.routes: dict[int, int] = {}  # of new messages in several queues or in chunks
         self.garbage: list[int] = []  # settled or removed for good in one queue
         self.dead_letters: set[tuple[str, int]] = set()  # queue, id
+        self.joined: dict[int, int] = {}  # stored messages that moved, and in how many more queues they are now
+        self.cursors: set[str] = set()
 
     def __bool__(self) -> bool:
         return any(bool(value) for value in vars(self).values())
@@ -104,6 +108,7 @@ class StoreState:
         self.session_names: dict[bytes, str] = {}
         self.leases: dict[bytes, dict[tuple[str, int], Entry]] = {}
         self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
+        self.cursors: dict[str, Cursor] = {}  # by queue: what is routed in the background, or was
         self.next_id = 0
         self.block_end = 0
         self.dirty = Dirty()
@@ -200,7 +205,8 @@ class StoreState:
 
     def _record_attempt(self, entry: Entry, consumer: str) -> None:
         """The RFC's attempts record: who claimed it, in order. The first in an only queue needs no old record."""
-        if entry.attempts == 1 and entry.id not in self.dirty.attempts:
+        first = entry.attempts == 1 and entry.id not in self.dirty.joined
+        if first and entry.id not in self.dirty.attempts:
             self.dirty.whole_attempts.add(entry.id)
         self.dirty.attempts.setdefault(entry.id, []).append(consumer)
 
@@ -249,7 +255,7 @@ class StoreState:
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         queue = self.queues[name] = Queue(name, options)
-        self.topology.add_queue(name)
+        self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
         return queue
 
@@ -268,6 +274,8 @@ class StoreState:
         for binding in self.topology.remove_queue(name):
             self.dirty.bindings.add((name, *binding))
         self.dirty.queues.discard(name)
+        if self.cursors.pop(name, None) is not None:
+            self.dirty.cursors.add(name)
         self.dirty.deleted_queues.setdefault(name, []).append(deleted)
 
     def declare_exchange(
@@ -338,6 +346,8 @@ class StoreState:
             self.results.replay(effect)
         elif kind == fx.SENT_WITH_KEY:
             self.idempotency.remember(*effect[1:])
+        elif kind in moves.APPLY:
+            moves.APPLY[kind](self, *effect[1:])
         else:
             getattr(self, _PLAIN[kind])(*effect[1:])
         return None

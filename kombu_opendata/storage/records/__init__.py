@@ -22,6 +22,7 @@ module                record                                                   f
 ``results``           results of tasks, parts of chords                        ours
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
 ``idempotency``       what was sent with an idempotency key                    ours
+``cursor``            how far the background routing into a queue has come     ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -37,6 +38,7 @@ from kombu_opendata.storage.records import (
     active,
     attempts,
     config,
+    cursor,
     dead_letter,
     header,
     idempotency,
@@ -86,6 +88,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.CHORD_PART: results.decode_part,
     RecordKind.DEAD_LETTER: dead_letter.decode,
     RecordKind.IDEMPOTENCY: idempotency.decode,
+    RecordKind.CURSOR: cursor.decode,
 }
 
 

@@ -192,4 +192,5 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.CHORD_PART: _parse_chord_part,
     RecordKind.DEAD_LETTER: _parse_id_and_name,
     RecordKind.IDEMPOTENCY: _parse_hash,
+    RecordKind.CURSOR: _parse_name,
 }

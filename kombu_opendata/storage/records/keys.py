@@ -26,6 +26,7 @@ key                                                                    record
 ``01 1f <group TB> <index u32> <member TB>``                           chord part
 ``01 1b <id u64> <queue TB>``                                          dead letter of a queue
 ``01 1d <hash 16 bytes>``                                              idempotency key of a send
+``01 1c <queue TB>``                                                   routing cursor of a queue
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -79,6 +80,7 @@ _CHORD = PREFIXES[RecordKind.CHORD]
 _CHORD_PART = PREFIXES[RecordKind.CHORD_PART]
 _DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
 _IDEMPOTENCY = PREFIXES[RecordKind.IDEMPOTENCY]
+_CURSOR = PREFIXES[RecordKind.CURSOR]
 
 __all__ = [
     "JOURNAL_POSITION_KEY",
@@ -99,6 +101,7 @@ __all__ = [
     "chunk_key",
     "chunk_prefix",
     "config_key",
+    "cursor_key",
     "dead_letter_key",
     "done_key",
     "done_prefix",
@@ -197,6 +200,10 @@ def chord_part_prefix(group: bytes) -> bytes:
 
 def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
     return chord_part_prefix(group) + types.pack(U32, "index", index) + types.terminated(member)
+
+
+def cursor_key(queue: str) -> bytes:
+    return _CURSOR + _name(queue)
 
 
 def dead_letter_key(message_id: int, queue: str) -> bytes:

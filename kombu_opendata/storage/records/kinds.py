@@ -45,6 +45,7 @@ class RecordKind(enum.Enum):
     CHORD_PART = "chord part"
     DEAD_LETTER = "dead letter"
     IDEMPOTENCY = "idempotency"
+    CURSOR = "routing cursor"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -72,4 +73,5 @@ PREFIXES = {
     RecordKind.CHORD_PART: b"\x01\x1f",
     RecordKind.DEAD_LETTER: b"\x01\x1b",
     RecordKind.IDEMPOTENCY: b"\x01\x1d",
+    RecordKind.CURSOR: b"\x01\x1c",
 }
