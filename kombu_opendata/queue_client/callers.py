@@ -31,6 +31,7 @@ _IDLE_CONNECTIONS = 4
 #: reads of one async client that may wait at a time; further ones wait for a thread
 MAX_WAITING = 64
 _TAG = "queue-client"
+_CLOSED = "the client is closed: make a new one"
 
 
 class Calls:
@@ -108,7 +109,7 @@ class Calls:
     # ------------------------------------------------------------ connections
     def _new(self) -> ClientConnection:
         if self._closed:
-            raise RequestError("the client is closed: make a new one")
+            raise RequestError(_CLOSED)
         return ClientConnection(self.address, self.options, clock=self.clock)
 
     def _usable(self) -> ClientConnection:
@@ -214,6 +215,7 @@ class AsyncCalls:
         self._blocking = Calls(url, options, clock=clock)
         self._lane = ThreadPoolExecutor(1, "opendata-calls")
         self._waiting = ThreadPoolExecutor(MAX_WAITING, "opendata-waits")
+        self._closed = False
 
     @property
     def clock(self) -> Clock:
@@ -225,15 +227,15 @@ class AsyncCalls:
 
     async def call(self, message: Any) -> Any:
         """See :meth:`Calls.call`. A call that is cancelled may be done all the same."""
-        return await run(self._lane, self._blocking.call, message)
+        return await run(self._threads(), self._blocking.call, message)
 
     async def call_apart(self, message: Any) -> Any:
         """See :meth:`Calls.call_apart`."""
-        return await run(self._waiting, self._blocking.call_apart, message)
+        return await run(self._threads(waiting=True), self._blocking.call_apart, message)
 
     async def send(self, message: Send) -> Sent:
         """See :meth:`Calls.send`."""
-        return await run(self._lane, self._blocking.send, message)
+        return await run(self._threads(), self._blocking.send, message)
 
     async def read(self, message: Read) -> ReadMessages:
         """See :meth:`Calls.read`. What a cancelled one got goes back, at no cost of an attempt."""
@@ -243,9 +245,9 @@ class AsyncCalls:
 
         undo = None if message.pop else give_back
         if not message.wait_ms:
-            return await run(self._lane, self._blocking.read, message, undo=undo)
+            return await run(self._threads(), self._blocking.read, message, undo=undo)
         try:
-            return await run(self._waiting, self._blocking.read, message, undo=undo)
+            return await run(self._threads(waiting=True), self._blocking.read, message, undo=undo)
         except asyncio.CancelledError:
             self._lane.submit(self._blocking.stop_waiting, message)
             raise
@@ -259,14 +261,24 @@ class AsyncCalls:
 
     async def subscribe(self, queue: str, prefetch: int) -> AsyncSubscription:
         """See :meth:`Calls.subscribe`."""
-        started = await run(self._waiting, self._blocking.subscribe, queue, prefetch, undo=Subscription.close)
+        started = await run(
+            self._threads(waiting=True), self._blocking.subscribe, queue, prefetch, undo=Subscription.close
+        )
         return AsyncSubscription(started, self._lane)
 
     async def close(self) -> None:
         """See :meth:`Calls.close`."""
+        if self._closed:
+            return
+        self._closed = True
         await run(self._lane, self._blocking.close)
         self._lane.shutdown(wait=False)
         self._waiting.shutdown(wait=False)
+
+    def _threads(self, *, waiting: bool = False) -> ThreadPoolExecutor:
+        if self._closed:
+            raise RequestError(_CLOSED)
+        return self._waiting if waiting else self._lane
 
 
 class AsyncSubscription:
@@ -295,7 +307,8 @@ class AsyncSubscription:
 
     async def close(self) -> None:
         """See :meth:`Subscription.close`."""
-        await run(self._lane, self.blocking.close)
+        if self.ended != "closed":
+            await run(self._lane, self.blocking.close)
         self._thread.shutdown(wait=False)
 
 
