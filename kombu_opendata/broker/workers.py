@@ -9,7 +9,7 @@ from ..errors import NotFound, RequestError
 from ..protocol import messages as m
 from ..protocol import queue_messages as q
 from ..protocol.messages import Outcome
-from ..storage.looking import row_of
+from ..storage.looking import row_in_flight
 from . import leases, timed
 from .entities import BrokerQueue, Session
 from .looking import MAX_PAGE, wire_row
@@ -79,9 +79,8 @@ def _held(self: Handlers, id: bytes) -> list[tuple[BrokerQueue, Entry]]:
 
 def worker_messages(self: Handlers, msg: q.WorkerMessages) -> None:
     check_quantity(msg.limit, MAX_PAGE)
-    now = self.engine.clock.now_ms()
     held = _held(self, msg.session)[: msg.limit]
-    rows = [(queue.name, wire_row(self.instance, row_of(entry, now))) for queue, entry in held]
+    rows = [(queue.name, wire_row(self.instance, row_in_flight(entry))) for queue, entry in held]
     self.instance.reply(self.session, q.HeldMessages(msg.rid, rows))
 
 

@@ -15,16 +15,20 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import msgspec
+
 from ..client.clock import SYSTEM, Clock
 from ..client.options import DEFAULTS, Options
 from ..errors import ConnectionLost, OpenDataError, RequestError
 from ..protocol import messages as m
+from ..protocol.framing import client_messages
 from ..protocol.messages import Cancelled, Delivery, Lease
 from ..protocol.queue_messages import Read, ReadMessages, Send, Sent
 from ..url import Address, parse
 from .connection import ClientConnection
 
 T = TypeVar("T")
+_encode = msgspec.msgpack.Encoder().encode
 
 #: connections that are kept for the next read that waits
 _IDLE_CONNECTIONS = 4
@@ -55,6 +59,7 @@ class Calls:
         Raises:
             OpenDataError: the broker's answer was an error, or the connection could not be resumed.
         """
+        check(message)
         return self._usable().call(message)
 
     def send(self, message: Send) -> Sent:
@@ -68,6 +73,7 @@ class Calls:
 
     def call_apart(self, message: Any) -> Any:
         """A call that may take long, on a connection that nothing else uses meanwhile."""
+        check(message)
         connection = self._borrow(message)
         try:
             answer = connection.call_waiting(message)
@@ -310,6 +316,18 @@ class AsyncSubscription:
         if self.ended != "closed":
             await run(self._lane, self.blocking.close)
         self._thread.shutdown(wait=False)
+
+
+def check(message: Any) -> None:
+    """Refuse a request that the broker could not read, and for which it would close the connection.
+
+    Raises:
+        RequestError: a value of the wrong type, or a text that has no UTF-8 form.
+    """
+    try:
+        client_messages.decode(_encode(message))
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise RequestError(f"an argument can't be sent: {exc}") from exc
 
 
 async def run(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from .queue_state import Entry, Summary
+from .queue_state import Entry, QueueState, Summary
 from .records import active, keys, metadata, settled
 from .records.metadata import Metadata
 from .settled_log import SettledLog
@@ -46,12 +46,15 @@ def is_visible(entry: Entry, now: int) -> bool:
 
 
 def row_of(entry: Entry, now: int) -> Row:
-    """A loaded message."""
-    if entry.session or entry.lease_until:
-        until = entry.lease_until
-        return Row(entry.id, IN_FLIGHT, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session)
+    """A loaded message that waits."""
     state = AVAILABLE if is_visible(entry, now) else DELAYED
     return Row(entry.id, state, entry.priority, entry.visible_at, entry.attempts)
+
+
+def row_in_flight(entry: Entry) -> Row:
+    """A message that somebody holds."""
+    until = entry.lease_until
+    return Row(entry.id, IN_FLIGHT, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session)
 
 
 class _Part(NamedTuple):
@@ -120,10 +123,9 @@ async def _rows_of(engine: Engine, queue: Queue, part: _Part, now: int) -> list[
     return [row_of(entry, now) for entry in bucket.available.values()] if bucket is not None else []
 
 
-def in_flight(engine: Engine, queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
+def in_flight(queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
     """What is claimed, by id from above ``after``; and from where to go on, -1 at the end."""
-    now = engine.clock.now_ms()
-    return _cut({id: row_of(entry, now) for id, entry in queue.messages.in_flight.items() if id > after}, limit)
+    return _cut({id: row_in_flight(entry) for id, entry in queue.messages.in_flight.items() if id > after}, limit)
 
 
 # ---------------------------------------------------------------------- done and failed
@@ -205,6 +207,15 @@ async def headers_of(engine: Engine, ids: list[int]) -> dict[int, dict[str, str]
     return found
 
 
+def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
+    """A message in memory."""
+    entry = messages.in_flight.get(id)
+    if entry is not None:
+        return row_in_flight(entry)
+    entry = messages.available.get(id)
+    return None if entry is None else row_of(entry, now)
+
+
 async def state_of(engine: Engine, queue: Queue, id: int, received_at_ms: int, reads: int) -> tuple[Row | None, int]:
     """Where a message is in a queue, and how many of the allowed reads are left; with none left it may be anywhere.
 
@@ -212,9 +223,9 @@ async def state_of(engine: Engine, queue: Queue, id: int, received_at_ms: int, r
     bucket back until then.
     """
     now = engine.clock.now_ms()
-    entry = queue.messages.find(id)
-    if entry is not None:
-        return row_of(entry, now), reads
+    row = loaded_row(queue.messages, id, now)
+    if row is not None:
+        return row, reads
     for number in queue.messages.cold_buckets_of([id]):
         reads -= 1
         for row in await _rows_of(engine, queue, _Part(0, number, None), now):

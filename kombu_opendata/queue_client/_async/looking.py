@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
 
 from ...errors import MessageNotFound
@@ -92,7 +92,7 @@ class AsyncLooking(AsyncBase):
             tuple(state_of(queue, row) for row in answer.rows), answer.after if answer.after >= 0 else None
         )
 
-    async def iter_by_state(self, queue: str, state: State) -> AsyncIterator[MessageState]:
+    async def iter_by_state(self, queue: str, state: State) -> AsyncGenerator[MessageState, None]:
         """All messages in one state, page by page."""
         after = None
         while True:

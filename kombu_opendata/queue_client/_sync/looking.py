@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Literal
 
 from ...errors import MessageNotFound
@@ -93,7 +93,7 @@ class Looking(Base):
             tuple(state_of(queue, row) for row in answer.rows), answer.after if answer.after >= 0 else None
         )
 
-    def iter_by_state(self, queue: str, state: State) -> Iterator[MessageState]:
+    def iter_by_state(self, queue: str, state: State) -> Generator[MessageState, None, None]:
         """All messages in one state, page by page."""
         after = None
         while True:

@@ -139,7 +139,7 @@ def test_a_key_is_used_once(client: Any, opener: Any, queue: str) -> None:
     assert opener(name="another").send(queue, {"order": 1}, idempotency_key="k") == first
     with pytest.raises(errors.KeyReused) as caught:
         client.send(queue, {"order": 2}, idempotency_key="k")
-    assert (caught.value.key, caught.value.ids) == ("k", [first])
+    assert caught.value.values == {"key": "k", "ids": [first]}
     assert client.send(queue, {"order": 1}, idempotency_key="another") != first
     assert client.metrics(queue).length == 2
 

@@ -90,7 +90,7 @@ def test_what_a_connection_holds_is_refused_without_its_token(
     for call in (client.archive, client.delete, client.release, lambda queue, id: client.set_vt(queue, id, 0)):
         with pytest.raises(errors.LeaseHeld, match="'the holder'") as caught:
             call(name, id)
-        assert (caught.value.holder, caught.value.message_id, caught.value.queue) == ("the holder", id, name)
+        assert caught.value.values == {"holder": "the holder", "message_id": id, "queue": name}
     with pytest.raises(errors.PreconditionFailed, match="no time to extend"):
         client.set_vt(name, id, 5, token=held.token)
     with pytest.raises(errors.StaleLease):
