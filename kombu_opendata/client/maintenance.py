@@ -31,8 +31,8 @@ def maintain(
 
     Returns:
         ``duties`` (those that were done), ``routed``, ``leases_expired``, ``settled_collected``, ``expired_removed``
-        (since the last report), ``staged_removed`` (each with its duty), ``seconds``, and ``joined`` (the duties that were under
-        way already).
+        (since the last report), ``staged_removed`` (each with its duty), ``seconds``, and ``joined`` (the
+        duties that were under way already).
 
     Raises:
         RequestError: no such duty.

@@ -90,7 +90,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 WORKLOADS = (
-    "publish", "publish8", "consume", "celery", "results", "backlog", "filters", "replay", "import", "connect", "eta", "gap",
-    "idle",
+    "publish", "publish8", "consume", "celery", "results", "backlog", "filters", "replay", "import", "connect", "eta",
+    "gap", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""
