@@ -3,7 +3,7 @@
 =================  ===================================================================  ============================
 duty               what it does                                                         by itself
 =================  ===================================================================  ============================
-``route``          routes stored messages that their publish did not route              when collecting
+``route``          routes stored messages that their publish did not route              at once
 ``expire_leases``  returns what sessions hold that did not come back                    every half second
 ``collect``        removes what is past its retention or deadline, frees the space      every ten seconds
 =================  ===================================================================  ============================

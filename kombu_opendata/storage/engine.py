@@ -39,6 +39,8 @@ _AHEAD = 2048
 _AHEAD_MIN = 512
 #: a queue whose payloads could not be read is tried again after
 _RETRY_SECONDS = 1.0
+#: who fails messages whose payloads are lost
+_BROKER_SESSION = bytes(16)
 
 
 @dataclass(frozen=True)
@@ -402,7 +404,7 @@ class Engine(OperationsById):
         entry = queue.messages.available.get(id)
         if entry is not None and self.state.queues.get(queue.name) is queue:
             log.error("message %d of queue %r can't be delivered and has failed: %s", id, queue.name, reason)
-            self.claim(queue, (entry,), b"")
+            self.claim(queue, (entry,), _BROKER_SESSION)
             self.fail(queue, (entry,), "opendata-queue broker", "")
 
     async def load_bucket(self, queue: Queue, number: int) -> None:
