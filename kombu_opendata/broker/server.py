@@ -193,6 +193,7 @@ class Server:
                 own = Handlers(found, Session(b"", "the broker"), self.settings.max_message_bytes, self.status)
                 works = (
                     engine.run_maintenance(),
+                    engine.history.run(),
                     found.dead_letters.run(own.store),
                     found.replays.run(),
                     found.staging.run(),

@@ -19,10 +19,12 @@ BLOCK = 1  #: base, size — message ids up to base + size may be used
 PUBLISH = 2
 CLAIM = 3  #: queue, session, at, lease until, pairs
 ACK = 4  #: queue, at, pairs
-RETURN = 5  #: queue, at, pairs, costs an attempt, consumer[, visible]
-#: queue, at, pairs, consumer, reason — the reason is not empty when the messages become dead letters
+RETURN = 5  #: queue, at, pairs, costs an attempt, consumer[, visible[, whether the lease expired]]
+#: queue, at, pairs, consumer, reason[, whether no attempts were left] — the reason is not empty when the messages
+#: become dead letters
 FAIL = 6
-#: queue, pairs, reason, at — available messages that expired or were purged; with a reason they become dead letters
+#: queue, pairs, reason, at[, why] — available messages that expired or were purged; with a reason they become dead
+#: letters
 REMOVE = 7
 RENEW = 8  #: session, lease until[, at: by each queue's own lease from then]
 DECLARE_QUEUE = 9  #: name, max attempts, done retention s, failed retention s, lease s, arguments

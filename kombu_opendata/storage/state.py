@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 from . import effects as fx
 from . import moves
 from .counts import QueueCounts
+from .history.log import HistoryLog
 from .idempotency import IdempotencyState
 from .limits import Limits
 from .queue_state import Entry, QueueState
 from .records.cursor import Cursor
 from .records.dead_letter import DeadLetter
+from .records.history_log import ACKED, EXPIRED, FAILED, REJECTED, RELEASED, REQUEUED
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
 from .results import ResultState
@@ -117,6 +119,7 @@ class StoreState:
         self.results = ResultState()
         self.idempotency = IdempotencyState()
         self.staged = StagedState()
+        self.history: HistoryLog | None = None  # None: nothing of it is kept
 
     # ------------------------------------------------------------------ messages
     def publish(
@@ -130,8 +133,11 @@ class StoreState:
         *,
         large: bool,
         size: int = 0,
+        headers: dict[str, str] | None = None,
     ) -> None:
         """Add one message to its queues. It expires at its ``deadline`` or the queue's, if that is sooner."""
+        if self.history is not None:
+            self.history.published(id, places, headers)
         for name, bucket in places:
             queue = self.queues[name]
             ends = deadline
@@ -164,14 +170,20 @@ class StoreState:
 
     def ack(self, queue: Queue, entry: Entry, at: int) -> None:
         """in flight → done."""
+        if self.history is not None:
+            self.history.ended(entry, self.session_names.get(entry.session, ""), at, ACKED)
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.done.append(entry.id, at, entry.attempts)
         if self.staged.active:
             self.staged.count(queue.name, entry.id, DONE, at)
 
-    def fail(self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "") -> None:
-        """in flight → failed; with a reason a dead letter as well."""
+    def fail(
+        self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "", given_up: bool = False
+    ) -> None:
+        """in flight → failed; with a reason a dead letter as well. ``given_up``: it had no attempts left."""
+        if self.history is not None:
+            self.history.ended(entry, consumer, at, FAILED if given_up else REJECTED)
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.failed.append(entry.id, at, entry.attempts)
@@ -182,9 +194,19 @@ class StoreState:
             self._dead_letter(queue, entry, at, reason, last_use=False)
 
     def put_back(
-        self, queue: Queue, entry: Entry, at: int, costs_attempt: bool, consumer: str, visible_at: int = 0
+        self,
+        queue: Queue,
+        entry: Entry,
+        at: int,
+        costs_attempt: bool,
+        consumer: str,
+        visible_at: int = 0,
+        expired: bool = False,
     ) -> None:
-        """in flight → available, at once or from ``visible_at``."""
+        """in flight → available, at once or from ``visible_at``. ``expired``: the lease ended by itself."""
+        if self.history is not None:
+            outcome = EXPIRED if expired else REQUEUED if costs_attempt else RELEASED
+            self.history.ended(entry, consumer, at, outcome)
         self._unlease(entry)
         if costs_attempt:
             self._record_attempt(entry, consumer)
@@ -217,8 +239,10 @@ class StoreState:
             self.dirty.whole_attempts.add(entry.id)
         self.dirty.attempts.setdefault(entry.id, []).append(consumer)
 
-    def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0) -> None:
-        """available → gone: expired or purged; with a reason it becomes a dead letter."""
+    def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0, why: str = "") -> None:
+        """available → gone: expired or purged; with a reason it becomes a dead letter. ``why`` is for its history."""
+        if self.history is not None:
+            self.history.left(entry, at, why or reason)
         queue.messages.remove(entry)
         if self.staged.active:
             self.staged.count(queue.name, entry.id, REMOVED, at)
@@ -369,10 +393,11 @@ class StoreState:
         """Apply one effect from the journal. What adds messages returns (id, effect): their records must be written."""
         kind = effect[0]
         if kind == fx.PUBLISH:
-            _, id, _created, now, visible, deadline, _retention, _headers, envelope, *rest = effect
+            _, id, _created, now, visible, deadline, _retention, headers, envelope, *rest = effect
             priority, places, session, seq, total = rest
             size = len(envelope)
-            self.publish(id, places, priority, visible, deadline, now, large=size > MAX_INLINE_BYTES, size=size)
+            large = size > MAX_INLINE_BYTES
+            self.publish(id, places, priority, visible, deadline, now, large=large, size=size, headers=headers)
             self.next_id = max(self.next_id, id + 1)
             if session:
                 self.remember_publish(session, seq, id, total, now)
