@@ -24,7 +24,8 @@ from .records.producer import NONE, Producer
 from .results import ResultState
 from .settled_log import SettledLog
 from .staged_rows import Chunk, Row, decode, rows_of, spread
-from .staged_state import DONE, FAILED, REMOVED, StagedState
+from .staged_state import DONE, REMOVED, StagedState
+from .staged_state import FAILED as STAGED_FAILED
 from .topology import Topology
 
 DEFAULT_MAX_ATTEMPTS = 20
@@ -188,7 +189,7 @@ class StoreState:
         queue.messages.settle(entry)
         queue.failed.append(entry.id, at, entry.attempts)
         if self.staged.active:
-            self.staged.count(queue.name, entry.id, FAILED, at)
+            self.staged.count(queue.name, entry.id, STAGED_FAILED, at)
         self._record_attempt(entry, consumer)
         if reason:
             self._dead_letter(queue, entry, at, reason, last_use=False)
