@@ -13,6 +13,7 @@ import platform
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from http import HTTPStatus
 from importlib.metadata import version
@@ -113,6 +114,8 @@ class Metrics:
             raise Unanswered("the broker has stopped") from exc
         try:
             return future.result(SNAPSHOT_SECONDS)
+        except CancelledError as exc:
+            raise Unanswered("the broker stops") from exc
         except FutureTimeout as exc:
             future.cancel()
             raise Unanswered(f"the broker did not collect its figures within {SNAPSHOT_SECONDS:g} s") from exc

@@ -234,6 +234,27 @@ def test_after_the_end_there_is_no_answer() -> None:
     assert ended[0].page().body == b"the broker has stopped\n"
 
 
+def test_a_broker_that_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, pages = threading.Event(), []
+
+    async def never(*_args: object) -> Snapshot:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    monkeypatch.setattr(metrics_snapshot, "collect", never)
+    threads = []
+
+    def test(_server: Server, served: Metrics) -> None:
+        threads.append(threading.Thread(target=lambda: pages.append(served.page())))
+        threads[0].start()
+        assert asked.wait(10)
+
+    serving(test)
+    threads[0].join(10)
+    assert [page.body for page in pages] == [b"the broker stops\n"]
+
+
 def test_cumulated() -> None:
     assert cumulated((0.1, 1), (3, 0, 2)) == [("0.1", 3), ("1.0", 3), ("+Inf", 5)]
 
