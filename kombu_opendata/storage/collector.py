@@ -40,6 +40,7 @@ class Collector:
             await self.expire(queue, now)
         await self._engine.results.sweep(now)
         await self._engine.idempotency.sweep(now)
+        await self._engine.history.sweep(now)
         self._forget_producers(now)
         return removed
 

@@ -82,7 +82,7 @@ class Summary(NamedTuple):
     next_visible_at: int | None
     messages: int
     next_deadline: int | None
-    delayed: int = 0
+    delayed: int = 0  # not visible when this was made
     first_visible_at: int = 0
     last_visible_at: int = 0
     lowest_id: int = 0
@@ -121,8 +121,8 @@ class Summary(NamedTuple):
             delayed += 1
             if next_visible is None or visible_at < next_visible:
                 next_visible = visible_at
-        times = next_deadline, delayed, first_visible or 0, last_visible
-        return cls(best, next_visible, count, *times, lowest if count else 0, highest)
+        ids = (lowest, highest) if count else (0, 0)
+        return cls(best, next_visible, count, next_deadline, delayed, first_visible or 0, last_visible, *ids)
 
 
 def _order(entry: Entry) -> tuple[int, int]:
