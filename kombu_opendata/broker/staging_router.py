@@ -333,7 +333,9 @@ class StagingRouter:
         exchange = exchange if isinstance(exchange, str) else exchange[row]
         key = key if isinstance(key, str) else key[row]
         try:
-            return self._engine.state.topology.route(exchange, key, _headers(block, row, envelopes))
+            topology = self._engine.state.topology
+            seen = _metadata(block, row) if topology.filters else None
+            return topology.route(exchange, key, _headers(block, row, envelopes), seen)
         except NotFound:
             self._log("messages of staged jobs are dropped: there is no exchange %r", exchange)
             return ()
@@ -422,7 +424,16 @@ def _headers(block: Block, row: int, envelopes: list[bytes]) -> Callable[[], Map
         opened = open_envelope(envelopes[row])
         if opened is not None:
             return opened[3]
-        given = {name: column[row] for name, column in block.columns.items() if column[row] is not None}
-        return {**block.constants, **given}
+        return _metadata(block, row)
 
     return headers
+
+
+def _metadata(block: Block, row: int) -> dict[str, str]:
+    """The metadata headers of a row."""
+    found = dict(block.constants)
+    for name, column in block.columns.items():
+        text = column[row]
+        if text is not None:
+            found[name] = text
+    return found

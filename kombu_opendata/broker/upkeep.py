@@ -54,11 +54,12 @@ class Upkeep:
         else:
             for entry in entries:
                 queue.messages.remove(entry)
+                queue.counts.removed(1, reason)
                 self._instance.dead_letters.add_transient(queue, entry, reason)
 
     # ------------------------------------------------------------------ publishing
     def check_room(self, queue: BrokerQueue, size: int, messages: int = 1) -> None:
-        """Before a publish, of one or more messages, to a queue with a maximum length.
+        """Before a publish, of so many bytes in so many messages, to a queue with a maximum length.
 
         Raises:
             QueueFull: the queue refuses what it has no room for.

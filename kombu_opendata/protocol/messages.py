@@ -1,4 +1,5 @@
-"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`.
+"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`,
+those of the queue client in :mod:`.queue_messages`.
 
 Each is a msgpack array whose first element is the message's number. ``rid`` is the request's number, chosen by the
 client and repeated in the answer; messages without one are never answered. Times are milliseconds since the Unix
@@ -12,7 +13,19 @@ from typing import Any
 
 import msgspec
 
+from .filter_messages import Explain as Explain
+from .filter_messages import Explained as Explained
 from .message import Message as _Message
+from .queue_messages import BrokerAnswer as BrokerAnswer
+from .queue_messages import ClientCall as ClientCall
+from .replay_messages import CursorList as CursorList
+from .replay_messages import Cursors as Cursors
+from .replay_messages import DeleteSettled as DeleteSettled
+from .replay_messages import Redrive as Redrive
+from .replay_messages import Redriven as Redriven
+from .replay_messages import Replay as Replay
+from .replay_messages import ReplayStarted as ReplayStarted
+from .replay_messages import SettledDeleted as SettledDeleted
 from .result_messages import ChordParts as ChordParts
 from .result_messages import CloseChord as CloseChord
 from .result_messages import ForgetResults as ForgetResults
@@ -286,12 +299,18 @@ ClientMessage = (
     | OpenChord
     | GetChord
     | CloseChord
+    | Explain
     | Credit
     | GetStagingTarget
     | CommitJob
     | AbortJob
     | GetJob
     | ListJobs
+    | Cursors
+    | Replay
+    | Redrive
+    | DeleteSettled
+    | ClientCall
 )
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 + failed deliveries before), envelope, redelivered
@@ -429,4 +448,10 @@ BrokerMessage = (
     | StagingInfo
     | JobReport
     | Jobs
+    | Explained
+    | CursorList
+    | ReplayStarted
+    | Redriven
+    | SettledDeleted
+    | BrokerAnswer
 )

@@ -10,8 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from . import effects as fx
+from . import moves
+from .counts import QueueCounts
+from .idempotency import IdempotencyState
 from .limits import Limits
 from .queue_state import Entry, QueueState
+from .records.cursor import Cursor
 from .records.dead_letter import DeadLetter
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
@@ -41,9 +45,9 @@ class QueueOptions(NamedTuple):
 
 
 class Queue:
-    """A durable queue: its messages, its done and failed lists, its options."""
+    """A durable queue: its messages, its done and failed lists, its options; and what happened since the start."""
 
-    __slots__ = ("at_hand", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
+    __slots__ = ("at_hand", "counts", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
 
     def __init__(self, name: str, options: QueueOptions) -> None:
         self.name = name
@@ -54,6 +58,7 @@ class Queue:
         self.done = SettledLog()
         self.failed = SettledLog()
         self.dead_letters_to = dead_letters_to(options.arguments)
+        self.counts = QueueCounts()
 
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
@@ -88,6 +93,8 @@ class Dirty:
         self.routes: dict[int, int] = {}  # of new messages in several queues or in chunks
         self.garbage: list[int] = []  # settled or removed for good in one queue
         self.dead_letters: set[tuple[str, int]] = set()  # queue, id
+        self.joined: dict[int, int] = {}  # stored messages that moved, and in how many more queues they are now
+        self.cursors: set[str] = set()
 
     def __bool__(self) -> bool:
         return any(bool(value) for value in vars(self).values())
@@ -103,11 +110,13 @@ class StoreState:
         self.session_names: dict[bytes, str] = {}
         self.leases: dict[bytes, dict[tuple[str, int], Entry]] = {}
         self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
+        self.cursors: dict[str, Cursor] = {}  # by queue: what is routed in the background, or was
         self.next_id = 0
         self.block_end = 0
         self.dirty = Dirty()
         self.results = ResultState()
         self.staged = StagedState()
+        self.idempotency = IdempotencyState()
 
     # ------------------------------------------------------------------ messages
     def publish(
@@ -181,9 +190,34 @@ class StoreState:
             self._record_attempt(entry, consumer)
         queue.messages.put_back(entry, at, costs_attempt=costs_attempt, visible_at=visible_at)
 
+    # ------------------------------------------------------------------ by id, whoever holds it
+    def extend(self, queue: Queue, entry: Entry, lease_until: int) -> None:
+        """Its lease, which nobody renews, ends then."""
+        entry.lease_until = lease_until
+        queue.messages.dirty.add(entry.bucket)
+
+    def delete(self, queue: Queue, entry: Entry) -> None:
+        """available or in flight → gone, without history."""
+        if entry.id in queue.messages.in_flight:
+            self._unlease(entry)
+            queue.messages.settle(entry)
+        else:
+            queue.messages.remove(entry)
+        self.dirty.garbage.append(entry.id)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, REMOVED)
+
+    def archive(self, queue: Queue, entry: Entry, at: int) -> None:
+        """available → done, by somebody who never claimed it."""
+        queue.messages.remove(entry)
+        queue.done.append(entry.id, at, entry.attempts)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, DONE, at)
+
     def _record_attempt(self, entry: Entry, consumer: str) -> None:
         """The RFC's attempts record: who claimed it, in order. The first in an only queue needs no old record."""
-        if entry.attempts == 1 and entry.id not in self.dirty.attempts:
+        first = entry.attempts == 1 and entry.id not in self.dirty.joined
+        if first and entry.id not in self.dirty.attempts:
             self.dirty.whole_attempts.add(entry.id)
         self.dirty.attempts.setdefault(entry.id, []).append(consumer)
 
@@ -267,7 +301,7 @@ class StoreState:
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         queue = self.queues[name] = Queue(name, options)
-        self.topology.add_queue(name)
+        self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
         return queue
 
@@ -288,6 +322,8 @@ class StoreState:
         for binding in self.topology.remove_queue(name):
             self.dirty.bindings.add((name, *binding))
         self.dirty.queues.discard(name)
+        if self.cursors.pop(name, None) is not None:
+            self.dirty.cursors.add(name)
         self.dirty.deleted_queues.setdefault(name, []).append(deleted)
 
     def declare_exchange(
@@ -355,11 +391,31 @@ class StoreState:
                 self.claim(messages, messages.available[id], session, at, until)
         elif kind in _SETTLE:
             self._replay_settle(effect)
+        elif kind in _BY_ID:
+            self._replay_by_id(effect)
         elif kind in _RESULTS:
             self.results.replay(effect)
+        elif kind in moves.APPLY:
+            moves.APPLY[kind](self, *effect[1:])
+        elif kind == fx.SENT_WITH_KEY:
+            self.idempotency.remember(*effect[1:])
         else:
             getattr(self, _PLAIN[kind])(*effect[1:])
         return None
+
+    def _replay_by_id(self, effect: fx.Effect) -> None:
+        kind, name, *times, pairs = effect
+        queue = self.queues[name]
+        messages = queue.messages
+        for id in pairs[::2]:
+            if kind == fx.EXTEND:
+                self.extend(queue, messages.in_flight[id], times[0])
+            elif kind == fx.DELAY:
+                messages.delay(messages.available[id], times[1], times[0])
+            elif kind == fx.DELETE:
+                self.delete(queue, messages.in_flight.get(id) or messages.available[id])
+            else:
+                self.archive(queue, messages.available[id], times[0])
 
     def _replay_settle(self, effect: fx.Effect) -> None:
         kind, name, *rest = effect
@@ -392,6 +448,7 @@ class StoreState:
 
 
 _SETTLE = {fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE}
+_BY_ID = {fx.EXTEND, fx.DELAY, fx.DELETE, fx.ARCHIVE}
 _RESULTS = {fx.RESULT, fx.FORGET_RESULTS, fx.OPEN_CHORD, fx.CLOSE_CHORD}
 _PLAIN = {
     fx.BLOCK: "block", fx.RENEW: "renew", fx.DECLARE_QUEUE: "redeclare_queue", fx.DELETE_QUEUE: "delete_queue",
@@ -404,7 +461,7 @@ _PLAIN = {
 def buckets_of(effect: fx.Effect) -> Iterator[tuple[str, int]]:
     """The (queue, bucket) pairs that must be loaded before the effect can be replayed."""
     kind = effect[0]
-    if kind in (fx.CLAIM, fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE):
+    if kind in (fx.CLAIM, fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE) or kind in _BY_ID:
         pairs = next(part for part in effect[2:] if isinstance(part, (list, tuple)))
         for bucket in set(pairs[1::2]):
             yield effect[1], bucket

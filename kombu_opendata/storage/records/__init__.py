@@ -21,6 +21,8 @@ module                record                                                   f
 ``journal_position``  how far the journal is applied                           ours
 ``results``           results of tasks, parts of chords                        ours
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
+``cursor``            how far the background routing into a queue has come     ours
+``idempotency``       what was sent with an idempotency key                    ours
 ``staged``            staged jobs and their batch objects                      ours
 ====================  =======================================================  ==========
 
@@ -37,8 +39,10 @@ from kombu_opendata.storage.records import (
     active,
     attempts,
     config,
+    cursor,
     dead_letter,
     header,
+    idempotency,
     journal_position,
     keys,
     leases,
@@ -85,6 +89,8 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.CHORD: results.decode_chord,
     RecordKind.CHORD_PART: results.decode_part,
     RecordKind.DEAD_LETTER: dead_letter.decode,
+    RecordKind.CURSOR: cursor.decode,
+    RecordKind.IDEMPOTENCY: idempotency.decode,
     RecordKind.STAGED_JOB: staged.decode_job,
     RecordKind.STAGED_OBJECT: staged.decode_object,
     RecordKind.STAGED_EXPIRY: staged.decode_expiry,

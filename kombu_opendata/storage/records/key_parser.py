@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kombu_opendata.storage.records import types
 from kombu_opendata.storage.records.kinds import (
     DIGEST_BYTES,
+    HASH_BYTES,
     MAX_MESSAGE_ID,
     PREFIXES,
     SESSION_BYTES,
@@ -48,6 +49,8 @@ class Key(NamedTuple):
     chord: bytes | None = None
     #: of a chord's part
     header_index: int | None = None
+    #: of an idempotency key
+    hash: bytes | None = None
 
 
 def parse(key: bytes) -> Key:
@@ -164,6 +167,13 @@ def _parse_staged_expiry(kind: RecordKind, key: bytes, offset: int) -> tuple[Key
     return Key(kind, name, expires_at_ms=settled_at), end
 
 
+def _parse_hash(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    end = offset + HASH_BYTES
+    if len(key) < end:
+        raise types.corrupt(key, offset, f"a hash of {len(key) - offset} bytes")
+    return Key(kind, hash=key[offset:end]), end
+
+
 _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] = {
     RecordKind.PAYLOAD: _parse_id,
     RecordKind.METADATA: _parse_id,
@@ -190,4 +200,6 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.STAGED_JOB: _parse_name,
     RecordKind.STAGED_OBJECT: _parse_id,
     RecordKind.STAGED_EXPIRY: _parse_staged_expiry,
+    RecordKind.CURSOR: _parse_name,
+    RecordKind.IDEMPOTENCY: _parse_hash,
 }

@@ -28,6 +28,8 @@ key                                                                    record
 ``01 26 <job id TB>``                                                  staged job
 ``01 27 <first id u64>``                                               batch object of a staged job
 ``01 28 <settled at u64> <job id TB>``                                 staged job expiry
+``01 1c <queue TB>``                                                   routing cursor of a queue
+``01 1d <hash 16 bytes>``                                              idempotency key of a send
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -48,6 +50,7 @@ from kombu_opendata.storage.records import types
 from kombu_opendata.storage.records.key_parser import Key, parse
 from kombu_opendata.storage.records.kinds import (
     DIGEST_BYTES,
+    HASH_BYTES,
     MAX_MESSAGE_ID,
     PREFIXES,
     SESSION_BYTES,
@@ -82,6 +85,8 @@ _DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
 _STAGED_JOB = PREFIXES[RecordKind.STAGED_JOB]
 _STAGED_OBJECT = PREFIXES[RecordKind.STAGED_OBJECT]
 _STAGED_EXPIRY = PREFIXES[RecordKind.STAGED_EXPIRY]
+_CURSOR = PREFIXES[RecordKind.CURSOR]
+_IDEMPOTENCY = PREFIXES[RecordKind.IDEMPOTENCY]
 
 __all__ = [
     "JOURNAL_POSITION_KEY",
@@ -102,12 +107,14 @@ __all__ = [
     "chunk_key",
     "chunk_prefix",
     "config_key",
+    "cursor_key",
     "dead_letter_key",
     "done_key",
     "done_prefix",
     "exchange_key",
     "failed_key",
     "failed_prefix",
+    "idempotency_key",
     "kind_range",
     "metadata_key",
     "options_key",
@@ -204,6 +211,10 @@ def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
     return chord_part_prefix(group) + types.pack(U32, "index", index) + types.terminated(member)
 
 
+def cursor_key(queue: str) -> bytes:
+    return _CURSOR + _name(queue)
+
+
 def dead_letter_key(message_id: int, queue: str) -> bytes:
     return _DEAD_LETTER + _id(message_id) + _name(queue)
 
@@ -219,6 +230,13 @@ def staged_object_key(first_id: int) -> bytes:
 def staged_expiry_key(settled_at_ms: int, job_id: str = "") -> bytes:
     """Without a job id: where the keys of that time begin."""
     return _STAGED_EXPIRY + types.pack(U64, "settled at", settled_at_ms) + (_name(job_id) if job_id else b"")
+
+
+def idempotency_key(name: bytes) -> bytes:
+    """Of a send; the name is a hash of 16 bytes."""
+    if len(name) != HASH_BYTES:
+        raise RequestError(f"an idempotency key's hash has {HASH_BYTES} bytes, not {len(name)}")
+    return _IDEMPOTENCY + name
 
 
 def _id(message_id: int) -> bytes:

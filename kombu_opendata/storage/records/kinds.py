@@ -12,6 +12,8 @@ MAX_MESSAGE_ID = 0x6F << 56
 SESSION_BYTES = 16
 #: of a binding's arguments
 DIGEST_BYTES = 8
+#: of an idempotency key and where it was used
+HASH_BYTES = 16
 
 U32 = struct.Struct(">I")  # chunk number
 U64 = struct.Struct(">Q")  # message id or bucket
@@ -45,6 +47,8 @@ class RecordKind(enum.Enum):
     STAGED_JOB = "staged job"
     STAGED_OBJECT = "staged object"
     STAGED_EXPIRY = "staged job expiry"
+    CURSOR = "routing cursor"
+    IDEMPOTENCY = "idempotency"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -74,4 +78,6 @@ PREFIXES = {
     RecordKind.STAGED_JOB: b"\x01\x26",
     RecordKind.STAGED_OBJECT: b"\x01\x27",
     RecordKind.STAGED_EXPIRY: b"\x01\x28",
+    RecordKind.CURSOR: b"\x01\x1c",
+    RecordKind.IDEMPOTENCY: b"\x01\x1d",
 }
