@@ -424,7 +424,6 @@ def _headers(block: Block, row: int, envelopes: list[bytes]) -> Callable[[], Map
         opened = open_envelope(envelopes[row])
         if opened is not None:
             return opened[3]
-        given = {name: column[row] for name, column in block.columns.items() if column[row] is not None}
-        return {**block.constants, **given}
+        return block.headers_of(row)
 
     return headers

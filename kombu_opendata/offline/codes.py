@@ -97,6 +97,9 @@ CODES: dict[str, Code] = {
     "metadata-missing": Code(_D, "filters, history and retention know nothing of the message", _RESTORE),
     "payload-missing": Code(_D, "the message can't be delivered", _RESTORE),
     "payload-uri": Code(_D, "the message can't be delivered", _RESTORE),
+    "batch-missing": Code(
+        _D, "the message can't be delivered; it will be in its queue's failed list", "restore the batch object"
+    ),
     "chunks-wrong": Code(_D, "the message can't be delivered", _RESTORE),
     "message-orphan": Code(_I, "nobody will deliver or collect it: it takes space for ever", _REPORT),
     "routes-wrong": Code(_I, "the payload is collected too early, or never", _REPORT),

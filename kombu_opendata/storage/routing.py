@@ -125,6 +125,8 @@ class Router:
                 "end, or stop it",
                 queue=queue.name,
             )
+        if any(self._engine.state.staged.unrouted()):  # they come into the queue by themselves, maybe before the cursor
+            cursor = cursor._replace(checks=True)
         self._set(queue, cursor)
 
     def stop(self, queue: Queue) -> bool:

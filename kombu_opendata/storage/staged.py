@@ -16,7 +16,7 @@ from ..staging.objects import Folder, Found, open_folder
 from . import effects as fx
 from .records import keys, staged
 from .staged_payloads import BatchReader
-from .staged_rows import Chunk, PlaceRuns, Record, Row, decode, records_of, rows_of
+from .staged_rows import Chunk, PlaceRuns, Record, Row, records_of, restored, rows_of
 from .staged_state import StagedJob, StagedState
 from .state import Queue
 
@@ -124,23 +124,23 @@ class Staging:
         names = [[queue.name for queue in queues] for queues in targets]
         rows: Iterable[Row] = rows_of(chunk, block) if block is not None else ()
         state.route_staged(chunk, rows, names, runs, place)
+        for target, count in zip(runs[::2], runs[1::2], strict=True):
+            for queue in targets[target] if target >= 0 else ():
+                queue.counts.published += count
         engine.effects.append((fx.STAGED_ROUTE, *chunk, names, runs, places))
         engine.new_bytes += size
         engine.sync_soon = True
         if block is not None:
-            self._put(chunk, block, runs)
+            self._put(records_of(chunk, block, runs))
 
     def restage(self, effect: fx.Effect) -> None:
         """Put the records of rows that the journal had routed into the next checkpoint."""
-        chunk, runs = Chunk(*effect[1:11]), effect[12]
-        if chunk.block:
-            self._put(chunk, decode(chunk), runs)
+        self._put(restored(effect))
 
-    def _put(self, chunk: Chunk, block: Block, runs: list[int]) -> None:
+    def _put(self, records: Iterable[Record]) -> None:
         engine = self._engine
         put, uris = engine.batch.put, engine.payloads.pending_uris
-        record: Record
-        for record in records_of(chunk, block, runs):
+        for record in records:
             row = keys.metadata_key(record.id), record.metadata
             if record.uri:
                 put(*row)

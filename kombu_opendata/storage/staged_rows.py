@@ -20,7 +20,7 @@ places              queue → flat list bucket, rows, bucket, rows, …
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
@@ -131,6 +131,13 @@ def _pairs(name: str, column: list[str | None]) -> list[bytes]:
     """A column of headers, encoded; empty where a row does not have it."""
     key, pack = types.utf8(name), types.COUNT.pack
     return [b"" if text is None else key + pack(len(raw := text.encode())) + raw for text in column]
+
+
+def restored(effect: Sequence[Any]) -> Iterator[Record]:
+    """The records of the rows that an effect routed; a row without a ``uri`` has its envelope."""
+    chunk, runs = Chunk(*effect[1:11]), effect[12]
+    if chunk.block:
+        yield from records_of(chunk, decode(chunk), runs)
 
 
 class PlaceRuns(dict[str, list[int]]):

@@ -159,20 +159,39 @@ class StagedState:
 
     def count(self, queue: str, id: int, kind: int, at: int = 0) -> None:
         """A message left a queue for good. Call it if there are ``active`` jobs."""
-        jobs = self.active
-        place = bisect_right(jobs, id, key=_first_id) - 1
-        if place < 0:
-            return
-        job = jobs[place]
-        if id >= job.first_id + job.rows:
-            return
-        counts = job.queues.get(queue)
-        if counts is None:  # no queue that it was routed to
+        job = self._waiting_job(id)
+        counts = job.queues.get(queue) if job is not None else None
+        if job is None or counts is None:
             return
         counts[kind] += 1
         self._changed.add(job.id)
         if counts[0] == counts[1] + counts[2] + counts[3]:
             self._look_if_over(job, at)
+
+    def joined(self, queue: str, id: int) -> None:
+        """A stored message came into a queue: replayed, or moved there."""
+        job = self._waiting_job(id)
+        if job is not None:
+            job.queues.setdefault(queue, [0, 0, 0, 0])[_ROUTED] += 1
+            self._changed.add(job.id)
+
+    def back(self, queue: str, id: int, kind: int, *, moved: bool = False) -> None:
+        """A settled message is available again, in its queue or, if it ``moved``, in another one."""
+        job = self._waiting_job(id)
+        counts = job.queues.get(queue) if job is not None else None
+        if job is not None and counts is not None and counts[kind]:
+            counts[kind] -= 1
+            counts[_ROUTED] -= moved
+            self._changed.add(job.id)
+
+    def _waiting_job(self, id: int) -> StagedJob | None:
+        """The job that a message is of, unless that was settled."""
+        jobs = self.active
+        place = bisect_right(jobs, id, key=_first_id) - 1
+        if place < 0:
+            return None
+        job = jobs[place]
+        return job if id < job.first_id + job.rows and not job.settled_at_ms else None
 
     def _look_if_over(self, job: StagedJob, at: int) -> None:
         self._newest_ms = max(self._newest_ms, at)

@@ -227,11 +227,15 @@ class StoreState:
         else:
             queue.messages.remove(entry)
         self.dirty.garbage.append(entry.id)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, REMOVED)
 
     def archive(self, queue: Queue, entry: Entry, at: int) -> None:
         """available → done, by somebody who never claimed it."""
         queue.messages.remove(entry)
         queue.done.append(entry.id, at, entry.attempts)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, DONE, at)
 
     def _record_attempt(self, entry: Entry, consumer: str) -> None:
         """The RFC's attempts record: who claimed it, in order. The first in an only queue needs no old record."""
