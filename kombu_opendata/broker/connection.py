@@ -38,8 +38,11 @@ WRITE_HIGH_WATER_BYTES = 4 << 20
 MAX_UNSENT_BYTES = 32 << 20
 #: calls with an answer that may be far larger than they are; a client has so many under way, what follows them waits
 _QUERIES = frozenset(
-    {m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain, m.Cursors, m.Redrive, m.DeleteSettled}
-)
+    {
+        m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain, m.Cursors, m.Redrive, m.DeleteSettled,
+        m.ListMessages, m.ListAttempts, m.RetrieveMessage, m.RetrieveAttempt, m.CountAttempts, m.CountMessages,
+    }
+)  # fmt: skip
 _MAX_QUERIES = 4
 _WITH_FILTERS = frozenset({m.DeclareQueue, m.Explain})
 #: a client can't ask for more

@@ -26,6 +26,7 @@ from .queue_figures import Rates
 from .replay import Replays
 from .replay_calls import ReplayCalls
 from .results import ResultService
+from .staging import StagingService
 from .timed import TimedLeases
 from .upkeep import Upkeep
 
@@ -78,6 +79,7 @@ class Instance:
         self.notices = Notices(log, self.loop.time, instance=name)
         self.calls = QueueCalls(self)
         self.timed = TimedLeases(self)
+        self.staging = StagingService(self)
         self._warned: set[str] = set()
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
         self.dead_letters = DeadLetters(self)

@@ -42,7 +42,8 @@ def _transient_rows(
 ) -> tuple[list[Row], int]:
     now, messages = self.engine.clock.now_ms(), queue.messages
     entries = messages.in_flight if IN_FLIGHT in states else messages.available
-    rows = (looking.row_of(entries[id], now) for id in sorted(id for id in entries if id > after))
+    ids = sorted(id for id in entries if id > after)
+    rows = filter(None, (looking.loaded_row(messages, id, now) for id in ids))
     found = [row for row in rows if row.state in states]
     return found[:limit], found[limit - 1].id if len(found) > limit else -1
 
@@ -94,7 +95,7 @@ async def _list(self: Handlers, msg: q.ListByState, queue: BrokerQueue) -> None:
         known = msg.state not in (DONE, FAILED)
         rows, after = _transient_rows(self, queue, msg.after, msg.limit, (msg.state,)) if known else ([], -1)
     elif msg.state == IN_FLIGHT:
-        rows, after = looking.in_flight(self.engine, stored, msg.after, msg.limit)
+        rows, after = looking.in_flight(stored, msg.after, msg.limit)
     elif msg.state in (DONE, FAILED):
         rows, after = await looking.settled_rows(self.engine, stored, msg.state, msg.after, msg.limit)
     else:
@@ -130,7 +131,7 @@ async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue]) -> 
             entry = queue.messages.find(msg.id)
             if entry is not None:
                 envelope = entry.envelope
-                row = looking.row_of(entry, engine.clock.now_ms())
+                row = looking.loaded_row(queue.messages, msg.id, engine.clock.now_ms())
         if row is not None:
             states.append((queue.name, row))
     if msg.queue and not states and left:

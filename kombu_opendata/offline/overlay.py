@@ -59,7 +59,7 @@ async def replayed(store: Reads, commits: list[list[fx.Effect]], last: int, cloc
                 batch.put(*row)
             fresh[id] = envelope
         dirty = checkpoint.snapshot(state, batch, last, clock.now_ms())
-        await checkpoint.resolve(dirty, batch, store, fresh)
+        await checkpoint.resolve(dirty, batch, store, fresh, state.staged)
     except CONTRADICTIONS as exc:
         raise CorruptRecord(f"the journal contradicts the store: {exc!r}", key=b"", offset=0) from exc
     return batch.changes

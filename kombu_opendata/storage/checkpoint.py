@@ -33,6 +33,7 @@ from .records import (
 from .records.config import QueueConfig
 from .settled_log import SettledLog
 from .slate import Reads
+from .staged_state import StagedState
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
 #: ids whose routes are looked up with one scan
@@ -54,6 +55,7 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)
     state.idempotency.snapshot(batch)
+    state.staged.snapshot(batch)
     for place in dirty.dead_letters:
         _put_dead_letter(state, *place, batch)
     for name in dirty.cursors:
@@ -159,7 +161,9 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
             batch.delete(keys.session_key(session))
 
 
-async def resolve(dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes]) -> set[int]:
+async def resolve(
+    dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes], staged: StagedState
+) -> set[int]:
     """Add what depends on the store's old values: attempts records, deleted queues, garbage.
 
     ``fresh`` are the payloads in the batch. Returns the messages that no queue needs any more.
@@ -177,7 +181,9 @@ async def resolve(dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, 
         stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
         garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
-    return await _count(garbage, dirty, batch, store, fresh)
+    gone = await _count(garbage, dirty, batch, store, fresh)
+    staged.collected(gone, batch)
+    return gone
 
 
 async def _delete_queue_records(

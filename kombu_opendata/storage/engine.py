@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ..errors import OpenDataError, StoreError, StoreFull
+from ..errors import CorruptRecord, OpenDataError, StoreError, StoreFull
 from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
 from .figures import EngineFigures, stopwatch
+from .history.service import DEFAULT_RETENTION_SECONDS, History
 from .idempotency import Idempotency
 from .journal import SEGMENT_BYTES, Journal
 from .operations_by_id import OperationsById
@@ -29,6 +30,7 @@ from .records import active, keys
 from .results import Results
 from .routing import Router
 from .slate import SlateSettings, SlateStore
+from .staged import Staging
 from .state import Queue, StoreState
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,10 @@ log = logging.getLogger(__name__)
 #: messages of a backlog that are read from the store in one go, and how few left to deliver make it happen
 _AHEAD = 2048
 _AHEAD_MIN = 512
+#: a queue whose payloads could not be read is tried again after
+_RETRY_SECONDS = 1.0
+#: who fails messages whose payloads are lost
+_BROKER_SESSION = bytes(16)
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,8 @@ class EngineSettings:
     stall_seconds: float = 5.0
     close_seconds: float = 20.0
     slow_commit_seconds: float = 1.0  # is worth a line in the log
+    history: bool = True  # off: nothing is written or found; what was written stays
+    history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
@@ -73,6 +81,9 @@ class Engine(OperationsById):
         self.router = Router(self)
         self.figures = EngineFigures(settings.slow_commit_seconds)
         self.idempotency = Idempotency(self)
+        self.staging = Staging(self)
+        self.payloads.batches = self.staging.reader
+        self.history = History(self)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
@@ -124,10 +135,14 @@ class Engine(OperationsById):
         return engine
 
     async def _recover(self) -> None:
-        self.state, publishes = await recovery.recover(self.store, self.journal, self.clock)
+        history = await self.history.load() if self.settings.history else None
+        self.state, publishes = await recovery.recover(self.store, self.journal, self.clock, history)
         for shelf in (self.state.results.results, self.state.results.parts):
             shelf.cache_bytes, shelf.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
         for effect in publishes:
+            if effect[0] == effects.STAGED_ROUTE:
+                self.staging.restage(effect)
+                continue
             _, id, created, received, visible, _deadline, retention, headers, envelope, *_rest = effect
             row = checkpoint.message_rows(id, created, received, visible, retention, headers)
             self._stage(id, envelope, row)
@@ -207,7 +222,8 @@ class Engine(OperationsById):
             try:
                 next_id = self.state.next_id
                 dirty = checkpoint.snapshot(self.state, batch, position, now)
-                gone = await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing)
+                self.history.snapshot(batch)
+                gone = await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing, self.state.staged)
                 for watch in self.watches:
                     watch.update(gone)
                 await self.store.write(batch)
@@ -232,6 +248,8 @@ class Engine(OperationsById):
         self.payloads.end_flush(wanted)
         self.state.results.end_flush()
         self.state.idempotency.end_flush()
+        self.state.staged.end_flush()
+        self.history.end_flush()
         if self.journal is not None and position is not None and not self.settings.sync:
             self.journal.release(position)
         self._released_upto = position
@@ -242,8 +260,9 @@ class Engine(OperationsById):
     def is_dirty(self) -> bool:
         """Whether a checkpoint has anything to do."""
         journal = self.journal
-        return bool(self.effects) or bool(self.state.dirty) or self.state.results.is_dirty or (
-            self.state.idempotency.shelf.is_dirty
+        state = self.state
+        return bool(self.effects) or bool(state.dirty) or state.results.is_dirty or state.staged.is_dirty or (
+            state.idempotency.shelf.is_dirty or self.history.is_dirty
         ) or (
             journal is not None and journal.sequence != (self._released_upto or 0)
         )  # fmt: skip
@@ -268,6 +287,7 @@ class Engine(OperationsById):
             await self.store.collect_garbage()
             if self._folder is not None and self.settings.sync:
                 self._sync_point = await asyncio.to_thread(powerloss.sync_tree, self._folder, self._sync_point)
+        await self.staging.remove_unneeded()
 
     async def run_maintenance(self) -> None:
         """Checkpoint and tidy until cancelled. Retention is the broker's to start: see :class:`Collector`.
@@ -316,6 +336,7 @@ class Engine(OperationsById):
             powerloss.mark_clean(self._folder)
 
     async def _close_store(self) -> None:
+        self.staging.close()
         try:
             async with asyncio.timeout(self.settings.close_seconds):
                 await self.store.close()
@@ -361,6 +382,8 @@ class Engine(OperationsById):
             exc = task.exception()
             if exc is not None:
                 log.error("queue %r can't be read: %s", queue.name, exc)
+                if isinstance(exc, StoreError) and not isinstance(exc, CorruptRecord):
+                    asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.on_loaded, queue)
                 return
             self.on_loaded(queue)
 
@@ -378,8 +401,18 @@ class Engine(OperationsById):
                 return  # the queue was deleted, or the bucket changed meanwhile
             messages.promote(now)
             number = None
-        await self.payloads.load([entry.id for entry in upcoming])
-        queue.at_hand = len(upcoming)
+        broken = await self.payloads.load_some([entry.id for entry in upcoming])
+        queue.at_hand = len(upcoming) - len(broken)
+        for id, exc in broken.items():
+            self._give_up(queue, id, exc)
+
+    def _give_up(self, queue: Queue, id: int, reason: CorruptRecord) -> None:
+        """A message whose payload is lost goes to the failed list; the others are delivered."""
+        entry = queue.messages.available.get(id)
+        if entry is not None and self.state.queues.get(queue.name) is queue:
+            log.error("message %d of queue %r can't be delivered and has failed: %s", id, queue.name, reason)
+            self.claim(queue, (entry,), _BROKER_SESSION)
+            self.fail(queue, (entry,), "opendata-queue broker", "")
 
     async def load_bucket(self, queue: Queue, number: int) -> None:
         """Bring a cold bucket into memory."""

@@ -6,21 +6,25 @@ for. What changed since the last checkpoint is remembered here for :mod:`kombu_o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from . import effects as fx
 from . import moves
 from .counts import QueueCounts
+from .history.log import HistoryLog
 from .idempotency import IdempotencyState
 from .limits import Limits
 from .queue_state import Entry, QueueState
 from .records.cursor import Cursor
 from .records.dead_letter import DeadLetter
+from .records.history_log import ACKED, EXPIRED, FAILED, REJECTED, RELEASED, REQUEUED
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
 from .results import ResultState
 from .settled_log import SettledLog
+from .staged_rows import Chunk, Row, decode, rows_of, spread
+from .staged_state import DONE, FAILED, REMOVED, StagedState
 from .topology import Topology
 
 DEFAULT_MAX_ATTEMPTS = 20
@@ -114,6 +118,8 @@ class StoreState:
         self.dirty = Dirty()
         self.results = ResultState()
         self.idempotency = IdempotencyState()
+        self.staged = StagedState()
+        self.history: HistoryLog | None = None  # None: nothing of it is kept
 
     # ------------------------------------------------------------------ messages
     def publish(
@@ -127,8 +133,11 @@ class StoreState:
         *,
         large: bool,
         size: int = 0,
+        headers: dict[str, str] | None = None,
     ) -> None:
         """Add one message to its queues. It expires at its ``deadline`` or the queue's, if that is sooner."""
+        if self.history is not None:
+            self.history.published(id, places, headers)
         for name, bucket in places:
             queue = self.queues[name]
             ends = deadline
@@ -161,23 +170,43 @@ class StoreState:
 
     def ack(self, queue: Queue, entry: Entry, at: int) -> None:
         """in flight → done."""
+        if self.history is not None:
+            self.history.ended(entry, self.session_names.get(entry.session, ""), at, ACKED)
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.done.append(entry.id, at, entry.attempts)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, DONE, at)
 
-    def fail(self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "") -> None:
-        """in flight → failed; with a reason a dead letter as well."""
+    def fail(
+        self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "", given_up: bool = False
+    ) -> None:
+        """in flight → failed; with a reason a dead letter as well. ``given_up``: it had no attempts left."""
+        if self.history is not None:
+            self.history.ended(entry, consumer, at, FAILED if given_up else REJECTED)
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.failed.append(entry.id, at, entry.attempts)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, FAILED, at)
         self._record_attempt(entry, consumer)
         if reason:
             self._dead_letter(queue, entry, at, reason, last_use=False)
 
     def put_back(
-        self, queue: Queue, entry: Entry, at: int, costs_attempt: bool, consumer: str, visible_at: int = 0
+        self,
+        queue: Queue,
+        entry: Entry,
+        at: int,
+        costs_attempt: bool,
+        consumer: str,
+        visible_at: int = 0,
+        expired: bool = False,
     ) -> None:
-        """in flight → available, at once or from ``visible_at``."""
+        """in flight → available, at once or from ``visible_at``. ``expired``: the lease ended by itself."""
+        if self.history is not None:
+            outcome = EXPIRED if expired else REQUEUED if costs_attempt else RELEASED
+            self.history.ended(entry, consumer, at, outcome)
         self._unlease(entry)
         if costs_attempt:
             self._record_attempt(entry, consumer)
@@ -210,9 +239,13 @@ class StoreState:
             self.dirty.whole_attempts.add(entry.id)
         self.dirty.attempts.setdefault(entry.id, []).append(consumer)
 
-    def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0) -> None:
-        """available → gone: expired or purged; with a reason it becomes a dead letter."""
+    def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0, why: str = "") -> None:
+        """available → gone: expired or purged; with a reason it becomes a dead letter. ``why`` is for its history."""
+        if self.history is not None:
+            self.history.left(entry, at, why or reason)
         queue.messages.remove(entry)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, REMOVED, at)
         if reason:
             self._dead_letter(queue, entry, at, reason, last_use=True)
         else:
@@ -252,6 +285,39 @@ class StoreState:
             entry.lease_until = at + 1000 * queue.options.lease_seconds if at else lease_until
             queue.messages.dirty.add(entry.bucket)
 
+    # ------------------------------------------------------------------ staged jobs
+    def commit_staged(self, job_id: str, at: int, first_id: int, batches: list[tuple[str, int, int, int]]) -> None:
+        """The messages of a job's batches exist, with the ids from ``first_id`` on; none is routed yet."""
+        job = self.staged.commit(job_id, at, first_id, batches)
+        self.next_id = max(self.next_id, first_id + job.rows)
+
+    def route_staged(
+        self, chunk: Chunk, rows: Iterable[Row], targets: list[list[str]], runs: list[int], place: Callable[[str], int]
+    ) -> None:
+        """Put the rows of a chunk into queues; ``place`` gives the bucket for a queue's next one of them."""
+        id, dropped = chunk.first_id, 0
+        received, is_inline = chunk.received_at, bool(chunk.payload)
+        for row, target in zip(rows, spread(runs), strict=bool(chunk.block)):
+            if target < 0:
+                dropped += 1
+            else:
+                places = [(name, place(name)) for name in targets[target]]
+                priority, visible, deadline, size = row
+                large = is_inline and size > MAX_INLINE_BYTES
+                self.publish(id, places, priority, visible, deadline, received, large=large, size=size)
+            id += 1
+        for target, count in zip(runs[::2], runs[1::2], strict=True):
+            for name in targets[target] if target >= 0 else ():
+                self.staged.add_routed(chunk.job_id, name, count)
+        damaged = not chunk.block
+        self.staged.routed(chunk.job_id, chunk.rows, chunk.rows if damaged else dropped, damaged, chunk.at)
+
+    def _replay_route_staged(self, effect: fx.Effect) -> None:
+        chunk, (targets, runs, places) = Chunk(*effect[1:11]), effect[11:]
+        numbers = {name: spread(buckets) for name, buckets in places.items()}
+        rows: Iterable[Row] = rows_of(chunk, decode(chunk)) if chunk.block else ()
+        self.route_staged(chunk, rows, targets, runs, lambda name: next(numbers[name]))
+
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         queue = self.queues[name] = Queue(name, options)
@@ -271,6 +337,8 @@ class StoreState:
         for entry in list(queue.messages.in_flight.values()):
             self._unlease(entry)
             known.add(entry.id)
+            if self.staged.active:
+                self.staged.count(name, entry.id, REMOVED)
         for binding in self.topology.remove_queue(name):
             self.dirty.bindings.add((name, *binding))
         self.dirty.queues.discard(name)
@@ -322,17 +390,21 @@ class StoreState:
 
     # ------------------------------------------------------------------ replay
     def replay(self, effect: fx.Effect) -> tuple[int, Any] | None:
-        """Apply one effect from the journal. A publish returns (id, effect): its records must be written again."""
+        """Apply one effect from the journal. What adds messages returns (id, effect): their records must be written."""
         kind = effect[0]
         if kind == fx.PUBLISH:
-            _, id, _created, now, visible, deadline, _retention, _headers, envelope, *rest = effect
+            _, id, _created, now, visible, deadline, _retention, headers, envelope, *rest = effect
             priority, places, session, seq, total = rest
             size = len(envelope)
-            self.publish(id, places, priority, visible, deadline, now, large=size > MAX_INLINE_BYTES, size=size)
+            large = size > MAX_INLINE_BYTES
+            self.publish(id, places, priority, visible, deadline, now, large=large, size=size, headers=headers)
             self.next_id = max(self.next_id, id + 1)
             if session:
                 self.remember_publish(session, seq, id, total, now)
             return id, effect
+        if kind == fx.STAGED_ROUTE:
+            self._replay_route_staged(effect)
+            return effect[2], effect
         if kind == fx.CLAIM:
             _, name, session, at, until, pairs = effect
             messages = self.queues[name].messages
@@ -403,7 +475,7 @@ _PLAIN = {
     fx.BLOCK: "block", fx.RENEW: "renew", fx.DECLARE_QUEUE: "redeclare_queue", fx.DELETE_QUEUE: "delete_queue",
     fx.DECLARE_EXCHANGE: "declare_exchange", fx.DELETE_EXCHANGE: "delete_exchange", fx.BIND: "bind",
     fx.UNBIND: "unbind", fx.SESSION: "name_session", fx.FORGET: "forget_session",
-    fx.DEAD_LETTER_SENT: "dead_letter_sent",
+    fx.DEAD_LETTER_SENT: "dead_letter_sent", fx.STAGED_COMMIT: "commit_staged",
 }  # fmt: skip
 
 

@@ -25,6 +25,11 @@ Routes = dict[tuple[str, str], tuple[str, ...]]
 Headers = Callable[[], Mapping[Any, Any]]
 
 
+def _unknown() -> Mapping[Any, Any]:
+    """The headers of no message in particular."""
+    raise LookupError
+
+
 class Topology:
     """All exchanges and bindings of an instance. The default exchange ``""`` reaches every queue by its name."""
 
@@ -73,6 +78,16 @@ class Topology:
         if len(cache) >= _MAX_CACHED_ROUTES:
             cache.clear()
         cache[(exchange, routing_key)] = found
+
+    def route_by_key(self, exchange: str, routing_key: str) -> tuple[str, ...] | None:
+        """As :meth:`route`; None where exchange and routing key alone don't decide, or there is no such exchange."""
+        if self.filters or (exchange and exchange not in self.exchanges):
+            return None
+        try:
+            self.route(exchange, routing_key, _unknown)
+        except LookupError:
+            return None
+        return self._routes.get((exchange, routing_key))
 
     def _resolve(self, name: str, routing_key: str, headers: Headers) -> tuple[tuple[str, ...], bool]:
         """The queues by bindings, and whether exchange and routing key alone decide that."""

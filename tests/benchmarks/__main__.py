@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import backlog, celery_rows, floor, machine, replay, report, startup
+from . import backlog, celery_rows, filters, floor, machine, replay, report, startup
 from .peers import Peer, embedded, running
 from .processes import BenchError
 from .results import Results
@@ -110,6 +110,7 @@ def _measure(
             floor.measure(sizes, results)
         alone: list[tuple[str, Callable[[], None]]] = [
             ("backlog", lambda: backlog.measure(sizes, results, folder, step)),
+            ("filters", lambda: filters.measure(sizes, results)),
             ("replay", lambda: replay.measure(sizes, results, folder, step)),
             ("import", lambda: _imports(peers, sizes, results, step)),
             ("connect", lambda: _connects(sizes, results, folder, step)),

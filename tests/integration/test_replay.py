@@ -269,13 +269,13 @@ def test_the_queue_client_has_the_calls(broker_url: str) -> None:
         for number in range(12):
             client.send("keep", {"n": number}, headers={"n": number})
         client.create("late", QueueOptions(start="first", filter="n < 5"))
-        wait_until(lambda: client.replay_progress("late")[0]["done"], 20, "end of the replay")
+        wait_until(lambda: client.replay_progress(["late"])[0]["done"], 20, "end of the replay")
         assert len(client.read("late", vt=30, qty=100)) == 5
         client.reject_many("keep", [message.id for message in client.read("keep", vt=30, qty=100)])
-        done = client.redrive("keep", selector="n >= 6", limit=4)
+        done = client.redrive("keep", where="n >= 6", limit=4)
         assert (done.moved, done.is_full) == (4, False)
         assert client.delete_settled("keep", "failed", all=True) == 8
-        client.start_replay("keep", "first", selector="n = 11")
+        client.replay("keep", "first", where="n = 11")
         with pytest.raises(errors.RequestError):
             client.redrive("keep", limit=-1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from ...errors import RequestError
@@ -96,7 +96,7 @@ class AsyncReading(AsyncBase):
         *,
         prefetch: int = 10,
         timeout: Seconds | None = None,  # noqa: ASYNC109
-    ) -> AsyncIterator[Message]:
+    ) -> AsyncGenerator[Message, None]:
         """Iterate over the messages of a queue as they come, pushed by the broker.
 
         What is handed out belongs to this iterator's connection for as long as it lives, without a time to extend; a

@@ -1,69 +1,94 @@
-"""Replay of stored messages, redrive of failed ones, and what is deleted from history."""
+"""Replay, redrive, and the deletion of what is settled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime
 from typing import Any, Literal
 
-from ...client import replay
-from ...client.replay import Point
+from ...errors import RequestError
 from ...protocol import messages as m
 from .. import checks
+from ..checks import Seconds
 from .base import AsyncBase
 
-#: messages that one call redrives: other calls over the connection wait for it
-_SLICE = 5000
+#: a place in the log of messages: "now", "first", a time, or a message id
+Point = str | int | datetime
 
 
 class AsyncReplaying(AsyncBase):
-    """Calls that bring messages back, or delete them for good."""
+    """Calls about messages that were there before."""
 
-    async def start_replay(
-        self, queue: str, start: Point, until: Point = "now", *, selector: str = ""
-    ) -> dict[str, Any]:
-        """Have a queue filled again with stored messages; see :func:`kombu_opendata.client.replay.start_replay`."""
-        name = checks.name(queue, "the queue's name")
-        answer: m.ReplayStarted = await self._calls.call(replay.replay_request(name, start, until, selector))
+    async def replay(self, queue: str, start: Point, until: Point = "now", *, where: str = "") -> dict[str, Any]:
+        """Fill a queue again with stored messages, in the background; returns the progress at the beginning.
+
+        See :func:`kombu_opendata.client.replay.start_replay` for the arguments, what is raised, and the progress.
+        ``where`` is a selector that must be true besides the queue's filter.
+        """
+        answer: m.ReplayStarted = await self._calls.call(m.Replay(0, queue, _point(start), _point(until), where))
         return answer.cursor
 
     async def stop_replay(self, queue: str) -> dict[str, Any]:
-        """End a replay where it stands; see :func:`kombu_opendata.client.replay.stop_replay`."""
-        name = checks.name(queue, "the queue's name")
-        answer: m.ReplayStarted = await self._calls.call(m.Replay(0, name, "now", stop=True))
+        """End a replay where it stands; returns its progress."""
+        answer: m.ReplayStarted = await self._calls.call(m.Replay(0, queue, "now", stop=True))
         return answer.cursor
 
-    async def replay_progress(self, *queues: str) -> list[dict[str, Any]]:
-        """How far replays are; see :func:`kombu_opendata.client.replay.progress`."""
+    async def replay_progress(self, queues: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """How far replays are, of these queues or of all that had one."""
         answer: m.CursorList = await self._calls.call(m.Cursors(0, list(queues)))
         return answer.cursors
 
     async def redrive(
-        self, queue: str, target: str = "", *, selector: str = "", ids: Iterable[int] | None = None, limit: int = 0
+        self,
+        queue: str,
+        target: str = "",
+        *,
+        where: str = "",
+        ids: Iterable[int] | None = None,
+        limit: int = 0,
     ) -> m.Redriven:
-        """Make failed messages available again; see :func:`kombu_opendata.client.replay.redrive`.
+        """Make failed messages available again, with no attempts and the same ids; other calls go on meanwhile.
 
-        It takes several calls where there are many, so that other calls of this client get their turn.
+        Args:
+            target: the queue that gets them; empty is their own.
+            where: a selector: only those whose headers it is true of.
+            ids: only these.
+            limit: at most so many; 0 is all.
+
+        Returns:
+            ``moved``, and how many stayed: ``already`` (the target has them), ``expired``, ``waiting`` (dead letters
+            that are not published yet); ``is_full``: the target's maximum length ended it.
         """
-        name, chosen, moved = checks.name(queue, "the queue's name"), None if ids is None else list(ids), 0
-        while True:
-            wanted = min(_SLICE, limit - moved) if limit > 0 else _SLICE if limit == 0 else limit
-            answer: m.Redriven = await self._calls.call(m.Redrive(0, name, target, selector, chosen, wanted))
-            moved += answer.moved
-            if answer.moved < wanted or moved == limit:
-                answer.moved = moved
-                return answer
+        chosen = None if ids is None else list(ids)
+        answer: m.Redriven = await self._calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit))
+        return answer
 
     async def delete_settled(
         self,
         queue: str,
-        which: Literal["done", "failed"],
+        state: Literal["done", "failed"] = "done",
         *,
-        older_than: timedelta | float | None = None,
+        older_than: Seconds | None = None,
         ids: Iterable[int] | None = None,
         all: bool = False,
     ) -> int:
-        """Delete done or failed messages; see :func:`kombu_opendata.client.replay.delete_settled`."""
-        name = checks.name(queue, "the queue's name")
-        answer: m.SettledDeleted = await self._calls.call(replay.delete_request(name, which, older_than, ids, all))
+        """Delete archived (done) or failed messages; returns how many. Other calls go on meanwhile.
+
+        Args:
+            older_than: those that were settled so many seconds ago or longer; or
+            ids: these; or
+            all: all. Exactly one of the three is given.
+        """
+        if state not in ("done", "failed"):
+            raise RequestError(f"done or failed messages can be deleted, not {state!r}")
+        age = -1
+        if older_than is not None:
+            age = checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)
+        chosen = None if ids is None else list(ids)
+        answer: m.SettledDeleted = await self._calls.call_apart(m.DeleteSettled(0, queue, state, age, chosen, all))
         return answer.count
+
+
+def _point(value: Point) -> str | int:
+    """A time as text; the broker refuses one without its offset."""
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from ...errors import RequestError
@@ -97,7 +97,7 @@ class Reading(Base):
         *,
         prefetch: int = 10,
         timeout: Seconds | None = None,  # noqa: ASYNC109
-    ) -> Iterator[Message]:
+    ) -> Generator[Message, None, None]:
         """Iterate over the messages of a queue as they come, pushed by the broker.
 
         What is handed out belongs to this iterator's connection for as long as it lives, without a time to extend; a
