@@ -1,5 +1,1 @@
-"""Spark: rows of a DataFrame as Celery tasks. Where the session runs, it needs the extra ``spark``."""
-
-from .partitions import PartitionSender
-
-__all__ = ["PartitionSender"]
+"""Spark: rows of a DataFrame as Celery tasks. Needs the extra ``spark``."""

@@ -1,0 +1,98 @@
+"""What became of a job: counts, ids, waiting for its end, and its messages as frames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import NotFound
+from ..staging import JobInfo, QueueCounts
+from .broker import BrokerAccess
+from .ids import task_id
+from .progress import bar
+
+POLL_SECONDS = 0.5
+
+
+class SubmitResult:
+    """A job that was committed.
+
+    Attributes:
+        job_id: its id; :func:`find_job` finds the job again by it.
+        added: whether this call added the tasks; False if a job of this id had been committed before.
+        rows: how many tasks it has.
+        first_message_id: the ids of its messages are this one and the next ``rows - 1``.
+    """
+
+    def __init__(
+        self, spark: Any, access: BrokerAccess, job: JobInfo, partitions: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        self._spark = spark
+        self._access = access
+        self._partitions = partitions
+        self.job_id = job.job_id
+        self.added = job.added
+        self.rows = job.rows
+        self.first_message_id = job.first_id
+
+    def __repr__(self) -> str:
+        return f"<SubmitResult {self.job_id!r}: {self.rows} tasks{'' if self.added else ', added before'}>"
+
+    # ---- how it goes
+    def status(self) -> JobInfo:
+        """The job as it is now.
+
+        Raises:
+            NotFound: the broker has forgotten it, a week after the last of its tasks was settled.
+        """
+        with self._access.connect() as broker:
+            return _of(broker.staging.job_status(self.job_id))
+
+    @property
+    def queues(self) -> dict[str, QueueCounts]:
+        """Counts by queue, now: routed, done, failed, removed."""
+        return dict(self.status().queues)
+
+    def wait(self, timeout: float | None = None, *, progress: bool = False) -> JobInfo:
+        """Wait until each task is done, failed or gone; the job as it is then.
+
+        Args:
+            timeout: seconds, None for ever.
+            progress: show a bar.
+
+        Raises:
+            TimeoutError: some tasks are not settled yet.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with bar(self.rows, progress) as show, self._access.connect() as broker:
+            while True:
+                job = _of(broker.staging.job_status(self.job_id))
+                show(job)
+                if job.is_settled:
+                    return job
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError(f"job {self.job_id}: {_open(job)} tasks are not settled after {timeout:g} s")
+                time.sleep(POLL_SECONDS)
+
+    # ---- ids
+    def ids(self) -> Iterator[str]:
+        """The tasks' ids, in the order of the messages.
+
+        Ids that the job made itself are computed. Others, and those of a job that another call had added, are read from
+        the store, so only what it still has comes.
+        """
+        if self._partitions is None:
+            rows = self.messages().select("message_id", "task_id").orderBy("message_id").toLocalIterator()
+            return (row["task_id"] for row in rows)
+        return (task_id(self.job_id, partition, row) for partition, rows in self._partitions for row in range(rows))
+
+
+def _of(job: JobInfo) -> JobInfo:
+    if job.state == "unknown":
+        raise NotFound(f"the broker knows no job {job.job_id!r}: it was never committed, or is long over")
+    return job
+
+
+def _open(job: JobInfo) -> int:
+    return job.rows - job.routed + sum(counts.waiting for counts in job.queues.values())
