@@ -20,6 +20,7 @@ from .arguments import parse_stored
 from .dead_letters import DeadLetters
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
 from .results import ResultService
+from .staging import StagingService
 from .upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Instance:
         self.delivered = 0
         self.results = ResultService(self)
         self.upkeep = Upkeep(self)
+        self.staging = StagingService(self)
         self._warned: set[str] = set()
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
         self.dead_letters = DeadLetters(self)

@@ -65,11 +65,11 @@ class Maintenance:
     Attributes:
         grace_ms: how long a session without a connection keeps its leases.
         cursors: what has messages to route that their publish did not route; each call routes a part of them and
-            returns how many. Publishes route at once today, so there is none.
+            returns how many.
     """
 
     def __init__(self, instance: Instance, *, grace_ms: int, interval_seconds: float) -> None:
-        self.cursors: list[Callable[[], Awaitable[int]]] = []
+        self.cursors: list[Callable[[], Awaitable[int]]] = [instance.staging.router.routed_since]
         self.last = {duty: LastRun() for duty in DUTIES}
         self._instance = instance
         self.grace_ms = grace_ms
@@ -181,12 +181,13 @@ class Maintenance:
     async def _collect(self) -> Counts:
         engine = self._instance.engine
         settled = await engine.collector.sweep()
+        objects = await self._instance.staging.collect()
         expired = engine.expired - self._expired_reported
         if engine.is_dirty:
             await engine.checkpoint()
         if settled or expired:
             await engine.tidy()
-        return {"settled_collected": settled, "expired_removed": expired}
+        return {"settled_collected": settled, "expired_removed": expired, "staged_removed": objects}
 
     def report(self) -> dict[str, Any]:
         """What the status call says."""

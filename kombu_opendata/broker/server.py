@@ -32,8 +32,8 @@ from .maintenance import Maintenance
 
 log = logging.getLogger(__name__)
 
-#: a name with the journal's ending would be another instance's journal folder
-_INSTANCE_NAME = re.compile(r"(?!.*\.journal$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+#: a name with one of these endings would be another instance's folder of journals or staged batches
+_INSTANCE_NAME = re.compile(r"(?!.*\.(?:journal|staged)$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TICK_SECONDS = 0.5
 #: how often leases are prolonged in the store: three times within the default one, once within the shortest
 _RENEW_SECONDS = DEFAULT_LEASE_SECONDS / 3
@@ -164,7 +164,8 @@ class Server:
         """
         if not _INSTANCE_NAME.fullmatch(name):
             raise RequestError(
-                f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', and no '.journal' at the end",
+                f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', and no '.journal' at the end "
+                "and no '.staged'",
                 instance=name,
             )
         async with self._opening:
@@ -178,7 +179,7 @@ class Server:
                     interval_seconds=self.settings.engine.retention_interval_seconds,
                 )
                 own = Handlers(found, Session(b"", "the broker"), self.settings.max_message_bytes, self.status)
-                for work in (engine.run_maintenance(), found.dead_letters.run(own.store)):
+                for work in (engine.run_maintenance(), found.dead_letters.run(own.store), found.staging.run()):
                     task = asyncio.get_running_loop().create_task(work)
                     self._background.add(task)
                     task.add_done_callback(lambda done: self._maintenance_ended(found, done))
@@ -269,6 +270,7 @@ class Server:
                     "published": instance.published,
                     "delivered": instance.delivered,
                     "dead_letters": instance.dead_letters.report(),
+                    "staging": instance.staging.report(),
                     "transient_queues": sum(queue.stored is None for queue in instance.queues.values()),
                     "maintenance": instance.maintenance.report(),
                 }

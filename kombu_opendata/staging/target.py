@@ -19,7 +19,7 @@ _SCHEME = "batch:"
 _OBJECT = re.compile(r"batch:([0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch)", re.ASCII)
 _PAYLOAD = re.compile(
     r"batch:([0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch)"
-    r":([0-9]{1,19}):([0-9]{1,10}):([0-9a-f]{8})",
+    r":([0-9]{1,18}):([0-9]{1,10}):([0-9a-f]{8})",
     re.ASCII,
 )
 #: names of files that a sweep of the staged folder may remove: batches, and ones that were not finished

@@ -30,6 +30,7 @@ from .records import (
 from .records.config import QueueConfig
 from .settled_log import SettledLog
 from .slate import SlateStore
+from .staged_state import StagedState
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
 #: ids whose routes are looked up with one scan
@@ -48,6 +49,7 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)
+    state.staged.snapshot(batch)
     for place in dirty.dead_letters:
         _put_dead_letter(state, *place, batch)
     for id, count in dirty.routes.items():
@@ -143,7 +145,9 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
             batch.delete(keys.session_key(session))
 
 
-async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]) -> None:
+async def resolve(
+    dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[int, bytes], staged: StagedState
+) -> None:
     """Add what depends on the store's old values: attempts records, deleted queues, garbage.
 
     ``fresh`` are the payloads in the batch.
@@ -160,7 +164,7 @@ async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[
         stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
         garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
-    await _collect(garbage, dirty.routes, batch, store, fresh)
+    staged.collected(await _collect(garbage, dirty.routes, batch, store, fresh), batch)
 
 
 async def _delete_queue_records(
@@ -197,14 +201,15 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
 
 async def _collect(
     garbage: list[int], recent: dict[int, int], batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]
-) -> None:
-    """Delete the messages that no queue needs any more: payload, metadata and attempts together.
+) -> list[int]:
+    """Delete the messages that no queue needs any more: payload, metadata and attempts together; returns which.
 
     A message that is in several queues, or in chunks, has a routes record, which counts the queues left.
     """
     left = await _routes_left(sorted(set(garbage)), store)
     left.update(recent)
     counted = set(left)
+    gone: list[int] = []
     for id in garbage:
         count = left.get(id, 1) - 1
         left[id] = count
@@ -218,6 +223,9 @@ async def _collect(
             chunks = payloads.chunk_count(fresh[id]) if id in fresh else await _chunks(id, store)
             for number in range(chunks):
                 batch.delete(keys.chunk_key(id, number))
+        if count == 0:
+            gone.append(id)
+    return gone
 
 
 async def _chunks(id: int, store: SlateStore) -> int:

@@ -33,6 +33,11 @@ BIND = 13  #: queue, exchange, routing key, arguments
 UNBIND = 14  #: queue, exchange, routing key, arguments
 SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
+#: job id, at, first id, [(path, rows, bytes, checksum)] — a job of staged batches was committed; no path: it is inline
+STAGED_COMMIT = 48
+#: job id, first id, at, received, path, offset, skip, rows, block, payload, targets, runs, places — so many rows of a
+#: staged job were put into queues; see storage/staged_rows.py
+STAGED_ROUTE = 49
 DEAD_LETTER_SENT = 40  #: queue, id — in the commit of the publish, if somebody took it
 #: name, kind, expires at, value, chord's group, index, member, chord expires at — no name: a chord's part only
 RESULT = 50

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ..errors import OpenDataError, StoreError, StoreFull
+from ..errors import CorruptRecord, OpenDataError, StoreError, StoreFull
 from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
@@ -25,6 +25,7 @@ from .queue_state import Entry
 from .records import active, keys
 from .results import Results
 from .slate import SlateSettings, SlateStore
+from .staged import Staging
 from .state import Queue, StoreState
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 #: messages of a backlog that are read from the store in one go, and how few left to deliver make it happen
 _AHEAD = 2048
 _AHEAD_MIN = 512
+#: a queue whose payloads could not be read is tried again after
+_RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Engine(Operations):
         self.batch = store.batch()
         self.collector = Collector(self)
         self.results = Results(self)
+        self.staging = Staging(self)
+        self.payloads.batches = self.staging.reader
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
@@ -118,6 +123,9 @@ class Engine(Operations):
         for shelf in (self.state.results.results, self.state.results.parts):
             shelf.cache_bytes, shelf.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
         for effect in publishes:
+            if effect[0] == effects.STAGED_ROUTE:
+                self.staging.restage(effect)
+                continue
             _, id, created, received, visible, _deadline, retention, headers, envelope, *_rest = effect
             row = checkpoint.message_rows(id, created, received, visible, retention, headers)
             self._stage(id, envelope, row)
@@ -187,7 +195,7 @@ class Engine(Operations):
             self.checkpoint_started_at = asyncio.get_running_loop().time()
             try:
                 dirty = checkpoint.snapshot(self.state, batch, position, now)
-                await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing)
+                await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing, self.state.staged)
                 await self.store.write(batch)
                 await self.store.flush_wal()
                 self.commits += self.journal is None
@@ -204,6 +212,7 @@ class Engine(Operations):
             wanted += queue.messages.available.keys() & self.payloads.flushing.keys()
         self.payloads.end_flush(wanted)
         self.state.results.end_flush()
+        self.state.staged.end_flush()
         if self.journal is not None and position is not None and not self.settings.sync:
             self.journal.release(position)
         self._released_upto = position
@@ -214,7 +223,8 @@ class Engine(Operations):
     def is_dirty(self) -> bool:
         """Whether a checkpoint has anything to do."""
         journal = self.journal
-        return bool(self.effects) or bool(self.state.dirty) or self.state.results.is_dirty or (
+        state = self.state
+        return bool(self.effects) or bool(state.dirty) or state.results.is_dirty or state.staged.is_dirty or (
             journal is not None and journal.sequence != (self._released_upto or 0)
         )  # fmt: skip
 
@@ -238,6 +248,7 @@ class Engine(Operations):
             await self.store.collect_garbage()
             if self._folder is not None and self.settings.sync:
                 self._sync_point = await asyncio.to_thread(powerloss.sync_tree, self._folder, self._sync_point)
+        await self.staging.remove_unneeded()
 
     async def run_maintenance(self) -> None:
         """Checkpoint and tidy until cancelled. Retention is the broker's to start: see :class:`Collector`.
@@ -286,6 +297,7 @@ class Engine(Operations):
             powerloss.mark_clean(self._folder)
 
     async def _close_store(self) -> None:
+        self.staging.close()
         try:
             async with asyncio.timeout(self.settings.close_seconds):
                 await self.store.close()
@@ -331,6 +343,8 @@ class Engine(Operations):
             exc = task.exception()
             if exc is not None:
                 log.error("queue %r can't be read: %s", queue.name, exc)
+                if isinstance(exc, StoreError) and not isinstance(exc, CorruptRecord):
+                    asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.on_loaded, queue)
                 return
             self.on_loaded(queue)
 
@@ -348,8 +362,18 @@ class Engine(Operations):
                 return  # the queue was deleted, or the bucket changed meanwhile
             messages.promote(now)
             number = None
-        await self.payloads.load([entry.id for entry in upcoming])
-        queue.at_hand = len(upcoming)
+        broken = await self.payloads.load_some([entry.id for entry in upcoming])
+        queue.at_hand = len(upcoming) - len(broken)
+        for id, exc in broken.items():
+            self._give_up(queue, id, exc)
+
+    def _give_up(self, queue: Queue, id: int, reason: CorruptRecord) -> None:
+        """A message whose payload is lost goes to the failed list; the others are delivered."""
+        entry = queue.messages.available.get(id)
+        if entry is not None and self.state.queues.get(queue.name) is queue:
+            log.error("message %d of queue %r can't be delivered and has failed: %s", id, queue.name, reason)
+            self.claim(queue, (entry,), b"")
+            self.fail(queue, (entry,), "opendata-queue broker", "")
 
     async def load_bucket(self, queue: Queue, number: int) -> None:
         """Bring a cold bucket into memory."""

@@ -56,6 +56,15 @@ class Operations:
         state.next_id = id + 1
         return id
 
+    def allocate_ids(self, count: int) -> int:
+        """The first of ``count`` consecutive message ids that were never used, as :meth:`allocate_id`."""
+        state = self.state
+        first = state.next_id
+        if first + count > state.block_end:
+            state.block(first, count + BLOCK_IDS)
+            self.effects.append((fx.BLOCK, first, count + BLOCK_IDS))
+        return first
+
     def check_room(self, size: int) -> None:
         """Refuse a publish that would use the last of the journal.
 

@@ -65,6 +65,7 @@ async def recover(store: SlateStore, journal: Journal | None, clock: Clock) -> t
     newest = max(newest, await _load_sessions(store, state), await _newest_stored(store, state))
     await _load_deadlines(store, state)
     await state.results.load(store)
+    await state.staged.load(store)
     await _load_dead_letters(store, state)
     clock.not_before(max(newest, _newest_effect(records)))
     publishes = []
@@ -172,7 +173,7 @@ async def _newest_stored(store: SlateStore, state: StoreState) -> int:
 
 def _newest_effect(records: list[list[fx.Effect]]) -> int:
     """The newest time stamp in the journal."""
-    places = {fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2}
+    places = {fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.STAGED_COMMIT: 2}
     stamped = (effect for effects in records for effect in effects if effect[0] in places)
     return max((effect[places[effect[0]]] for effect in stamped), default=0)
 

@@ -98,6 +98,16 @@ class _Reads:
         return self._location.url
 
     @property
+    def path(self) -> str:
+        """The database's path below the URL, as it was given."""
+        return self._location.name
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The provider's settings, as they were given."""
+        return self._location.options
+
+    @property
     def folder(self) -> Path | None:
         """The database's folder; None when the store is not a local one."""
         return self._location.folder

@@ -6,7 +6,7 @@ for. What changed since the last checkpoint is remembered here for :mod:`kombu_o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from . import effects as fx
@@ -17,6 +17,8 @@ from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
 from .results import ResultState
 from .settled_log import SettledLog
+from .staged_rows import Chunk, Row, decode, rows_of, spread
+from .staged_state import DONE, FAILED, REMOVED, StagedState
 from .topology import Topology
 
 DEFAULT_MAX_ATTEMPTS = 20
@@ -105,6 +107,7 @@ class StoreState:
         self.block_end = 0
         self.dirty = Dirty()
         self.results = ResultState()
+        self.staged = StagedState()
 
     # ------------------------------------------------------------------ messages
     def publish(
@@ -155,12 +158,16 @@ class StoreState:
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.done.append(entry.id, at, entry.attempts)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, DONE, at)
 
     def fail(self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "") -> None:
         """in flight → failed; with a reason a dead letter as well."""
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.failed.append(entry.id, at, entry.attempts)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, FAILED, at)
         self._record_attempt(entry, consumer)
         if reason:
             self._dead_letter(queue, entry, at, reason, last_use=False)
@@ -183,6 +190,8 @@ class StoreState:
     def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0) -> None:
         """available → gone: expired or purged; with a reason it becomes a dead letter."""
         queue.messages.remove(entry)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, REMOVED, at)
         if reason:
             self._dead_letter(queue, entry, at, reason, last_use=True)
         else:
@@ -222,6 +231,39 @@ class StoreState:
             entry.lease_until = at + 1000 * queue.options.lease_seconds if at else lease_until
             queue.messages.dirty.add(entry.bucket)
 
+    # ------------------------------------------------------------------ staged jobs
+    def commit_staged(self, job_id: str, at: int, first_id: int, batches: list[tuple[str, int, int, int]]) -> None:
+        """The messages of a job's batches exist, with the ids from ``first_id`` on; none is routed yet."""
+        job = self.staged.commit(job_id, at, first_id, batches)
+        self.next_id = max(self.next_id, first_id + job.rows)
+
+    def route_staged(
+        self, chunk: Chunk, rows: Iterable[Row], targets: list[list[str]], runs: list[int], place: Callable[[str], int]
+    ) -> None:
+        """Put the rows of a chunk into queues; ``place`` gives the bucket for a queue's next one of them."""
+        id, dropped = chunk.first_id, 0
+        received, is_inline = chunk.received_at, bool(chunk.payload)
+        for row, target in zip(rows, spread(runs), strict=bool(chunk.block)):
+            if target < 0:
+                dropped += 1
+            else:
+                places = [(name, place(name)) for name in targets[target]]
+                priority, visible, deadline, size = row
+                large = is_inline and size > MAX_INLINE_BYTES
+                self.publish(id, places, priority, visible, deadline, received, large=large, size=size)
+            id += 1
+        for target, count in zip(runs[::2], runs[1::2], strict=True):
+            for name in targets[target] if target >= 0 else ():
+                self.staged.add_routed(chunk.job_id, name, count)
+        damaged = not chunk.block
+        self.staged.routed(chunk.job_id, chunk.rows, chunk.rows if damaged else dropped, damaged, chunk.at)
+
+    def _replay_route_staged(self, effect: fx.Effect) -> None:
+        chunk, (targets, runs, places) = Chunk(*effect[1:11]), effect[11:]
+        numbers = {name: spread(buckets) for name, buckets in places.items()}
+        rows = rows_of(chunk, decode(chunk)) if chunk.block else ()
+        self.route_staged(chunk, rows, targets, runs, lambda name: next(numbers[name]))
+
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         queue = self.queues[name] = Queue(name, options)
@@ -241,6 +283,8 @@ class StoreState:
         for entry in list(queue.messages.in_flight.values()):
             self._unlease(entry)
             known.add(entry.id)
+            if self.staged.active:
+                self.staged.count(name, entry.id, REMOVED)
         for binding in self.topology.remove_queue(name):
             self.dirty.bindings.add((name, *binding))
         self.dirty.queues.discard(name)
@@ -290,7 +334,7 @@ class StoreState:
 
     # ------------------------------------------------------------------ replay
     def replay(self, effect: fx.Effect) -> tuple[int, Any] | None:
-        """Apply one effect from the journal. A publish returns (id, effect): its records must be written again."""
+        """Apply one effect from the journal. What adds messages returns (id, effect): their records must be written."""
         kind = effect[0]
         if kind == fx.PUBLISH:
             _, id, _created, now, visible, deadline, _retention, _headers, envelope, *rest = effect
@@ -301,6 +345,9 @@ class StoreState:
             if session:
                 self.remember_publish(session, seq, id, total, now)
             return id, effect
+        if kind == fx.STAGED_ROUTE:
+            self._replay_route_staged(effect)
+            return effect[2], effect
         if kind == fx.CLAIM:
             _, name, session, at, until, pairs = effect
             messages = self.queues[name].messages
@@ -350,7 +397,7 @@ _PLAIN = {
     fx.BLOCK: "block", fx.RENEW: "renew", fx.DECLARE_QUEUE: "redeclare_queue", fx.DELETE_QUEUE: "delete_queue",
     fx.DECLARE_EXCHANGE: "declare_exchange", fx.DELETE_EXCHANGE: "delete_exchange", fx.BIND: "bind",
     fx.UNBIND: "unbind", fx.SESSION: "name_session", fx.FORGET: "forget_session",
-    fx.DEAD_LETTER_SENT: "dead_letter_sent",
+    fx.DEAD_LETTER_SENT: "dead_letter_sent", fx.STAGED_COMMIT: "commit_staged",
 }  # fmt: skip
 
 

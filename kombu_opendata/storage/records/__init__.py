@@ -21,6 +21,7 @@ module                record                                                   f
 ``journal_position``  how far the journal is applied                           ours
 ``results``           results of tasks, parts of chords                        ours
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
+``staged``            staged jobs and their batch objects                      ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -49,6 +50,7 @@ from kombu_opendata.storage.records import (
     routes,
     seq_block,
     settled,
+    staged,
     topology,
 )
 from kombu_opendata.storage.records.keys import RecordKind
@@ -83,6 +85,9 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.CHORD: results.decode_chord,
     RecordKind.CHORD_PART: results.decode_part,
     RecordKind.DEAD_LETTER: dead_letter.decode,
+    RecordKind.STAGED_JOB: staged.decode_job,
+    RecordKind.STAGED_OBJECT: staged.decode_object,
+    RecordKind.STAGED_EXPIRY: staged.decode_expiry,
 }
 
 

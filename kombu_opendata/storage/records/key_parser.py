@@ -27,7 +27,7 @@ class Key(NamedTuple):
     """A parsed key; what the kind does not have is None."""
 
     kind: RecordKind
-    #: the queue, or of an exchange and a binding the exchange, or of a dead letter the queue that it left
+    #: the queue, or of an exchange and a binding the exchange, or of a dead letter the queue that it left, or the job
     name: str | None = None
     bucket: int | None = None
     #: the message id
@@ -42,7 +42,7 @@ class Key(NamedTuple):
     chunk: int | None = None
     #: the name of a result, or of a chord's part
     result: bytes | None = None
-    #: of a result's expiry
+    #: of a result's expiry; of a staged job's expiry when it was settled
     expires_at_ms: int | None = None
     #: of a chord and its parts
     chord: bytes | None = None
@@ -158,6 +158,12 @@ def _parse_id_and_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, 
     return parsed._replace(name=name), end
 
 
+def _parse_staged_expiry(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    (settled_at,) = types.read(U64, key, key, offset)
+    name, end = _read_name(key, offset + U64.size)
+    return Key(kind, name, expires_at_ms=settled_at), end
+
+
 _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] = {
     RecordKind.PAYLOAD: _parse_id,
     RecordKind.METADATA: _parse_id,
@@ -181,4 +187,7 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.CHORD: _parse_chord,
     RecordKind.CHORD_PART: _parse_chord_part,
     RecordKind.DEAD_LETTER: _parse_id_and_name,
+    RecordKind.STAGED_JOB: _parse_name,
+    RecordKind.STAGED_OBJECT: _parse_id,
+    RecordKind.STAGED_EXPIRY: _parse_staged_expiry,
 }

@@ -25,6 +25,9 @@ key                                                                    record
 ``01 1e <group TB>``                                                   chord
 ``01 1f <group TB> <index u32> <member TB>``                           chord part
 ``01 1b <id u64> <queue TB>``                                          dead letter of a queue
+``01 26 <job id TB>``                                                  staged job
+``01 27 <first id u64>``                                               batch object of a staged job
+``01 28 <settled at u64> <job id TB>``                                 staged job expiry
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -76,6 +79,9 @@ _RESULT_EXPIRY = PREFIXES[RecordKind.RESULT_EXPIRY]
 _CHORD = PREFIXES[RecordKind.CHORD]
 _CHORD_PART = PREFIXES[RecordKind.CHORD_PART]
 _DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
+_STAGED_JOB = PREFIXES[RecordKind.STAGED_JOB]
+_STAGED_OBJECT = PREFIXES[RecordKind.STAGED_OBJECT]
+_STAGED_EXPIRY = PREFIXES[RecordKind.STAGED_EXPIRY]
 
 __all__ = [
     "JOURNAL_POSITION_KEY",
@@ -113,6 +119,9 @@ __all__ = [
     "result_key",
     "routes_key",
     "session_key",
+    "staged_expiry_key",
+    "staged_job_key",
+    "staged_object_key",
 ]
 
 
@@ -197,6 +206,19 @@ def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
 
 def dead_letter_key(message_id: int, queue: str) -> bytes:
     return _DEAD_LETTER + _id(message_id) + _name(queue)
+
+
+def staged_job_key(job_id: str) -> bytes:
+    return _STAGED_JOB + _name(job_id)
+
+
+def staged_object_key(first_id: int) -> bytes:
+    return _STAGED_OBJECT + _id(first_id)
+
+
+def staged_expiry_key(settled_at_ms: int, job_id: str = "") -> bytes:
+    """Without a job id: where the keys of that time begin."""
+    return _STAGED_EXPIRY + types.pack(U64, "settled at", settled_at_ms) + (_name(job_id) if job_id else b"")
 
 
 def _id(message_id: int) -> bytes:

@@ -42,6 +42,9 @@ class RecordKind(enum.Enum):
     CHORD = "chord"
     CHORD_PART = "chord part"
     DEAD_LETTER = "dead letter"
+    STAGED_JOB = "staged job"
+    STAGED_OBJECT = "staged object"
+    STAGED_EXPIRY = "staged job expiry"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -68,4 +71,7 @@ PREFIXES = {
     RecordKind.CHORD: b"\x01\x1e",
     RecordKind.CHORD_PART: b"\x01\x1f",
     RecordKind.DEAD_LETTER: b"\x01\x1b",
+    RecordKind.STAGED_JOB: b"\x01\x26",
+    RecordKind.STAGED_OBJECT: b"\x01\x27",
+    RecordKind.STAGED_EXPIRY: b"\x01\x28",
 }

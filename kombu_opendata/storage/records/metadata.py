@@ -18,7 +18,7 @@ Source: RFC 0001. The format allows a key twice, so a decoded record keeps the p
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kombu_opendata.errors import InvalidMessage
@@ -90,6 +90,28 @@ def encode(
         except (KeyError, IndexError, UnicodeEncodeError):
             parts += _encode_key(name), types.utf8(text)
     return b"".join(parts)
+
+
+def encode_pairs(headers: Iterable[tuple[str, str]]) -> bytes:
+    """Headers as the record has them, for :func:`encode_with`.
+
+    Raises:
+        InvalidMessage: a header of more than 65,535 bytes or without UTF-8 form.
+    """
+    return b"".join([_encode_key(name) + types.utf8(text) for name, text in headers])
+
+
+def encode_with(
+    message_id: int,
+    created_at_ms: int,
+    received_at_ms: int,
+    visible_at_ms: int,
+    retention: int,
+    count: int,
+    pairs: bytes,
+) -> bytes:
+    """As :func:`encode`, with ``count`` headers that are encoded already."""
+    return _HEAD.pack(message_id, created_at_ms, received_at_ms, visible_at_ms, retention, count) + pairs
 
 
 def _encode_key(name: str) -> bytes:
