@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OpenDataError, StartError, StoreInUse, StoreUnwritable
+from ..url import LOCK_NAME
 from .options import BrokerOptions
 from .server import Server
 
 log = logging.getLogger(__name__)
 
-LOCK_NAME = "broker.lock"
 PID_NAME = "broker.pid"
 EXIT_FAILED = 1
 #: how often it looks whether the store's folder is still there

@@ -29,7 +29,7 @@ from .records import (
 )  # fmt: skip
 from .records.config import QueueConfig
 from .settled_log import SettledLog
-from .slate import SlateStore
+from .slate import Reads
 from .staged_state import StagedState
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
@@ -146,7 +146,7 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
 
 
 async def resolve(
-    dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[int, bytes], staged: StagedState
+    dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes], staged: StagedState
 ) -> None:
     """Add what depends on the store's old values: attempts records, deleted queues, garbage.
 
@@ -168,7 +168,7 @@ async def resolve(
 
 
 async def _delete_queue_records(
-    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: SlateStore
+    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: Reads
 ) -> set[int]:
     """Delete a queue's records but for those that were just put (``kept``); returns what was done or had failed."""
     ids: set[int] = set()
@@ -200,7 +200,7 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
 
 
 async def _collect(
-    garbage: list[int], recent: dict[int, int], batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]
+    garbage: list[int], recent: dict[int, int], batch: Batch, store: Reads, fresh: Mapping[int, bytes]
 ) -> list[int]:
     """Delete the messages that no queue needs any more: payload, metadata and attempts together; returns which.
 
@@ -228,7 +228,7 @@ async def _collect(
     return gone
 
 
-async def _chunks(id: int, store: SlateStore) -> int:
+async def _chunks(id: int, store: Reads) -> int:
     """How many chunk records a stored message has."""
     key = keys.payload_key(id)
     value = await store.get(key)
@@ -237,7 +237,7 @@ async def _chunks(id: int, store: SlateStore) -> int:
     return chunks[0] if chunks else 0
 
 
-async def _routes_left(ids: list[int], store: SlateStore) -> dict[int, int]:
+async def _routes_left(ids: list[int], store: Reads) -> dict[int, int]:
     """In how many queues each message is, for those that are in more than one."""
     found: dict[int, int] = {}
     position = 0

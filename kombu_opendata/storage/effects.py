@@ -45,6 +45,9 @@ FORGET_RESULTS = 51  #: names
 OPEN_CHORD = 52  #: group, expires at, size or -1, added, header, whether to forget an earlier one
 CLOSE_CHORD = 53  #: group
 
+#: what :func:`decode` raises for bytes that are no effects
+UNREADABLE = (msgspec.MsgspecError, ValueError)
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[tuple])  # type: ignore[type-arg]
 

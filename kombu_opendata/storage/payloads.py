@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from ..errors import CorruptRecord
 from ..staging.target import parse_payload_uri
 from .records import keys, payload
-from .slate import SlateStore
+from .slate import Reads, SlateStore
 from .staged_payloads import BatchReader, Place
 
 CHUNK_BYTES = 1 << 20
@@ -45,7 +45,7 @@ def _dense_runs(ids: list[int]) -> Iterator[list[int]]:
             start = position
 
 
-async def read_sizes(store: SlateStore, ids: list[int]) -> list[int]:
+async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
     """How large stored payloads are, bytes; 0 for a missing one, which its delivery will report."""
     found: dict[bytes, bytes] = {}
     for run in _dense_runs(sorted(ids)):

@@ -28,7 +28,7 @@ from .records import (
 from .records.header import StoreHeader
 from .records.kinds import PREFIXES
 from .settled_log import SettledLog
-from .slate import SlateStore
+from .slate import Reads, SlateStore
 from .state import QueueOptions, StoreState, buckets_of
 
 Wanted = set[tuple[str, int]]
@@ -57,8 +57,16 @@ async def recover(store: SlateStore, journal: Journal | None, clock: Clock) -> t
     Raises:
         CorruptRecord: a record does not decode.
     """
+    return await rebuild(store, await _journal_records(store, journal), clock)
+
+
+async def rebuild(store: Reads, records: list[list[fx.Effect]], clock: Clock) -> tuple[StoreState, list[fx.Effect]]:
+    """The state after these commits, and the publishes among them; ``records`` follow the store's journal position.
+
+    Raises:
+        CorruptRecord: a record does not decode.
+    """
     state = StoreState()
-    records = await _journal_records(store, journal)
     wanted: Wanted = {place for effects in records for effect in effects for place in buckets_of(effect)}
     await _load_settings(store, state)
     newest = await _load_active(store, state, wanted, clock.now_ms())
@@ -85,11 +93,11 @@ async def _journal_records(store: SlateStore, journal: Journal | None) -> list[l
     return [fx.decode(payload) for _sequence, payload in journal.replay(position)]
 
 
-async def _rows(store: SlateStore, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
+async def _rows(store: Reads, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
     return [row async for rows in store.scan_batches(*keys.prefix_range(prefix)) for row in rows]
 
 
-async def _load_settings(store: SlateStore, state: StoreState) -> None:
+async def _load_settings(store: Reads, state: StoreState) -> None:
     """Message ids, queues with their settled lists, exchanges, bindings, publish counters."""
     block = await store.get(keys.SEQ_BLOCK_KEY)
     if block is not None:
@@ -109,7 +117,7 @@ async def _load_settings(store: SlateStore, state: StoreState) -> None:
         state.producers[key[2:]] = producer.decode(key, value)
 
 
-async def _load_queue(store: SlateStore, state: StoreState, name: str, stored: options.QueueOptions) -> None:
+async def _load_queue(store: Reads, state: StoreState, name: str, stored: options.QueueOptions) -> None:
     key = keys.config_key(name)
     limits = config.decode(key, await store.get(key) or b"")
     queue = state.declare_queue(
@@ -127,13 +135,13 @@ async def _load_queue(store: SlateStore, state: StoreState, name: str, stored: o
     state.dirty.queues.discard(name)
 
 
-async def _load_log(store: SlateStore, log: SettledLog, prefix: bytes, first: int) -> None:
+async def _load_log(store: Reads, log: SettledLog, prefix: bytes, first: int) -> None:
     rows = await store.scan(*keys.prefix_range(prefix), limit=1, descending=True)
     for key, value in rows:
         log.restore(first, keys.parse(key).bucket or 0, settled.decode(key, value))
 
 
-async def _load_active(store: SlateStore, state: StoreState, wanted: Wanted, now: int) -> int:
+async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int) -> int:
     """The queues' buckets: loaded if they are in use, else as a summary. Returns the newest time stamp seen."""
     newest = 0
     tails: dict[str, tuple[int, Any]] = {}
@@ -161,7 +169,7 @@ async def _load_active(store: SlateStore, state: StoreState, wanted: Wanted, now
     return newest
 
 
-async def _newest_stored(store: SlateStore, state: StoreState) -> int:
+async def _newest_stored(store: Reads, state: StoreState) -> int:
     """The newest time stamp of a publish or a settlement."""
     newest = 0
     for key, value in await store.scan(*keys.kind_range(keys.RecordKind.METADATA), limit=1, descending=True):
@@ -178,7 +186,7 @@ def _newest_effect(records: list[list[fx.Effect]]) -> int:
     return max((effect[places[effect[0]]] for effect in stamped), default=0)
 
 
-async def _load_sessions(store: SlateStore, state: StoreState) -> int:
+async def _load_sessions(store: Reads, state: StoreState) -> int:
     """Who holds what; returns the newest time stamp. A lease without a holder belongs to the empty session.
 
     A name without a lease or a publish is forgotten: if the session comes back, it says its name again.
@@ -204,7 +212,7 @@ async def _load_sessions(store: SlateStore, state: StoreState) -> int:
     return newest
 
 
-async def measure(store: SlateStore, state: StoreState) -> None:
+async def measure(store: Reads, state: StoreState) -> None:
     """Find the sizes of the messages of queues that count bytes: the records have none, so the payloads are read."""
     for queue in state.queues.values():
         messages = queue.messages
@@ -220,7 +228,7 @@ async def measure(store: SlateStore, state: StoreState) -> None:
             messages.measure(number, await read_sizes(store, [row[0] for row in rows]))
 
 
-async def _load_dead_letters(store: SlateStore, state: StoreState) -> None:
+async def _load_dead_letters(store: Reads, state: StoreState) -> None:
     """What left its queue and is not published to its dead-letter exchange yet, the oldest first."""
     found = []
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.DEAD_LETTER]):
@@ -230,7 +238,7 @@ async def _load_dead_letters(store: SlateStore, state: StoreState) -> None:
     state.dead_letters.update(found)
 
 
-async def _load_deadlines(store: SlateStore, state: StoreState) -> None:
+async def _load_deadlines(store: Reads, state: StoreState) -> None:
     """An in-flight row has no retention deadline: take it from the metadata log."""
     for queue in state.queues.values():
         for entry in queue.messages.in_flight.values():

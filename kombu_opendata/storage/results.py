@@ -17,7 +17,7 @@ from .records import keys
 from .records import results as records
 from .records.results import FINAL, Result
 from .shelf import Shelf
-from .slate import SlateStore
+from .slate import Reads
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -190,7 +190,7 @@ class ResultState:
         self.results.end_flush()
         self.parts.end_flush()
 
-    async def load(self, store: SlateStore) -> None:
+    async def load(self, store: Reads) -> None:
         """Find the chords that are open; the values stay where they are."""
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.CHORD)):
             for key, value in rows:

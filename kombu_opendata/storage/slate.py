@@ -20,6 +20,9 @@ from kombu_opendata.storage.object_store import Location, locate
 
 _ROWS_PER_CALL = 1000
 _CACHE_ID = 1
+#: of a reader that does not look at the manifest again
+_NEVER_MS = 365 * 86_400_000
+_MEMTABLE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def translated(url: str) -> Iterator[None]:
         raise errors.StoreError(f"the store {url} failed: {error}", url=url) from error
 
 
-class _Reads:
+class Reads:
     """What a writer and a reader have in common."""
 
     def __init__(self, location: Location, db: Any, binding: ffi.Binding) -> None:
@@ -187,7 +190,7 @@ class _Reads:
             await self._db.shutdown()
 
 
-class SlateStore(_Reads):
+class SlateStore(Reads):
     """The one writer of a database. Opening a second one, in whatever process, fences the first."""
 
     @classmethod
@@ -272,7 +275,7 @@ class SlateStore(_Reads):
             await u.AdminBuilder(self._location.path, self._location.store).build().run_gc_once(options)
 
 
-class ReadOnlyStore(_Reads):
+class ReadOnlyStore(Reads):
     """A reader beside the writer, or without one. It sees what is durable, a moment later.
 
     It writes nothing to the store, so nothing holds back the files that it reads: open another one for another look.
@@ -280,9 +283,20 @@ class ReadOnlyStore(_Reads):
 
     @classmethod
     async def open(
-        cls, url: str, path: str, *, deadline_seconds: float = 30, store_options: dict[str, str] | None = None
+        cls,
+        url: str,
+        path: str,
+        *,
+        deadline_seconds: float = 30,
+        store_options: dict[str, str] | None = None,
+        frozen: bool = False,
+        skip_wal: bool = False,
     ) -> ReadOnlyStore:
         """Open the database `path` in the store at `url` for reading.
+
+        Args:
+            frozen: go on showing what is durable now; else what is durable then.
+            skip_wal: leave out what is in WAL files only, for a store whose WAL is damaged.
 
         Raises:
             errors.StoreError: there is no such database, or the store did not answer within `deadline_seconds`.
@@ -291,6 +305,15 @@ class ReadOnlyStore(_Reads):
         u = ffi.public()
         builder = u.DbReaderBuilder(location.path, location.store)
         builder.with_reader_mode(u.ReaderMode.FOLLOW_LATEST())
+        if frozen or skip_wal:
+            builder.with_options(
+                u.ReaderOptions(
+                    manifest_poll_interval_ms=_NEVER_MS if frozen else 1000,
+                    checkpoint_lifetime_ms=2 * _NEVER_MS,  # there is no checkpoint, but it must be the larger one
+                    max_memtable_bytes=_MEMTABLE_BYTES,
+                    skip_wal_replay=skip_wal,
+                )
+            )
         return cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
 
 

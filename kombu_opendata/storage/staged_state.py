@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from .ffi import Batch
 from .records import keys, staged
-from .slate import SlateStore
+from .slate import Reads
 
 #: where a queue's counts are in :attr:`StagedJob.queues`
 _ROUTED, DONE, FAILED, REMOVED = range(4)
@@ -258,7 +258,7 @@ class StagedState:
         """A settled job is past its retention: its id may be used again."""
         self._forgotten.append((job_id, settled_at_ms))
 
-    async def load(self, store: SlateStore) -> None:
+    async def load(self, store: Reads) -> None:
         """Read what is not settled, and all objects."""
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_JOB)):
             for key, value in rows:
