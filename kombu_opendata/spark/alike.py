@@ -71,7 +71,13 @@ class Alike:
         pieces = [part if isinstance(part, bytes) else self._filled[part] for part in parts]
         envelopes = join(pieces, self._batch.num_rows).to_pylist()
         return Messages(
-            envelopes, self._seen_headers(), template.exchange, template.routing_key, self.priority, self.visible, self.ttl
+            envelopes,
+            self._seen_headers(),
+            template.exchange,
+            template.routing_key,
+            self.priority,
+            self.visible,
+            self.ttl,
         )
 
     # ---- columns
@@ -152,9 +158,9 @@ def _seen_text(name: str, value: Any) -> str | None:
     return metadata_headers({name: value}, "", "", 0, None).get(name) if type(value) is not str else value
 
 
-def _microseconds(column: pa.Array) -> list[int | None]:
+def _microseconds(column: pa.Array) -> list[Any]:
     """Times as microseconds since the epoch; those without a zone are in UTC."""
-    found: list[int | None] = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64()).to_pylist()
+    found: list[Any] = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64()).to_pylist()
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ from .columns import Column, json_quote
 from .template import Template
 from .texts import join, packed_bytes, packed_texts, strings
 
-Piece = bytes | pa.Array
+Piece: TypeAlias = "bytes | pa.Array"
 
 
 class Arguments:

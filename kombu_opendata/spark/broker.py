@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kombu import Connection
+from kombu.connection import Connection
 
 import kombu_opendata  # noqa: F401 - makes the broker URL known
 
 from ..client.staging import StagingClient
 from ..errors import RequestError
-from ..url import masked
+from ..url import masked, parse
+from .template import load_app
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,14 @@ class BrokerAccess:
     @classmethod
     def of_app(cls, app: Any) -> BrokerAccess:
         """What an app publishes to."""
-        with app.connection_for_write() as connection:
-            url = connection.as_uri(include_password=True)
-            return cls(url, dict(connection.transport_options or {}), connection.ssl)
+        urls = app.conf.broker_write_url or app.conf.broker_url or ""
+        url = urls if isinstance(urls, str) else ";".join(urls)
+        return cls(url, dict(app.conf.broker_transport_options or {}), app.conf.broker_use_ssl or False)
+
+    @property
+    def instance(self) -> str:
+        """The broker's instance."""
+        return parse(self.url.split(";")[0]).instance
 
     @contextmanager
     def connect(self) -> Iterator[Broker]:
@@ -67,3 +73,20 @@ class Broker:
         channel = self._connection.default_channel
         for entity in entities:
             entity(channel).declare()
+
+
+def access_of(
+    broker_url: str | None, app: Any = None, transport_options: Mapping[str, Any] | None = None
+) -> BrokerAccess:
+    """How to reach the broker of a URL, or of an app (or the ``module:attribute`` of one).
+
+    Raises:
+        RequestError: both are given, or neither; or it is another package's broker.
+    """
+    if (broker_url is None) == (app is None):
+        raise RequestError("name the broker: either broker_url or app")
+    if app is None:
+        return BrokerAccess(str(broker_url), dict(transport_options or {}))
+    if transport_options:
+        raise RequestError("transport_options go with broker_url; an app has its own", option="transport_options")
+    return BrokerAccess.of_app(load_app(app) if isinstance(app, str) else app)

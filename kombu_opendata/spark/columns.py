@@ -1,7 +1,7 @@
 """Arrow columns as arguments of tasks: as Python values, as the text a serializer makes of them, as Celery shows them.
 
 What each Spark type becomes is the table of docs/spark.md. A column is turned as a whole, which costs a tenth of
-doing it row by row; the results are those of ``json.dumps``, of the ``msgspec`` serializer and of Celery's ``saferepr``.
+doing it row by row; the results are those of ``json.dumps``, the ``msgspec`` serializer and Celery's ``saferepr``.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ def _json_float(value: float | None) -> str:
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether it is a string."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -161,7 +162,7 @@ _SAMPLES: list[tuple[Callable[[pa.DataType], bool], Any]] = [
     (pa.types.is_integer, 1),
     (pa.types.is_floating, 1.5),
     (pa.types.is_decimal, Decimal("1.5")),
-    (_is_text, "text"),
+    (is_text, "text"),
     (pa.types.is_binary, b"\xff"),
     (pa.types.is_large_binary, b"\xff"),
     (pa.types.is_date, dt.date(2026, 1, 2)),

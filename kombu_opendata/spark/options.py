@@ -38,13 +38,31 @@ from kombu.serialization import registry
 
 from ..errors import RequestError
 from .broker import BrokerAccess
-from .columns import sample
+from .columns import is_text, sample
 from .plan import Columns, Plan
 from .template import load_app
 
 _KNOWN = frozenset(
-    "broker_url app job_id task task_column args kwargs queue queue_column task_id_column priority_column eta_column "
-    "expires_column header_columns options transport_options plan report".split()
+    [
+        "broker_url",
+        "app",
+        "job_id",
+        "task",
+        "task_column",
+        "args",
+        "kwargs",
+        "queue",
+        "queue_column",
+        "task_id_column",
+        "priority_column",
+        "eta_column",
+        "expires_column",
+        "header_columns",
+        "options",
+        "transport_options",
+        "plan",
+        "report",
+    ]
 )
 #: Spark's own, which every source is given
 _SPARKS = frozenset(("path", "checkpointlocation", "outputmode", "queryname"))
@@ -170,10 +188,10 @@ def check_columns(plan: Plan, schema: pa.Schema) -> None:
     for name in columns.used():
         if schema.get_field_index(name) < 0:
             raise RequestError(f"there is no column {name!r}: the frame has {', '.join(schema.names)}", column=name)
-    for name in (columns.eta, columns.expires):
-        _require(schema, name, pa.types.is_timestamp, "a timestamp")
-    for name in (columns.task, columns.queue):
-        _require(schema, name, lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), "a string")
+    for time_column in (columns.eta, columns.expires):
+        _require(schema, time_column, pa.types.is_timestamp, "a timestamp")
+    for text_column in (columns.task, columns.queue):
+        _require(schema, text_column, is_text, "a string")
     _require(schema, columns.priority, pa.types.is_integer, "a whole number")
     for name in (*columns.args, *columns.kwargs.values(), *columns.headers.values()):
         kind = schema.field(name).type

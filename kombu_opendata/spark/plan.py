@@ -1,4 +1,4 @@
-"""What a job sends: which columns are arguments, which are options of the message, and what is the same for all rows."""
+"""What a job sends: which columns are arguments, which are options of the message, and what all rows share."""
 
 from __future__ import annotations
 

@@ -6,11 +6,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pyspark.sql import functions as F
+
 from ..errors import NotFound
 from ..staging import JobInfo, QueueCounts
-from .broker import BrokerAccess
+from .broker import BrokerAccess, access_of
 from .ids import task_id
 from .progress import bar
+from .source import read_table
 
 POLL_SECONDS = 0.5
 
@@ -75,6 +78,25 @@ class SubmitResult:
                     raise TimeoutError(f"job {self.job_id}: {_open(job)} tasks are not settled after {timeout:g} s")
                 time.sleep(POLL_SECONDS)
 
+    # ---- frames
+    def messages(self, *columns: str) -> Any:
+        """The job's messages that the store still has, as a frame; see the table ``messages``."""
+        found = read_table(self._spark, self.store(), "messages", columns=columns, instance=self._access.instance)
+        return found.where(self._mine())
+
+    def failed(self) -> Any:
+        """The job's failed tasks as a frame: queue, message_id, failed_at, attempts, task, task_id."""
+        failed = read_table(self._spark, self.store(), "failed", instance=self._access.instance).where(self._mine())
+        return failed.join(self.messages("message_id", "task", "task_id"), "message_id", "left")
+
+    def _mine(self) -> Any:
+        return F.col("message_id").between(self.first_message_id, self.first_message_id + self.rows - 1)
+
+    def store(self) -> str:
+        """The URL of the broker's store, which this host must be able to read."""
+        with self._access.connect() as broker:
+            return broker.staging.staging_target().url.rsplit("/", 1)[0]
+
     # ---- ids
     def ids(self) -> Iterator[str]:
         """The tasks' ids, in the order of the messages.
@@ -83,7 +105,7 @@ class SubmitResult:
         the store, so only what it still has comes.
         """
         if self._partitions is None:
-            rows = self.messages().select("message_id", "task_id").orderBy("message_id").toLocalIterator()
+            rows = self.messages("message_id", "task_id").orderBy("message_id").toLocalIterator()
             return (row["task_id"] for row in rows)
         return (task_id(self.job_id, partition, row) for partition, rows in self._partitions for row in range(rows))
 
@@ -96,3 +118,14 @@ def _of(job: JobInfo) -> JobInfo:
 
 def _open(job: JobInfo) -> int:
     return job.rows - job.routed + sum(counts.waiting for counts in job.queues.values())
+
+
+def find_job(spark: Any, job_id: str, *, broker_url: str | None = None, app: Any = None) -> SubmitResult:
+    """A job that was submitted before, by whatever process.
+
+    Raises:
+        NotFound: the broker knows no such job.
+    """
+    access = access_of(broker_url, app)
+    with access.connect() as broker:
+        return SubmitResult(spark, access, _of(broker.staging.job_status(job_id)))

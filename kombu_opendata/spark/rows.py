@@ -20,6 +20,7 @@ from .template import Template
 CHUNK_ROWS = 8192
 CHUNK_BYTES = 4 << 20
 
+
 class RowEncoder:
     """Makes the messages of one partition.
 
@@ -93,7 +94,11 @@ class RowEncoder:
         rows = batch.num_rows
         tasks = [plan.task] * rows if columns.task is None else texts(batch, columns.task).to_pylist()
         queues = [plan.queue] * rows if columns.queue is None else texts(batch, columns.queue).to_pylist()
-        expire = [True] * rows if columns.expires is None else batch.column(batch.schema.get_field_index(columns.expires)).is_valid().to_pylist()
+        expire = (
+            [True] * rows
+            if columns.expires is None
+            else batch.column(batch.schema.get_field_index(columns.expires)).is_valid().to_pylist()
+        )
         groups: dict[tuple[Target, bool], list[int]] = {}
         for row, (task, queue, expires) in enumerate(zip(tasks, queues, expire, strict=True)):
             groups.setdefault(((task, queue), expires), []).append(row)

@@ -25,7 +25,9 @@ encode = msgspec.msgpack.Encoder().encode
 Part = bytes | str
 
 
-def compile_envelope(template: Template, header_slots: Mapping[str, str], property_slots: Mapping[str, str]) -> list[Part]:
+def compile_envelope(
+    template: Template, header_slots: Mapping[str, str], property_slots: Mapping[str, str]
+) -> list[Part]:
     """The parts of a template's envelope, constants and holes in turn.
 
     Args:

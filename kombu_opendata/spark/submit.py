@@ -1,4 +1,4 @@
-"""``submit_tasks``: a frame's rows as Celery tasks, with the arguments of ``apply_async`` and columns where rows differ."""
+"""``submit_tasks``: a frame's rows as Celery tasks; the arguments are those of ``apply_async``, or columns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..errors import RequestError
 from ..staging import JobInfo
-from .broker import BrokerAccess
+from .broker import BrokerAccess, access_of
 from .options import check_columns, check_serializer, new_job_id, pack_plan
 from .plan import Columns, Plan
 from .result import SubmitResult
 from .source import NAME, register
-from .template import load_app
 
 #: tasks and queues that an app is asked about on the driver
 MAX_TARGETS = 10_000
@@ -76,7 +75,7 @@ def submit_tasks(
         pyspark.errors.PySparkException: the job failed, and nothing was sent; the text names the row that was wrong.
     """
     spark = df.sparkSession
-    access = _access(broker_url, app, transport_options)
+    access = access_of(broker_url, app, transport_options)
     if job_id is not None:
         known = _known_job(access, job_id)
         if known is not None:
@@ -98,15 +97,19 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     Each micro-batch is a job of its own, so a query that starts again from its checkpoint sends nothing twice.
 
     Args:
-        df, task, arguments: as for :func:`submit_tasks`. ``app`` must be a text where ``task`` or ``queue`` is a column.
+        df, task, arguments: as for :func:`submit_tasks`; ``app`` must be a text if ``task`` or ``queue`` is a column.
         job_id: the beginning of the jobs' ids; the query's id when not given.
     """
-    access = _access(arguments.pop("broker_url", None), arguments.get("app"), arguments.pop("transport_options", None))
+    access = access_of(
+        arguments.pop("broker_url", None), arguments.get("app"), arguments.pop("transport_options", None)
+    )
     names = ("app", "args", "kwargs", "queue", "priority", "eta", "expires", "task_id", "headers")
-    given = [arguments.pop(name, None) for name in names]
-    frame, plan, asked = _prepare(df, task, *given, arguments)
+    given = {name: arguments.pop(name, None) for name in names}
+    frame, plan, asked = _prepare(df, task, **given, options=arguments)
     if asked is not None and not (plan.task and plan.columns.queue is None):
-        raise RequestError("give the app as module:attribute, as which tasks and queues a stream will have is not known")
+        raise RequestError(
+            "give the app as module:attribute, as which tasks and queues a stream will have is not known"
+        )
     _make_templates(frame, plan, asked)
     register(df.sparkSession)
     writer = frame.writeStream.format(NAME).option("broker_url", access.url).option("plan", pack_plan(plan, access))
@@ -114,16 +117,6 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
 
 
 # ---------------------------------------------------------------------- the broker
-def _access(broker_url: str | None, app: Any, transport_options: Mapping[str, Any] | None) -> BrokerAccess:
-    if (broker_url is None) == (app is None):
-        raise RequestError("name the broker: either broker_url or app")
-    if app is None:
-        return BrokerAccess(str(broker_url), dict(transport_options or {}))
-    if transport_options:
-        raise RequestError("transport_options go with broker_url; an app has its own", option="transport_options")
-    return BrokerAccess.of_app(load_app(app) if isinstance(app, str) else app)
-
-
 def _known_job(access: BrokerAccess, job_id: str) -> JobInfo | None:
     """The job, if it was committed before."""
     with access.connect() as broker:
@@ -242,7 +235,7 @@ def _targets(frame: DataFrame, plan: Plan) -> list[tuple[str, str]]:
     rows = frame.select(*(F.col(f"`{name}`") for name in names)).distinct().limit(MAX_TARGETS + 1).collect()
     if len(rows) > MAX_TARGETS:
         raise RequestError(
-            f"over {MAX_TARGETS} different tasks and queues: give the app as module:attribute, so that the executors ask it",
+            f"over {MAX_TARGETS} different tasks and queues: give the app as module:attribute, for the executors to ask",
             limit=MAX_TARGETS,
         )
     found = []

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ..errors import InvalidMessage
 
 #: characters that JSON and ``repr`` both write as they are
-_PLAIN = bytes(set(range(0x20, 0x7F)) - set(b"\"\\"))
+_PLAIN = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 _MAX_STR16 = 0xFFFF
 #: a column that is joined may have so many bytes: Arrow counts them in 32 bits
 MAX_COLUMN_BYTES = (1 << 31) - 1
@@ -28,7 +28,7 @@ def join(pieces: Sequence[bytes | pa.Array], rows: int) -> pa.Array:
         InvalidMessage: over 2 GiB in all.
     """
     if all(isinstance(piece, bytes) for piece in pieces):
-        return pa.array([b"".join(pieces)] * rows, pa.binary())  # type: ignore[arg-type]
+        return pa.array([b"".join(pieces)] * rows, pa.binary())
     scalars = [pa.scalar(piece) if isinstance(piece, bytes) else binary(piece) for piece in pieces]
     try:
         return pc.binary_join_element_wise(*scalars, pa.scalar(b""))

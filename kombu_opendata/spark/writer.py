@@ -46,7 +46,7 @@ class _Writer:
     def _write(self, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
         """One attempt of one partition. A task that fails takes its object with it; one that is killed leaves it for
         the broker's maintenance."""
-        context = TaskContext.get()
+        context = _context()
         partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
         encoder = RowEncoder(self._plan, job_id, partition, _now_ms)
         writer = BatchWriter(self._target, job_id, partition, attempt)
@@ -121,7 +121,7 @@ class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._prefix = prefix
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        context = TaskContext.get()
+        context = _context()
         query, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or number is None:
             raise RequestError("Spark does not say which micro-batch this is")
@@ -134,6 +134,13 @@ class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         self._abort(messages)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise RequestError("rows are written by Spark's tasks only")
+    return context
 
 
 def _now_ms() -> int:

@@ -145,9 +145,7 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
             batch.delete(keys.session_key(session))
 
 
-async def resolve(
-    dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes], staged: StagedState
-) -> None:
+async def resolve(dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes], staged: StagedState) -> None:
     """Add what depends on the store's old values: attempts records, deleted queues, garbage.
 
     ``fresh`` are the payloads in the batch.
