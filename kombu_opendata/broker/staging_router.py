@@ -282,28 +282,33 @@ class StagingRouter:
         numbers: dict[tuple[str, ...], int] = {}
         targets: list[list[BrokerQueue]] = []
         runs: list[int] = []
+        refusing: dict[int, list[BrokerQueue]] = {}
         held = {} if held is None else held
+        fixed = self._fixed_names(block)
         for row in range(start, start + count):
-            names = self._names(block, row, envelopes)
+            names = self._names(block, row, envelopes) if fixed is None else fixed
             number = numbers.get(names)
             if number is None:
                 queues = [q for q in map(self._instance.queues.get, names) if q is not None and not q.deleting]
                 number = numbers[names] = len(targets) if queues else -1
                 if queues:
                     targets.append(queues)
+                    if any(queue.arguments.rejects for queue in queues):
+                        refusing[number] = [queue for queue in queues if queue.arguments.rejects]
                     if not envelopes and any(queue.stored is None for queue in queues):
                         raise _NeedEnvelopes
-            if number >= 0 and not self._take(targets[number], block.lengths[row], held):
+            if number in refusing and not self._take(refusing[number], block.lengths[row], held):
                 return Plan(targets, runs, envelopes), row - start
+            if fixed is not None and not refusing:
+                return Plan(targets, [number, count], envelopes), count
             if runs and runs[-2] == number:
                 runs[-1] += 1
             else:
                 runs += number, 1
         return Plan(targets, runs, envelopes), count
 
-    def _take(self, queues: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> bool:
-        """Whether no queue refuses one more message."""
-        refusing = [queue for queue in queues if queue.arguments.rejects]
+    def _take(self, refusing: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> bool:
+        """Whether none of the queues refuses one more message."""
         for queue in refusing:
             messages, size_held = held.setdefault(queue, [0, 0])
             try:
@@ -314,6 +319,13 @@ class StagingRouter:
             held[queue][0] += 1
             held[queue][1] += size
         return True
+
+    def _fixed_names(self, block: Block) -> tuple[str, ...] | None:
+        """The queues that each message of a block goes to, where that is the same for all."""
+        exchange, key = block.exchange, block.routing_key
+        if isinstance(exchange, str) and isinstance(key, str):
+            return self._engine.state.topology.route_by_key(exchange, key)
+        return None
 
     def _names(self, block: Block, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
         """The queues that a message goes to."""

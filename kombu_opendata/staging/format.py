@@ -259,13 +259,13 @@ def check_header(data: bytes, path: str) -> None:
     """
     if len(data) < HEADER.size or data[:4] != MAGIC:
         raise corrupt(path, 0, "it does not begin as a batch does")
-    _magic, version, _reserved = HEADER.unpack(data[: HEADER.size])
+    _magic, version, reserved = HEADER.unpack(data[: HEADER.size])
     if version > VERSION:
         raise NewerFormat(
             f"batch {path} has format version {version}, this broker knows {VERSION}: update the broker", path=path
         )
-    if version != VERSION:
-        raise corrupt(path, 4, f"format version {version}")
+    if version != VERSION or reserved:
+        raise corrupt(path, 4, f"format version {version}, reserved {reserved}")
 
 
 def split_index(data: bytes, segment: Segment, path: str) -> list[bytes]:

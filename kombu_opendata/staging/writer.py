@@ -215,7 +215,7 @@ class BatchWriter:
             if type(value) is str:
                 constants[name] = value
             elif type(column) is list:
-                if value is not None or column[0] is not None:
+                if value is not None or column.count(None) < rows:
                     varying[name] = column
             elif column is not None:
                 varying[name] = [column] * rows
@@ -294,7 +294,7 @@ class BatchWriter:
         self._size += len(data)
         if self._output is None:
             self._held.append(data)
-            if self._size > self._target.inline_bytes or self._written_rows >= self._target.inline_rows:
+            if self._size > self._target.inline_bytes or self._written_rows > self._target.inline_rows:
                 self._begin_object()
             return
         self._output.write(data)

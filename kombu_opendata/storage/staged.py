@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidURL, OpenDataError
@@ -16,7 +16,7 @@ from ..staging.objects import Folder, Found, open_folder
 from . import effects as fx
 from .records import keys, staged
 from .staged_payloads import BatchReader
-from .staged_rows import Chunk, PlaceRuns, Record, decode, records_of, rows_of
+from .staged_rows import Chunk, PlaceRuns, Record, Row, decode, records_of, rows_of
 from .staged_state import StagedJob, StagedState
 from .state import Queue
 
@@ -122,7 +122,7 @@ class Staging:
             return bucket
 
         names = [[queue.name for queue in queues] for queues in targets]
-        rows = rows_of(chunk, block) if block is not None else ()
+        rows: Iterable[Row] = rows_of(chunk, block) if block is not None else ()
         state.route_staged(chunk, rows, names, runs, place)
         engine.effects.append((fx.STAGED_ROUTE, *chunk, names, runs, places))
         engine.new_bytes += size

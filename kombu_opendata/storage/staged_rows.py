@@ -20,8 +20,8 @@ places              queue → flat list bucket, rows, bucket, rows, …
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import accumulate
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -50,13 +50,8 @@ class Chunk(NamedTuple):
     payload: bytes
 
 
-class Row(NamedTuple):
-    """What a queue must know of a message."""
-
-    priority: int  # the stored one, lower first
-    visible_at: int
-    deadline: int
-    size: int
+#: what a queue must know of a message: stored priority (lower first), visible at, deadline, size
+Row = tuple[int, int, int, int]
 
 
 class Record(NamedTuple):
@@ -73,27 +68,19 @@ def decode(chunk: Chunk) -> Block:
     return _decoder.decode(chunk.block)
 
 
-def rows_of(chunk: Chunk, block: Block) -> list[Row]:
+def rows_of(chunk: Chunk, block: Block) -> Iterator[Row]:
     """The chunk's rows, in order."""
     received = chunk.received_at
-    rows = range(chunk.skip, chunk.skip + chunk.rows)
-    priorities, visible, ttls = (_column(v) for v in (block.priority, block.visible_at_ms, block.ttl_ms))
-    lengths = block.lengths
-    return [
-        Row(
-            255 - priorities(row), max(visible(row), received), _deadline(received, ttls(row)), lengths[row]
-        )
-        for row in rows
-    ]  # fmt: skip
+    rows = slice(chunk.skip, chunk.skip + chunk.rows)
+    priorities, visible, ttls = (_cut(v, rows) for v in (block.priority, block.visible_at_ms, block.ttl_ms))
+    for priority, visible_at, ttl, length in zip(priorities, visible, ttls, block.lengths[rows], strict=False):
+        deadline = min(received + ttl, MAX_DEADLINE_MS) if ttl >= 0 else 0
+        yield 255 - priority, visible_at if visible_at > received else received, deadline, length
 
 
-def _deadline(received: int, ttl_ms: int) -> int:
-    return min(received + ttl_ms, MAX_DEADLINE_MS) if ttl_ms >= 0 else 0
-
-
-def _column(value: Any) -> Any:
-    """The value of a row."""
-    return value.__getitem__ if isinstance(value, list) else lambda _row: value
+def _cut(value: Any, rows: slice) -> Iterable[Any]:
+    """The values of some rows, endless where it is one for all."""
+    return value[rows] if isinstance(value, list) else repeat(value)
 
 
 def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[Record]:
@@ -102,33 +89,42 @@ def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[Record]:
     Raises:
         InvalidMessage: a header that no record can hold; checked blocks have none.
     """
-    taken = [target >= 0 for target, count in zip(runs[::2], runs[1::2], strict=True) for _ in range(count)]
-    created, visible, ttls = (_column(v) for v in (block.created_at_ms, block.visible_at_ms, block.ttl_ms))
+    rows = slice(chunk.skip, chunk.skip + chunk.rows)
+    created, visible, ttls = (_cut(v, rows) for v in (block.created_at_ms, block.visible_at_ms, block.ttl_ms))
     constants = metadata.encode_pairs(block.constants.items())
-    columns = [_pairs(name, column) for name, column in block.columns.items()]
-    fixed, received = len(block.constants), chunk.received_at
-    offsets = list(accumulate(block.lengths, initial=0))
-    start = f"batch:{chunk.path}:"
-    encode = metadata.encode_with
-    for number, is_taken in enumerate(taken):
-        if not is_taken:
+    columns = [_pairs(name, column[rows]) for name, column in block.columns.items()]
+    fixed = len(block.constants)
+    varying = zip(*columns, strict=True) if columns else repeat(())
+    received, encode, join = chunk.received_at, metadata.encode_with, b"".join
+    id = chunk.first_id - 1
+    for target, created_at, visible_at, ttl, texts, place in zip(
+        spread(runs), created, visible, ttls, varying, _places(chunk, block, rows), strict=False
+    ):
+        id += 1
+        if target < 0:
             continue
-        row, id = chunk.skip + number, chunk.first_id + number
-        varying = [column[row] for column in columns]
-        count = fixed + len(columns) - varying.count(b"")
-        ttl = ttls(row)
         retention = 0 if ttl < 0 else max(1, min(-(-ttl // 1000), _MAX_RETENTION_SECONDS))
-        created_at = created(row)
-        value = encode(
-            id, created_at if created_at > 0 else received, received, max(visible(row), received), retention, count,
-            constants + b"".join(varying),
-        )  # fmt: skip
-        offset, length = offsets[row], block.lengths[row]
-        if chunk.path:
-            uri = f"{start}{chunk.offset + offset}:{length}:{block.checksums[row]:08x}".encode()
-            yield Record(id, value, _URI + types.COUNT.pack(len(uri)) + uri, b"")
-        else:
-            yield Record(id, value, b"", chunk.payload[offset : offset + length])
+        count = fixed + len(texts) - texts.count(b"")
+        pairs = constants + join(texts)
+        created_at = created_at if created_at > 0 else received
+        value = encode(id, created_at, received, max(visible_at, received), retention, count, pairs)
+        yield Record(id, value, *place)
+
+
+def _places(chunk: Chunk, block: Block, rows: slice) -> Iterator[tuple[bytes, bytes]]:
+    """Of each row the payload record, or else the envelope."""
+    at = sum(block.lengths[: rows.start])
+    if not chunk.path:
+        for length in block.lengths[rows]:
+            yield b"", chunk.payload[at : at + length]
+            at += length
+        return
+    start, pack = f"batch:{chunk.path}:", types.COUNT.pack
+    at += chunk.offset
+    for length, checksum in zip(block.lengths[rows], block.checksums[rows], strict=True):
+        uri = f"{start}{at}:{length}:{checksum:08x}".encode()
+        yield _URI + pack(len(uri)) + uri, b""
+        at += length
 
 
 def _pairs(name: str, column: list[str | None]) -> list[bytes]:
@@ -153,6 +149,4 @@ class PlaceRuns(dict[str, list[int]]):
 
 def spread(runs: list[int]) -> Iterator[int]:
     """The first of each pair of a flat list, as often as the second says."""
-    for value, count in zip(runs[::2], runs[1::2], strict=True):
-        for _ in range(count):
-            yield value
+    return chain.from_iterable(map(repeat, runs[::2], runs[1::2]))

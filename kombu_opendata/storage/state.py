@@ -261,7 +261,7 @@ class StoreState:
     def _replay_route_staged(self, effect: fx.Effect) -> None:
         chunk, (targets, runs, places) = Chunk(*effect[1:11]), effect[11:]
         numbers = {name: spread(buckets) for name, buckets in places.items()}
-        rows = rows_of(chunk, decode(chunk)) if chunk.block else ()
+        rows: Iterable[Row] = rows_of(chunk, decode(chunk)) if chunk.block else ()
         self.route_staged(chunk, rows, targets, runs, lambda name: next(numbers[name]))
 
     # ------------------------------------------------------------------ queues, exchanges, bindings

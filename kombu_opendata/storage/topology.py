@@ -92,6 +92,11 @@ def _match(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
     return len(words) in reachable
 
 
+def _unknown() -> Mapping[Any, Any]:
+    """The headers of no message in particular."""
+    raise LookupError
+
+
 class Topology:
     """All exchanges and bindings of an instance. The default exchange ``""`` reaches every queue by its name."""
 
@@ -121,6 +126,16 @@ class Topology:
                     self._routes.clear()
                 self._routes[(exchange, routing_key)] = found
         return found
+
+    def route_by_key(self, exchange: str, routing_key: str) -> tuple[str, ...] | None:
+        """As :meth:`route`; None where exchange and routing key alone don't decide, or there is no such exchange."""
+        if exchange and exchange not in self.exchanges:
+            return None
+        try:
+            self.route(exchange, routing_key, _unknown)
+        except LookupError:
+            return None
+        return self._routes.get((exchange, routing_key))
 
     def _resolve(self, name: str, routing_key: str, headers: Headers) -> tuple[tuple[str, ...], bool]:
         """The queues, and whether exchange and routing key alone decide that."""
