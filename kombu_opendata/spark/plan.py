@@ -49,7 +49,6 @@ class Plan:
         options: of ``apply_async``, the same for all rows.
         templates: those that the driver has made.
         app_path: ``module:attribute`` of an app that executors ask for other templates; empty: there is none.
-        broker_url: for executors that make a template without an app; it is not connected to.
         closed: the driver has made all templates, so another task or queue is an error.
     """
 
@@ -59,7 +58,6 @@ class Plan:
     options: dict[str, Any] = field(default_factory=dict)
     templates: dict[Target, Template] = field(default_factory=dict)
     app_path: str = ""
-    broker_url: str = ""
     closed: bool = False
     samples: dict[str, Any] = field(default_factory=dict)
 
@@ -91,7 +89,7 @@ class Plan:
     def _app(self) -> Any:
         app = self.__dict__.get("_made_app")
         if app is None:
-            app = load_app(self.app_path) if self.app_path else plain_app(self.broker_url)
+            app = load_app(self.app_path) if self.app_path else plain_app()
             self.__dict__["_made_app"] = app
         return app
 

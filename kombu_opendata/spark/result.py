@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -15,6 +15,8 @@ from .ids import task_id
 from .progress import bar
 from .source import read_table
 
+#: between two questions, at first and later
+_FIRST_POLL_SECONDS = 0.02
 POLL_SECONDS = 0.5
 
 
@@ -67,16 +69,33 @@ class SubmitResult:
         Raises:
             TimeoutError: some tasks are not settled yet.
         """
+        with bar(self.rows, progress) as show:
+            return self._poll(lambda job: job.is_settled, timeout, show)
+
+    def _poll(
+        self, reached: Callable[[JobInfo], bool], timeout: float | None, show: Callable[[JobInfo], None]
+    ) -> JobInfo:
         deadline = None if timeout is None else time.monotonic() + timeout
-        with bar(self.rows, progress) as show, self._access.connect() as broker:
+        pause = _FIRST_POLL_SECONDS
+        with self._access.connect() as broker:
             while True:
                 job = _of(broker.staging.job_status(self.job_id))
                 show(job)
-                if job.is_settled:
+                if reached(job):
                     return job
                 if deadline is not None and time.monotonic() > deadline:
-                    raise TimeoutError(f"job {self.job_id}: {_open(job)} tasks are not settled after {timeout:g} s")
-                time.sleep(POLL_SECONDS)
+                    text = f"job {self.job_id} is {job.state} after {timeout:g} s: {_open(job)} tasks are not settled"
+                    raise TimeoutError(text)
+                time.sleep(pause)
+                pause = min(2 * pause, POLL_SECONDS)
+
+    def wait_routed(self, timeout: float | None = None) -> JobInfo:
+        """Wait until each task is in its queue; the broker does that after the commit, in the background.
+
+        Raises:
+            TimeoutError: some are not yet.
+        """
+        return self._poll(lambda job: job.state != "routing", timeout, lambda job: None)
 
     # ---- frames
     def messages(self, *columns: str) -> Any:

@@ -6,16 +6,18 @@ Register it once per session: ``register(spark)``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..errors import RequestError
-from .options import WriteOptions, check_serializer, new_job_id, parse_write_options
-from .reader import FilteringReader, TableReader
 from .tables import TABLES, check_columns, check_table, schema_of
-from .writer import TaskStreamWriter, TaskWriter
+
+if TYPE_CHECKING:
+    from .options import WriteOptions
+    from .reader import TableReader
+    from .writer import TaskStreamWriter, TaskWriter
 
 NAME = "opendata"
 #: the setting of Spark 4.1 and later that lets Python sources see filters
@@ -40,6 +42,8 @@ class OpenDataSource(DataSource):
         Raises:
             RequestError: there is no such table or column, or no store is named.
         """
+        from .reader import FilteringReader, TableReader  # a process that writes has no use for it
+
         table = self._table()
         check_columns(table, schema.names)
         kind = FilteringReader if self.options.get("pushdown", "").lower() == "true" else TableReader
@@ -60,10 +64,15 @@ class OpenDataSource(DataSource):
 
     # ---- writing
     def writer(self, schema: Any, overwrite: bool) -> TaskWriter:
+        from .options import new_job_id
+        from .writer import TaskWriter
+
         found = self._parse(schema, overwrite)
         return TaskWriter(found.plan, found.access, found.job_id or new_job_id(), found.report)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TaskStreamWriter:
+        from .writer import TaskStreamWriter
+
         found = self._parse(schema, overwrite)
         return TaskStreamWriter(found.plan, found.access, found.job_id)
 
@@ -73,6 +82,8 @@ class OpenDataSource(DataSource):
         Raises:
             RequestError: they can't be followed.
         """
+        from .options import check_serializer, parse_write_options
+
         if overwrite:
             raise RequestError('tasks can only be added: use mode("append")')
         found = parse_write_options(self.options, to_arrow_schema(schema, timezone="UTC"))

@@ -223,9 +223,9 @@ def _make_templates(frame: DataFrame, plan: Plan, app: Any) -> None:
         return
     else:
         targets = _targets(frame, plan)
-        plan.closed = True
     for target in targets:
         check_serializer(plan, plan.template(target, app).serializer)
+    plan.closed = app is not None
 
 
 def _targets(frame: DataFrame, plan: Plan) -> list[tuple[str, str]]:
@@ -235,7 +235,7 @@ def _targets(frame: DataFrame, plan: Plan) -> list[tuple[str, str]]:
     rows = frame.select(*(F.col(f"`{name}`") for name in names)).distinct().limit(MAX_TARGETS + 1).collect()
     if len(rows) > MAX_TARGETS:
         raise RequestError(
-            f"over {MAX_TARGETS} different tasks and queues: give the app as module:attribute, for the executors to ask",
+            f"over {MAX_TARGETS} tasks and queues: give the app as module:attribute, so that the executors ask it",
             limit=MAX_TARGETS,
         )
     found = []

@@ -140,13 +140,13 @@ def _template(app: Any, task: str, probe: Any) -> Template:
     )
 
 
-def plain_app(broker_url: str) -> Any:
-    """An app without settings: tasks go to the queue ``celery``, as JSON."""
+def plain_app() -> Any:
+    """An app without settings: tasks go to the queue ``celery``, as JSON. It connects to nothing."""
     from celery import Celery
 
     import kombu_opendata  # noqa: F401 - makes the broker URL known
 
-    return Celery("opendata-spark", broker=broker_url, set_as_current=False)
+    return Celery("opendata-spark", broker="opendata+memory://none", set_as_current=False)
 
 
 def load_app(path: str) -> Any:
