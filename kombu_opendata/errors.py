@@ -88,6 +88,44 @@ class PreconditionFailed(RequestError):
     code = "precondition_failed"
 
 
+class MessageNotFound(NotFound):
+    """The queue has no such message, or none any more: it was settled, it expired, it was purged."""
+
+    code = "message_not_found"
+
+
+class StaleLease(RequestError):
+    """The lease is over: its time ended, or it was settled already. Nothing was changed.
+
+    Attributes:
+        queue, message_id: of the message, which another consumer may have by now.
+    """
+
+    code = "stale_lease"
+
+
+class LeaseHeld(RequestError):
+    """Somebody holds the message, over a connection of theirs. Nothing was changed.
+
+    Attributes:
+        queue, message_id: of the message.
+        holder: the name of who holds it.
+    """
+
+    code = "lease_held"
+
+
+class KeyReused(RequestError):
+    """The idempotency key was used for another message. Nothing was stored.
+
+    Attributes:
+        key: the key.
+        ids: of the messages that were sent with it.
+    """
+
+    code = "key_reused"
+
+
 class AccessRefused(RequestError):
     """Wrong credentials, or an exclusive queue of somebody else."""
 
@@ -106,6 +144,18 @@ class InvalidMessage(RequestError):
     code = "invalid_message"
 
 
+class SelectorError(RequestError):
+    """A filter's text can't be used.
+
+    Attributes:
+        line: where, from 1.
+        column: where in the line, in characters, from 1.
+        caret: that line (a part, if it is long), and below it a line with a ``^`` under the place.
+    """
+
+    code = "bad_selector"
+
+
 class Unroutable(RequestError):
     """A mandatory message that no queue takes."""
 
@@ -116,6 +166,58 @@ class InvalidURL(RequestError):
     """The broker URL can't be used."""
 
     code = "invalid_url"
+
+
+class InvalidFilter(RequestError):
+    """A filter of a list names what does not exist, or too much."""
+
+    code = "invalid_filter"
+
+
+class LimitOutOfRange(RequestError):
+    """A page of more items than are given at a time, or of none.
+
+    Attributes:
+        lowest, highest: the smallest and the largest page.
+    """
+
+    code = "limit_out_of_range"
+
+
+class CursorError(RequestError):
+    """A page can't be found by this cursor: begin with the first page."""
+
+    code = "bad_cursor"
+
+
+class MalformedCursor(CursorError):
+    """Not a text that a page came with."""
+
+    code = "malformed_cursor"
+
+
+class CursorOfAnotherList(CursorError):
+    """A cursor of messages for a list of attempts, or the other way round."""
+
+    code = "cursor_of_another_list"
+
+
+class CursorVersionMismatch(CursorError):
+    """A cursor that another version of the broker made."""
+
+    code = "cursor_version_mismatch"
+
+
+class CursorOfOtherFilters(CursorError):
+    """The page was one of a list with other filters or another order."""
+
+    code = "cursor_of_other_filters"
+
+
+class TooManyCursors(CursorError):
+    """Both the next and the prev cursor were given."""
+
+    code = "too_many_cursors"
 
 
 class FailedPublish(NamedTuple):

@@ -333,7 +333,9 @@ class StagingRouter:
         exchange = exchange if isinstance(exchange, str) else exchange[row]
         key = key if isinstance(key, str) else key[row]
         try:
-            return self._engine.state.topology.route(exchange, key, _headers(block, row, envelopes))
+            topology = self._engine.state.topology
+            seen = block.headers_of(row) if topology.filters else None
+            return topology.route(exchange, key, _headers(block, row, envelopes), seen)
         except NotFound:
             self._log("messages of staged jobs are dropped: there is no exchange %r", exchange)
             return ()

@@ -54,6 +54,7 @@ class Upkeep:
         else:
             for entry in entries:
                 queue.messages.remove(entry)
+                queue.counts.removed(1, reason)
                 self._instance.dead_letters.add_transient(queue, entry, reason)
 
     # ------------------------------------------------------------------ publishing

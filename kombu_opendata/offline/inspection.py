@@ -50,7 +50,7 @@ class Record:
 
 @dataclass(slots=True)
 class PlaceDetails:
-    """A message in a queue; ``entry`` has the fields of its state, ``holder`` is the session that holds it, or empty."""
+    """A message in a queue; ``entry`` has the fields of its state, ``holder`` is the session that holds it."""
 
     queue: str
     state: str

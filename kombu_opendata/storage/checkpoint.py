@@ -6,6 +6,7 @@ of messages that nobody needs any more), then it is written and flushed. The jou
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Set
 
 from . import payloads
@@ -14,6 +15,7 @@ from .records import (
     active,
     attempts,
     config,
+    cursor,
     dead_letter,
     journal_position,
     keys,
@@ -49,9 +51,12 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)
+    state.idempotency.snapshot(batch)
     state.staged.snapshot(batch)
     for place in dirty.dead_letters:
         _put_dead_letter(state, *place, batch)
+    for name in dirty.cursors:
+        _put_cursor(state, name, batch)
     for id, count in dirty.routes.items():
         batch.put(keys.routes_key(id), routes.encode(count))
     if dirty.block is not None:
@@ -127,6 +132,14 @@ def _put_dead_letter(state: StoreState, queue: str, id: int, batch: Batch) -> No
         batch.put(key, dead_letter.encode(letter))
 
 
+def _put_cursor(state: StoreState, queue: str, batch: Batch) -> None:
+    found = state.cursors.get(queue)
+    if found is None:
+        batch.delete(keys.cursor_key(queue))
+    else:
+        batch.put(keys.cursor_key(queue), cursor.encode(found))
+
+
 def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> None:
     for session in dirty.producers:
         last = state.producers.get(session)
@@ -145,15 +158,18 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
             batch.delete(keys.session_key(session))
 
 
-async def resolve(dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes], staged: StagedState) -> None:
+async def resolve(
+    dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes], staged: StagedState
+) -> set[int]:
     """Add what depends on the store's old values: attempts records, deleted queues, garbage.
 
-    ``fresh`` are the payloads in the batch.
+    ``fresh`` are the payloads in the batch. Returns the messages that no queue needs any more.
     """
     shared = await _routes_left(sorted(dirty.whole_attempts), store)  # another queue may have written the record
     for id, consumers in dirty.attempts.items():
         key = keys.attempts_key(id)
-        old = None if id in dirty.whole_attempts and id not in shared else await store.get(key)
+        whole = id in dirty.whole_attempts and id not in shared and id not in dirty.joined
+        old = None if whole else await store.get(key)
         batch.put(key, attempts.encode([*(attempts.decode(key, old) if old else ()), *consumers][-65_535:]))
     garbage = list(dirty.garbage)
     for name, incarnations in dirty.deleted_queues.items():
@@ -162,7 +178,9 @@ async def resolve(dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, 
         stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
         garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
-    staged.collected(await _collect(garbage, dirty.routes, batch, store, fresh), batch)
+    gone = await _count(garbage, dirty, batch, store, fresh)
+    staged.collected(gone, batch)
+    return gone
 
 
 async def _delete_queue_records(
@@ -197,32 +215,31 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
     return frozenset(found)
 
 
-async def _collect(
-    garbage: list[int], recent: dict[int, int], batch: Batch, store: Reads, fresh: Mapping[int, bytes]
-) -> list[int]:
-    """Delete the messages that no queue needs any more: payload, metadata and attempts together; returns which.
+async def _count(garbage: list[int], dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes]) -> set[int]:
+    """Bring the counts of queues that need a message up to date, and delete the messages that no queue needs any more.
 
-    A message that is in several queues, or in chunks, has a routes record, which counts the queues left.
+    Payload, metadata and attempts go together. A message that is in several queues, or in chunks, or that was moved,
+    has a routes record, which counts the queues left. Returns what was deleted.
     """
-    left = await _routes_left(sorted(set(garbage)), store)
-    left.update(recent)
-    counted = set(left)
-    gone: list[int] = []
-    for id in garbage:
-        count = left.get(id, 1) - 1
-        left[id] = count
+    changes: dict[int, int] = dict(dirty.joined)
+    for id, lost in Counter(garbage).items():
+        changes[id] = changes.get(id, 0) - lost
+    left = await _routes_left(sorted(changes), store)
+    left.update((id, count) for id, count in dirty.routes.items() if id in changes)
+    gone = set()
+    for id, change in changes.items():
+        count = left.get(id, 1) + change
         if count > 0:
             batch.put(keys.routes_key(id), routes.encode(count))
             continue
+        gone.add(id)
         for key in (keys.payload_key(id), keys.metadata_key(id), keys.attempts_key(id)):
             batch.delete(key)
-        if id in counted:
+        if id in left:
             batch.delete(keys.routes_key(id))
             chunks = payloads.chunk_count(fresh[id]) if id in fresh else await _chunks(id, store)
             for number in range(chunks):
                 batch.delete(keys.chunk_key(id, number))
-        if count == 0:
-            gone.append(id)
     return gone
 
 

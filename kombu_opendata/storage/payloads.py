@@ -35,7 +35,7 @@ def rows(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
     yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(chunks), len(envelope)))
 
 
-def _dense_runs(ids: list[int]) -> Iterator[list[int]]:
+def dense_runs(ids: list[int]) -> Iterator[list[int]]:
     """Those runs of the sorted ids that are worth a scan; the others are read one by one."""
     start = 0
     for position in range(1, len(ids) + 1):
@@ -48,7 +48,7 @@ def _dense_runs(ids: list[int]) -> Iterator[list[int]]:
 async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
     """How large stored payloads are, bytes; 0 for a missing one, which its delivery will report."""
     found: dict[bytes, bytes] = {}
-    for run in _dense_runs(sorted(ids)):
+    for run in dense_runs(sorted(ids)):
         first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
         found.update(await store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES))
     sizes = []
@@ -83,6 +83,8 @@ class Payloads:
         self._flushing_uris: dict[int, bytes] = {}
         self.pending: dict[int, bytes] = {}
         self.flushing: dict[int, bytes] = {}
+        self.pending_metadata: dict[int, bytes] = {}  # metadata records by message, on the same way
+        self.flushing_metadata: dict[int, bytes] = {}
 
     def find(self, id: int) -> bytes | None:
         """The payload of a message, if it is in memory."""
@@ -102,11 +104,13 @@ class Payloads:
         """A checkpoint begins: all that is pending is in its batch."""
         self.flushing, self.pending = self.pending, {}
         self._flushing_uris, self.pending_uris = self.pending_uris, {}
+        self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
     def end_flush(self, wanted: Iterable[int]) -> None:
         """The checkpoint is in the store. Of what it wrote, ``wanted`` goes to the cache."""
         flushed, self.flushing = self.flushing, {}
         self._flushing_uris = {}
+        self.flushing_metadata = {}
         for id in wanted:
             envelope = flushed.get(id)
             if envelope is not None:
@@ -119,6 +123,22 @@ class Payloads:
             hot[id] = envelope
         while self._size > self._cache_bytes and len(hot) > 1:
             self._size -= len(hot.popitem(last=False)[1])
+
+    async def read(self, id: int) -> bytes | None:
+        """A payload, wherever it is, without bringing it into the cache; None where there is none.
+
+        Raises:
+            CorruptRecord: it is damaged.
+        """
+        found = self.find(id)
+        if found is not None:
+            return found
+        key = keys.payload_key(id)
+        value = await self._store.get(key)
+        if value is None:
+            return self.find(id)
+        decoded = payload.decode(key, value)
+        return decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
 
     async def load(self, ids: list[int]) -> None:
         """Bring payloads into the cache, as many of the first as half of it holds; ``ids`` in the order of delivery.
@@ -177,7 +197,7 @@ class Payloads:
         """The records of those sorted ids that lie close together, until half the cache is full."""
         found: dict[bytes, bytes] = {}
         room = self._cache_bytes // 2
-        for run in _dense_runs(ids):
+        for run in dense_runs(ids):
             first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
             batches = self._store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=_READ_AHEAD_BYTES)
             async for rows in batches:

@@ -6,13 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import effects as fx
+from . import moves
 from .clock import Clock
+from .history.log import HistoryLog
 from .journal import Journal
 from .payloads import read_sizes
 from .queue_state import Summary
 from .records import (
     active,
     config,
+    cursor,
     dead_letter,
     header,
     journal_position,
@@ -51,16 +54,23 @@ async def check_header(store: SlateStore, instance: str, now: int) -> bool:
     return True
 
 
-async def recover(store: SlateStore, journal: Journal | None, clock: Clock) -> tuple[StoreState, list[fx.Effect]]:
+async def recover(
+    store: SlateStore, journal: Journal | None, clock: Clock, history: HistoryLog | None = None
+) -> tuple[StoreState, list[fx.Effect]]:
     """The state that was answered for, and the publishes whose records the store does not have yet.
+
+    Args:
+        history: takes the rows of what the journal's effects did; it goes on where the store's log ends.
 
     Raises:
         CorruptRecord: a record does not decode.
     """
-    return await rebuild(store, await _journal_records(store, journal), clock)
+    return await rebuild(store, await _journal_records(store, journal), clock, history)
 
 
-async def rebuild(store: Reads, records: list[list[fx.Effect]], clock: Clock) -> tuple[StoreState, list[fx.Effect]]:
+async def rebuild(
+    store: Reads, records: list[list[fx.Effect]], clock: Clock, history: HistoryLog | None = None
+) -> tuple[StoreState, list[fx.Effect]]:
     """The state after these commits, and the publishes among them; ``records`` follow the store's journal position.
 
     Raises:
@@ -75,12 +85,19 @@ async def rebuild(store: Reads, records: list[list[fx.Effect]], clock: Clock) ->
     await state.results.load(store)
     await state.staged.load(store)
     await _load_dead_letters(store, state)
-    clock.not_before(max(newest, _newest_effect(records)))
+    await _load_cursors(store, state)
+    await _load_settled(store, state, records)
+    clock.not_before(max(newest, _newest_effect(records), history.last_ended_ms if history is not None else 0))
+    state.history = history
     publishes = []
     for effects in records:
         for effect in effects:
             if state.replay(effect) is not None:
                 publishes.append(effect)
+    for queue in state.queues.values():
+        queue.done.at_hand.clear()
+        queue.failed.at_hand.clear()
+    _forget_idle_sessions(state)
     await measure(store, state)
     return state, publishes
 
@@ -181,7 +198,10 @@ async def _newest_stored(store: Reads, state: StoreState) -> int:
 
 def _newest_effect(records: list[list[fx.Effect]]) -> int:
     """The newest time stamp in the journal."""
-    places = {fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.STAGED_COMMIT: 2}
+    places = {
+        fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.ROUTE: 3, fx.MOVE_SETTLED: 2, fx.DELAY: 2,
+        fx.ARCHIVE: 2, fx.STAGED_COMMIT: 2,
+    }  # fmt: skip
     stamped = (effect for effects in records for effect in effects if effect[0] in places)
     return max((effect[places[effect[0]]] for effect in stamped), default=0)
 
@@ -189,17 +209,14 @@ def _newest_effect(records: list[list[fx.Effect]]) -> int:
 async def _load_sessions(store: Reads, state: StoreState) -> int:
     """Who holds what; returns the newest time stamp. A lease without a holder belongs to the empty session.
 
-    A name without a lease or a publish is forgotten: if the session comes back, it says its name again.
+    Names are all kept until the journal is applied, whose claims and acknowledgements may be theirs.
     """
     newest = 0
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.LEASES]):
         session = key[2:]
         name, at, held = leases.decode(key, value)
         newest = max(newest, at)
-        if held or session in state.producers:
-            state.session_names[session] = name
-        else:
-            state.dirty.sessions.add(session)
+        state.session_names[session] = name
         for queue_name, ids in held.items():
             queue = state.queues.get(queue_name)
             for id in ids if queue is not None else ():
@@ -210,6 +227,13 @@ async def _load_sessions(store: Reads, state: StoreState) -> int:
         for entry in queue.messages.in_flight.values():
             state.leases.setdefault(entry.session, {})[(entry.queue, entry.id)] = entry
     return newest
+
+
+def _forget_idle_sessions(state: StoreState) -> None:
+    """A name without a lease or a publish is forgotten: if the session comes back, it says its name again."""
+    for session in state.session_names.keys() - state.leases.keys() - state.producers.keys():
+        del state.session_names[session]
+        state.dirty.sessions.add(session)
 
 
 async def measure(store: Reads, state: StoreState) -> None:
@@ -238,6 +262,28 @@ async def _load_dead_letters(store: Reads, state: StoreState) -> None:
     state.dead_letters.update(found)
 
 
+async def _load_cursors(store: Reads, state: StoreState) -> None:
+    """How far the background routing has come."""
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.CURSOR]):
+        name = keys.parse(key).name or ""
+        if name in state.queues:
+            state.cursors[name] = cursor.decode(key, value)
+
+
+async def _load_settled(store: Reads, state: StoreState, records: list[list[fx.Effect]]) -> None:
+    """The buckets of settled lists that the journal's effects take something from."""
+    wanted = {place for effects in records for effect in effects for place in moves.settled_buckets(effect)}
+    for name, which, number in wanted:
+        queue = state.queues.get(name)
+        if queue is None:
+            continue
+        log = moves.settled_log(queue, which)
+        key = keys.done_key(name, number) if which == "done" else keys.failed_key(name, number)
+        value = await store.get(key)
+        if value is not None and number != log.tail:
+            log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]
+
+
 async def _load_deadlines(store: Reads, state: StoreState) -> None:
     """An in-flight row has no retention deadline: take it from the metadata log."""
     for queue in state.queues.values():
@@ -249,5 +295,7 @@ async def _load_deadlines(store: Reads, state: StoreState) -> None:
                 if found.retention_seconds:
                     entry.deadline = found.received_at_ms + 1000 * found.retention_seconds
                 if queue.limits.message_ttl_ms >= 0:
-                    received = found.received_at_ms
-                    entry.deadline = queue.limits.deadline(entry.deadline, found.visible_at_ms, received)
+                    own, visible, received = entry.deadline, found.visible_at_ms, found.received_at_ms
+                    entry.deadline = queue.limits.deadline(own, visible, received)
+                    if entry.deadline <= entry.claimed_at:  # it came later: replayed, or from a failed list
+                        entry.deadline = queue.limits.deadline(own, visible, entry.claimed_at)

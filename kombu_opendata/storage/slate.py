@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ _CACHE_ID = 1
 #: of a reader that does not look at the manifest again
 _NEVER_MS = 365 * 86_400_000
 _MEMTABLE_BYTES = 64 << 20
+_RETRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class SlateSettings:
         compactor_tasks: compactions, and fetches of one compaction, that run at once.
         manifest_poll_ms: how often the writer looks at the manifest, and so notices that it is fenced.
         block_cache_bytes: bound of the cache of data blocks; 0 means no cache.
+        metrics: keep SlateDB's own metrics, see :meth:`SlateStore.metrics`.
     """
 
     flush_interval_ms: int = 100
@@ -48,6 +50,7 @@ class SlateSettings:
     compactor_tasks: int = 2
     manifest_poll_ms: int = 1000
     block_cache_bytes: int = 32 << 20
+    metrics: bool = False
 
     def as_binding(self) -> Any:
         """The binding's settings object."""
@@ -162,13 +165,13 @@ class Reads:
         batch: int = _ROWS_PER_CALL,
         descending: bool = False,
         read_ahead_bytes: int = 4 << 20,
-    ) -> AsyncIterator[list[Pair]]:
+    ) -> AsyncGenerator[list[Pair], None]:
         """The pairs with ``start <= key < end``, in lists of `batch` and a shorter last one; none is empty."""
         return self._batches(start, end, batch, ScanSettings(descending, read_ahead_bytes))
 
     async def _batches(
         self, start: bytes, end: bytes | None, rows: int, settings: ScanSettings
-    ) -> AsyncIterator[list[Pair]]:
+    ) -> AsyncGenerator[list[Pair], None]:
         if rows <= 0 or (end is not None and start >= end):
             return
         with translated(self.url):
@@ -220,7 +223,21 @@ class SlateStore(Reads):
             builder.with_db_cache(u.DbCache.new_moka_cache(capacity), _CACHE_ID)
         else:
             builder.with_db_cache_disabled()
-        return cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+        recorder = u.DefaultMetricsRecorder() if settings.metrics else None
+        if recorder is not None:
+            builder.with_metrics_recorder(recorder)
+        opened = cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+        opened._recorder = recorder
+        return opened
+
+    _recorder: Any = None
+
+    def metrics(self) -> list[Any]:
+        """SlateDB's own metrics as they are now, as the binding gives them; none unless the settings ask for them.
+
+        May be called from any thread, and goes on after :meth:`close`.
+        """
+        return list(self._recorder.snapshot()) if self._recorder is not None else []
 
     def batch(self) -> Batch:
         """A new empty batch."""
@@ -312,6 +329,7 @@ class ReadOnlyStore(Reads):
                     checkpoint_lifetime_ms=2 * _NEVER_MS,  # there is no checkpoint, but it must be the larger one
                     max_memtable_bytes=_MEMTABLE_BYTES,
                     skip_wal_replay=skip_wal,
+                    object_store_max_retries=_RETRIES,  # without it a missing file is asked for until the deadline
                 )
             )
         return cls(location, await _build(builder, url, deadline_seconds), await ffi.select())

@@ -10,9 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from . import effects as fx
+from . import moves
+from .counts import QueueCounts
+from .history.log import HistoryLog
+from .idempotency import IdempotencyState
 from .limits import Limits
 from .queue_state import Entry, QueueState
+from .records.cursor import Cursor
 from .records.dead_letter import DeadLetter
+from .records.history_log import ACKED, EXPIRED, FAILED, REJECTED, RELEASED, REQUEUED
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
 from .results import ResultState
@@ -41,9 +47,9 @@ class QueueOptions(NamedTuple):
 
 
 class Queue:
-    """A durable queue: its messages, its done and failed lists, its options."""
+    """A durable queue: its messages, its done and failed lists, its options; and what happened since the start."""
 
-    __slots__ = ("at_hand", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
+    __slots__ = ("at_hand", "counts", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
 
     def __init__(self, name: str, options: QueueOptions) -> None:
         self.name = name
@@ -54,6 +60,7 @@ class Queue:
         self.done = SettledLog()
         self.failed = SettledLog()
         self.dead_letters_to = dead_letters_to(options.arguments)
+        self.counts = QueueCounts()
 
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
@@ -88,6 +95,8 @@ class Dirty:
         self.routes: dict[int, int] = {}  # of new messages in several queues or in chunks
         self.garbage: list[int] = []  # settled or removed for good in one queue
         self.dead_letters: set[tuple[str, int]] = set()  # queue, id
+        self.joined: dict[int, int] = {}  # stored messages that moved, and in how many more queues they are now
+        self.cursors: set[str] = set()
 
     def __bool__(self) -> bool:
         return any(bool(value) for value in vars(self).values())
@@ -103,11 +112,14 @@ class StoreState:
         self.session_names: dict[bytes, str] = {}
         self.leases: dict[bytes, dict[tuple[str, int], Entry]] = {}
         self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
+        self.cursors: dict[str, Cursor] = {}  # by queue: what is routed in the background, or was
         self.next_id = 0
         self.block_end = 0
         self.dirty = Dirty()
         self.results = ResultState()
+        self.idempotency = IdempotencyState()
         self.staged = StagedState()
+        self.history: HistoryLog | None = None  # None: nothing of it is kept
 
     # ------------------------------------------------------------------ messages
     def publish(
@@ -121,8 +133,11 @@ class StoreState:
         *,
         large: bool,
         size: int = 0,
+        headers: dict[str, str] | None = None,
     ) -> None:
         """Add one message to its queues. It expires at its ``deadline`` or the queue's, if that is sooner."""
+        if self.history is not None:
+            self.history.published(id, places, headers)
         for name, bucket in places:
             queue = self.queues[name]
             ends = deadline
@@ -155,14 +170,20 @@ class StoreState:
 
     def ack(self, queue: Queue, entry: Entry, at: int) -> None:
         """in flight → done."""
+        if self.history is not None:
+            self.history.ended(entry, self.session_names.get(entry.session, ""), at, ACKED)
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.done.append(entry.id, at, entry.attempts)
         if self.staged.active:
             self.staged.count(queue.name, entry.id, DONE, at)
 
-    def fail(self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "") -> None:
-        """in flight → failed; with a reason a dead letter as well."""
+    def fail(
+        self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "", given_up: bool = False
+    ) -> None:
+        """in flight → failed; with a reason a dead letter as well. ``given_up``: it had no attempts left."""
+        if self.history is not None:
+            self.history.ended(entry, consumer, at, FAILED if given_up else REJECTED)
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.failed.append(entry.id, at, entry.attempts)
@@ -173,22 +194,55 @@ class StoreState:
             self._dead_letter(queue, entry, at, reason, last_use=False)
 
     def put_back(
-        self, queue: Queue, entry: Entry, at: int, costs_attempt: bool, consumer: str, visible_at: int = 0
+        self,
+        queue: Queue,
+        entry: Entry,
+        at: int,
+        costs_attempt: bool,
+        consumer: str,
+        visible_at: int = 0,
+        expired: bool = False,
     ) -> None:
-        """in flight → available, at once or from ``visible_at``."""
+        """in flight → available, at once or from ``visible_at``. ``expired``: the lease ended by itself."""
+        if self.history is not None:
+            outcome = EXPIRED if expired else REQUEUED if costs_attempt else RELEASED
+            self.history.ended(entry, consumer, at, outcome)
         self._unlease(entry)
         if costs_attempt:
             self._record_attempt(entry, consumer)
         queue.messages.put_back(entry, at, costs_attempt=costs_attempt, visible_at=visible_at)
 
+    # ------------------------------------------------------------------ by id, whoever holds it
+    def extend(self, queue: Queue, entry: Entry, lease_until: int) -> None:
+        """Its lease, which nobody renews, ends then."""
+        entry.lease_until = lease_until
+        queue.messages.dirty.add(entry.bucket)
+
+    def delete(self, queue: Queue, entry: Entry) -> None:
+        """available or in flight → gone, without history."""
+        if entry.id in queue.messages.in_flight:
+            self._unlease(entry)
+            queue.messages.settle(entry)
+        else:
+            queue.messages.remove(entry)
+        self.dirty.garbage.append(entry.id)
+
+    def archive(self, queue: Queue, entry: Entry, at: int) -> None:
+        """available → done, by somebody who never claimed it."""
+        queue.messages.remove(entry)
+        queue.done.append(entry.id, at, entry.attempts)
+
     def _record_attempt(self, entry: Entry, consumer: str) -> None:
         """The RFC's attempts record: who claimed it, in order. The first in an only queue needs no old record."""
-        if entry.attempts == 1 and entry.id not in self.dirty.attempts:
+        first = entry.attempts == 1 and entry.id not in self.dirty.joined
+        if first and entry.id not in self.dirty.attempts:
             self.dirty.whole_attempts.add(entry.id)
         self.dirty.attempts.setdefault(entry.id, []).append(consumer)
 
-    def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0) -> None:
-        """available → gone: expired or purged; with a reason it becomes a dead letter."""
+    def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0, why: str = "") -> None:
+        """available → gone: expired or purged; with a reason it becomes a dead letter. ``why`` is for its history."""
+        if self.history is not None:
+            self.history.left(entry, at, why or reason)
         queue.messages.remove(entry)
         if self.staged.active:
             self.staged.count(queue.name, entry.id, REMOVED, at)
@@ -267,7 +321,7 @@ class StoreState:
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         queue = self.queues[name] = Queue(name, options)
-        self.topology.add_queue(name)
+        self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
         return queue
 
@@ -288,6 +342,8 @@ class StoreState:
         for binding in self.topology.remove_queue(name):
             self.dirty.bindings.add((name, *binding))
         self.dirty.queues.discard(name)
+        if self.cursors.pop(name, None) is not None:
+            self.dirty.cursors.add(name)
         self.dirty.deleted_queues.setdefault(name, []).append(deleted)
 
     def declare_exchange(
@@ -337,10 +393,11 @@ class StoreState:
         """Apply one effect from the journal. What adds messages returns (id, effect): their records must be written."""
         kind = effect[0]
         if kind == fx.PUBLISH:
-            _, id, _created, now, visible, deadline, _retention, _headers, envelope, *rest = effect
+            _, id, _created, now, visible, deadline, _retention, headers, envelope, *rest = effect
             priority, places, session, seq, total = rest
             size = len(envelope)
-            self.publish(id, places, priority, visible, deadline, now, large=size > MAX_INLINE_BYTES, size=size)
+            large = size > MAX_INLINE_BYTES
+            self.publish(id, places, priority, visible, deadline, now, large=large, size=size, headers=headers)
             self.next_id = max(self.next_id, id + 1)
             if session:
                 self.remember_publish(session, seq, id, total, now)
@@ -355,11 +412,31 @@ class StoreState:
                 self.claim(messages, messages.available[id], session, at, until)
         elif kind in _SETTLE:
             self._replay_settle(effect)
+        elif kind in _BY_ID:
+            self._replay_by_id(effect)
         elif kind in _RESULTS:
             self.results.replay(effect)
+        elif kind in moves.APPLY:
+            moves.APPLY[kind](self, *effect[1:])
+        elif kind == fx.SENT_WITH_KEY:
+            self.idempotency.remember(*effect[1:])
         else:
             getattr(self, _PLAIN[kind])(*effect[1:])
         return None
+
+    def _replay_by_id(self, effect: fx.Effect) -> None:
+        kind, name, *times, pairs = effect
+        queue = self.queues[name]
+        messages = queue.messages
+        for id in pairs[::2]:
+            if kind == fx.EXTEND:
+                self.extend(queue, messages.in_flight[id], times[0])
+            elif kind == fx.DELAY:
+                messages.delay(messages.available[id], times[1], times[0])
+            elif kind == fx.DELETE:
+                self.delete(queue, messages.in_flight.get(id) or messages.available[id])
+            else:
+                self.archive(queue, messages.available[id], times[0])
 
     def _replay_settle(self, effect: fx.Effect) -> None:
         kind, name, *rest = effect
@@ -392,6 +469,7 @@ class StoreState:
 
 
 _SETTLE = {fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE}
+_BY_ID = {fx.EXTEND, fx.DELAY, fx.DELETE, fx.ARCHIVE}
 _RESULTS = {fx.RESULT, fx.FORGET_RESULTS, fx.OPEN_CHORD, fx.CLOSE_CHORD}
 _PLAIN = {
     fx.BLOCK: "block", fx.RENEW: "renew", fx.DECLARE_QUEUE: "redeclare_queue", fx.DELETE_QUEUE: "delete_queue",
@@ -404,7 +482,7 @@ _PLAIN = {
 def buckets_of(effect: fx.Effect) -> Iterator[tuple[str, int]]:
     """The (queue, bucket) pairs that must be loaded before the effect can be replayed."""
     kind = effect[0]
-    if kind in (fx.CLAIM, fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE):
+    if kind in (fx.CLAIM, fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE) or kind in _BY_ID:
         pairs = next(part for part in effect[2:] if isinstance(part, (list, tuple)))
         for bucket in set(pairs[1::2]):
             yield effect[1], bucket

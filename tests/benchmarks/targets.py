@@ -10,7 +10,10 @@ REDIS = "redis"
 EMPTY = "empty"
 """The series that holds our own numbers on an empty queue, for the rows about a backlog."""
 
-TITLES = {OURS: "ours", RABBITMQ: "RabbitMQ", REDIS: "Redis", EMPTY: "an empty queue"}
+WITHOUT = "without"
+"""The series that holds our own numbers without a replay, for the rows about one."""
+
+TITLES = {OURS: "ours", RABBITMQ: "RabbitMQ", REDIS: "Redis", EMPTY: "an empty queue", WITHOUT: "without a replay"}
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,12 @@ ROWS: tuple[Row, ...] = (
     Row("backlog.consume", "backlog: consume + ack, prefetch 100", "msg/s", (AtLeast(0.8, EMPTY),)),
     Row("backlog.term", "backlog: restart after SIGTERM, to first delivery", "s", (AtMost(5),)),
     Row("backlog.kill", "backlog: restart after kill -9, to first delivery", "s", (AtMost(5),)),
+    Row("filters.route", "routing among 1,000 filter queues of which 3 match (CPU)", "µs", (AtMost(100),)),
+    Row("filters.direct", "the same without filters: a direct binding among 1,000 (CPU)", "µs"),
+    Row("filters.few", "the same with one queue (CPU)", "µs"),
+    Row("replay.time", "replay into a new queue, per stored message (50 µs are 20,000/s)", "µs", (AtMost(50),)),
+    Row("replay.publish", "beside a replay: publish, 8 processes at once", "msg/s", (AtLeast(0.7, WITHOUT),)),
+    Row("replay.consume", "beside a replay: consume + ack, prefetch 100", "msg/s", (AtLeast(0.7, WITHOUT),)),
     Row("import.time", "import of the transport, over kombu's own", "ms", (AtMost(150),)),
     Row("connect.time", "first connect, cold embedded broker", "s", (AtMost(1.5),)),
     Row("eta.memory", "tasks due in an hour: growth of the worker's memory (RSS)", "MB", (AtMost(5),)),
@@ -81,6 +90,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 WORKLOADS = (
-    "publish", "publish8", "consume", "celery", "results", "backlog", "import", "connect", "eta", "gap", "idle",
+    "publish", "publish8", "consume", "celery", "results", "backlog", "filters", "replay", "import", "connect", "eta",
+    "gap", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""
