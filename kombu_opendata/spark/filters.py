@@ -19,7 +19,7 @@ class Bounds:
 
     Attributes:
         first_id, last_id: message ids from and up to these.
-        first_ms, last_ms: received at (of messages), ms since the epoch; None for no bound.
+        first_ms, last_ms: received at (of messages) or ended at (of attempts), ms since the epoch; None for no bound.
         queues, states: only these; None for all.
     """
 
@@ -108,6 +108,11 @@ _NARROW = {
     ("GreaterThanOrEqual", "received_at"): _time_from,
     ("LessThan", "received_at"): _time_to,
     ("LessThanOrEqual", "received_at"): _time_to,
+    ("EqualTo", "ended_at"): _time_is,
+    ("GreaterThan", "ended_at"): _time_from,
+    ("GreaterThanOrEqual", "ended_at"): _time_from,
+    ("LessThan", "ended_at"): _time_to,
+    ("LessThanOrEqual", "ended_at"): _time_to,
     ("EqualTo", "queue"): _queue_in,
     ("In", "queue"): _queue_in,
     ("EqualTo", "state"): _state_in,

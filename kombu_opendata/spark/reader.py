@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..offline import OfflineStore
 from ..storage.records.keys import RecordKind
-from . import scan
+from . import scan, scan_attempts, scan_messages, scan_queues
 from .filters import Bounds
 from .tables import STATES
 
@@ -23,7 +23,7 @@ _MIN_PARTITIONS = 2
 
 @dataclass
 class IdRange(InputPartition):
-    """Message ids, both ends included."""
+    """Message ids or numbers of attempts, both ends included."""
 
     first: int
     last: int
@@ -77,16 +77,12 @@ class TableReader(DataSourceReader):
         return await self._bucket_ranges(store)
 
     async def _id_ranges(self, store: OfflineStore) -> list[IdRange]:
-        kind = RecordKind.METADATA if self._table == "messages" else RecordKind.ATTEMPTS
-        found = await scan.id_range(store, kind)
+        found = await scan.number_range(
+            store, RecordKind.METADATA if self._table == "messages" else RecordKind.HISTORY_LOG
+        )
         if found is None:
             return []
-        bounds = self._bounds
-        first, last = max(found[0], bounds.first_id), min(found[1], bounds.last_id)
-        if self._table == "messages" and bounds.first_ms is not None:
-            first = await scan.first_received(store, first, last, bounds.first_ms)
-        if self._table == "messages" and bounds.last_ms is not None:
-            last = await scan.first_received(store, first, last, bounds.last_ms + 1) - 1
+        first, last = found if self._table == "attempts" else await self._wanted_ids(store, *found)
         if first > last:
             return []
         span = last - first + 1
@@ -94,12 +90,22 @@ class TableReader(DataSourceReader):
         step = -(-span // count)
         return [IdRange(start, min(start + step - 1, last)) for start in range(first, last + 1, step)]
 
+    async def _wanted_ids(self, store: OfflineStore, first: int, last: int) -> tuple[int, int]:
+        """Of these message ids, the range that the filters leave."""
+        bounds = self._bounds
+        first, last = max(first, bounds.first_id), min(last, bounds.last_id)
+        if bounds.first_ms is not None:
+            first = await scan.first_received(store, first, last, bounds.first_ms)
+        if bounds.last_ms is not None:
+            last = await scan.first_received(store, first, last, bounds.last_ms + 1) - 1
+        return first, last
+
     async def _bucket_ranges(self, store: OfflineStore) -> list[BucketRange]:
         ranges = []
         for state in STATES if self._table == "entries" else (self._table,):
             if self._bounds.states is not None and state not in self._bounds.states:
                 continue
-            found = await scan.bucket_keys(store, state, self._bounds.queues)
+            found = await scan_queues.bucket_keys(store, state, self._bounds.queues)
             step = -(-len(found) // self._count) if self._count else PARTITION_BUCKETS
             for start in range(0, len(found), max(step, 1)):
                 ranges += _runs(state, found[start : start + max(step, 1)])
@@ -115,13 +121,13 @@ class TableReader(DataSourceReader):
     def _source(self, partition: Any) -> scan.Source | None:
         bounds = self._bounds
         if isinstance(partition, Whole):
-            return scan.queue_rows()
+            return scan_queues.queue_rows()
         if isinstance(partition, BucketRange):
-            return scan.entries(partition.state, partition.low, partition.high, bounds.first_id, bounds.last_id)
+            return scan_queues.entries(partition.state, partition.low, partition.high, bounds.first_id, bounds.last_id)
         if isinstance(partition, IdRange) and self._table == "attempts":
-            return scan.attempt_rows(partition.first, partition.last)
+            return scan_attempts.attempt_rows(partition.first, partition.last, bounds)
         if isinstance(partition, IdRange):
-            return scan.messages(partition.first, partition.last, frozenset(self._schema.names))
+            return scan_messages.messages(partition.first, partition.last, frozenset(self._schema.names))
         return None
 
 

@@ -15,7 +15,7 @@ table            columns
 ``done``         queue, message_id, done_at, attempts
 ``failed``       queue, message_id, failed_at, attempts
 ``entries``      queue, message_id, state (one of the four above), at (visible, claimed, done or failed), attempts
-``attempts``     message_id, attempt, consumer
+``attempts``     attempt_id, message_id, queue, consumer, attempt, claimed_at, ended_at, outcome, manual
 ===============  ====================================================================================================
 """
 
@@ -44,7 +44,10 @@ _DDL = {
     "done": f"{_ENTRY}, done_at timestamp, attempts int",
     "failed": f"{_ENTRY}, failed_at timestamp, attempts int",
     "entries": f"{_ENTRY}, state string, at timestamp, attempts int",
-    "attempts": "message_id long, attempt int, consumer string",
+    "attempts": (
+        "attempt_id long, message_id long, queue string, consumer string, attempt int, claimed_at timestamp, "
+        "ended_at timestamp, outcome string, manual boolean"
+    ),
 }
 
 #: columns that are read only when they are asked for

@@ -50,7 +50,7 @@ def test_the_bundled_java_starts_with_what_spark_asks_for(tmp_path: Path, monkey
     home = find_java(tmp_path)
     assert home.is_relative_to(tmp_path)
     monkeypatch.undo()
-    command = [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-Dspaced=a b", "-version"]
+    command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-Dspaced=a b", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "version" in done.stderr
     assert java_version(home / "bin" / "java") >= 17

@@ -1,4 +1,4 @@
-"""Spark sessions of their own: speculation, a driver that dies, a query that dies, a broker that dies again and again."""
+"""Spark in processes of its own: speculation; drivers, queries and brokers that die; a hundred thousand tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kombu_opendata.spark import find_job, submit_tasks
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
 from ..support.processes import Child, Children, wait_until
-from ..support.spark import PROJECT, taken
+from ..support.spark import PROJECT, taken, task_context
 from ..support.workers import Worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -31,7 +31,7 @@ def program(started: Children, folder: Path, name: str, *arguments: str) -> Chil
     """One of the programs in ``tests/support/apps/spark_programs.py``."""
     command = [sys.executable, "-m", "tests.support.apps.spark_programs", name, *arguments]
     child = Child(command, folder / f"{name}.log", cwd=PROJECT)
-    started.append(child)
+    started.add(child)
     return child
 
 
@@ -76,7 +76,7 @@ def test_a_query_that_is_killed_again_and_again(started: Children, broker_url: s
         child = program(started, tmp_path, "stream", broker_url, str(tmp_path))
 
         def committed() -> int:
-            return len([one for one in commits.glob("[0-9]*")]) if commits.is_dir() else 0
+            return len(list(commits.glob("[0-9]*"))) if commits.is_dir() else 0
 
         wait_until(lambda: committed() >= kill_after or child.ended, 300, lambda: child.log.read_text())  # noqa: B023
         os.killpg(child.pid, signal.SIGKILL)
@@ -121,9 +121,7 @@ def test_two_workers_run_each_of_many_tasks_once(
     from pyspark.sql import functions as F
 
     def fail_at_first(batches: Any) -> Any:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
+        context = task_context()
         for number, batch in enumerate(batches):
             if context.attemptNumber() < 2 and number == 2 + context.partitionId() % 2:
                 raise ValueError("injected")
@@ -139,7 +137,7 @@ def test_two_workers_run_each_of_many_tasks_once(
     )
     assert (job.rows, job.added) == (TASKS, True)
     for name in ("one", "two"):
-        started.append(Worker(broker_url, tmp_path, name, worker_prefetch_multiplier=64))
+        started.add(Worker(broker_url, tmp_path, name, worker_prefetch_multiplier=64))
     status = job.wait(timeout=600)
 
     assert status.queues["celery"].done == TASKS

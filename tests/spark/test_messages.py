@@ -13,10 +13,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 from celery import Celery, signals
-from kombu import Exchange, Queue
+from kombu.entity import Exchange, Queue
 
 from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.options import Options
 from kombu_opendata.errors import InvalidMessage, RequestError
 from kombu_opendata.protocol.messages import Publish
 from kombu_opendata.spark.options import check_columns
@@ -150,12 +149,13 @@ def test_each_type_in_each_place(app: Any, published: Published, name: str, seri
 
 def test_no_arguments_and_several(app: Any, published: Published) -> None:
     table = pa.table({"a": [1, 2], "b": ["x", "y"], "c": [None, 1.5]})
-    for columns, given in (
-        (Columns(), [((), {})] * 2),
+    cases: list[tuple[Columns, list[tuple[tuple[Any, ...], dict[str, Any]]]]] = [
+        (Columns(), [((), {}), ((), {})]),
         (Columns(args=("a", "b")), [((1, "x"), {}), ((2, "y"), {})]),
         (Columns(kwargs={"q": "c", "a": "a"}), [((), {"q": None, "a": 1}), ((), {"q": 1.5, "a": 2})]),
         (Columns(args=("b",), kwargs={"z": "a"}), [(("x",), {"z": 1}), (("y",), {"z": 2})]),
-    ):
+    ]
+    for columns, given in cases:
         for row, (args, kwargs) in zip(encoded(app, columns, table), given, strict=True):
             assert_same(row, published.by_celery(args, kwargs))
 
@@ -358,4 +358,3 @@ def test_the_urls_of_other_brokers_are_refused(app: Any) -> None:
         BrokerAccess("redis://:secret@host/0")
     assert "secret" not in repr(BrokerAccess("opendata://user:secret@host"))
     assert parse(BrokerAccess.of_app(app).url).name == "spark-messages"
-    assert Options()

@@ -20,7 +20,7 @@ from kombu_opendata.spark.ids import task_id
 
 from ..support.apps import routed
 from ..support.broker import EmbeddedBroker
-from ..support.spark import taken
+from ..support.spark import taken, task_context
 
 TASK = "proj.add"
 
@@ -203,10 +203,8 @@ def test_a_task_that_is_killed_half_way_leaves_no_trace(
     marker = str(tmp_path / "killed")
 
     def kill_once(batches: Any) -> Any:
-        from pyspark import TaskContext
-
         for number, batch in enumerate(batches):
-            context = TaskContext.get()
+            context = task_context()
             if context.partitionId() == 1 and number == 2 and not os.path.exists(marker):
                 Path(marker).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -227,10 +225,8 @@ def test_a_task_that_is_killed_half_way_leaves_no_trace(
 
 def test_a_task_that_fails_each_time_fails_the_job(spark: Any, broker_url: str, store_folder: Path) -> None:
     def fail(batches: Any) -> Any:
-        from pyspark import TaskContext
-
         for number, batch in enumerate(batches):
-            if TaskContext.get().partitionId() == 1 and number == 0:
+            if task_context().partitionId() == 1 and number == 0:
                 yield batch
                 raise ValueError("injected")
             yield batch
@@ -250,10 +246,8 @@ def test_the_broker_is_killed_just_before_the_commit(spark: Any, broker_url: str
     pid = EmbeddedBroker(store_folder).wait_up()
 
     def kill_broker(batches: Any) -> Any:
-        from pyspark import TaskContext
-
         yield from batches
-        if TaskContext.get().partitionId() == 1:
+        if task_context().partitionId() == 1:
             os.kill(pid, signal.SIGKILL)
 
     df = spark.range(0, 3000, numPartitions=2).mapInArrow(kill_broker, "id long")

@@ -57,7 +57,9 @@ def test_reprs_are_celerys(args: list[pa.Array], kwargs: list[pa.Array], limit: 
     named = {f"it's {at}": column.slice(0, rows) for at, column in enumerate(kwargs)}
     arguments = Arguments(args, named, rows)
     for bound in (1024, limit):
-        found = zip(arguments.args_reprs(bound, 3).to_pylist(), arguments.kwargs_reprs(bound, 3).to_pylist(), strict=True)
+        found = zip(
+            arguments.args_reprs(bound, 3).to_pylist(), arguments.kwargs_reprs(bound, 3).to_pylist(), strict=True
+        )
         for row, (first, second) in enumerate(found):
             assert first == saferepr(arguments.args_of(row), bound, 3)
             assert second == saferepr(arguments.kwargs_of(row), bound, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime  # noqa: F401 - the table's cells are evaluated
+import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any

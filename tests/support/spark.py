@@ -48,6 +48,15 @@ def new_session(scratch: Path, master: str = "local[2,3]", **settings: str) -> A
     return session
 
 
+def task_context() -> Any:
+    """Spark's context of the task that runs this."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
 class Sent:
     """A message that was in a queue."""
 

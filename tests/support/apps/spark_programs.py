@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from kombu_opendata.spark import stream_tasks, submit_tasks
 
-from ..spark import new_session
+from ..spark import new_session, task_context
 
 PATIENCE_SECONDS = 300
 
@@ -28,9 +28,7 @@ def speculate(url: str, folder: str, rows: str) -> None:
     spark = new_session(Path(folder), "local-cluster[2,1,512]", **settings)
 
     def slow(batches: Any) -> Iterator[Any]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
+        context = task_context()
         yield from batches
         if context.partitionId() == 0:
             (Path(folder) / f"attempt-{context.taskAttemptId()}").touch()
@@ -49,10 +47,8 @@ def die(url: str, folder: str, rows: str) -> None:
     spark = new_session(Path(folder))
 
     def hang(batches: Any) -> Iterator[Any]:
-        from pyspark import TaskContext
-
         yield from batches
-        if TaskContext.get().partitionId() == 1:
+        if task_context().partitionId() == 1:
             store = Path(url.removeprefix("opendata://"))
             while not list((store / "default.staged").rglob("0-*.batch")):
                 time.sleep(0.05)
@@ -75,4 +71,5 @@ def stream(url: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    {"speculate": speculate, "die": die, "stream": stream}[sys.argv[1]](*sys.argv[2:])
+    programs: dict[str, Callable[..., None]] = {"speculate": speculate, "die": die, "stream": stream}
+    programs[sys.argv[1]](*sys.argv[2:])
