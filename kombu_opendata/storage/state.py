@@ -18,7 +18,8 @@ from .limits import Limits
 from .queue_state import Entry, QueueState
 from .records.cursor import Cursor
 from .records.dead_letter import DeadLetter
-from .records.history_log import ACKED, EXPIRED, FAILED, REJECTED, RELEASED, REQUEUED
+from .records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
+from .records.history_log import FAILED as GIVEN_UP
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
 from .results import ResultState
@@ -184,7 +185,7 @@ class StoreState:
     ) -> None:
         """in flight → failed; with a reason a dead letter as well. ``given_up``: it had no attempts left."""
         if self.history is not None:
-            self.history.ended(entry, consumer, at, FAILED if given_up else REJECTED)
+            self.history.ended(entry, consumer, at, GIVEN_UP if given_up else REJECTED)
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.failed.append(entry.id, at, entry.attempts)
