@@ -6,6 +6,8 @@ Celery apps need no import: Kombu loads the serializer entry point of this packa
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from kombu.transport import TRANSPORT_ALIASES
 
 from .batching import Batch, batch
@@ -31,10 +33,14 @@ from .errors import (
 )
 from .url import STORE_SCHEMES
 
+if TYPE_CHECKING:
+    from .queue_client import AsyncQueueClient, QueueClient
+
 __version__ = "0.1.0"
 
 __all__ = [
     "AccessRefused",
+    "AsyncQueueClient",
     "Batch",
     "ConnectionLost",
     "FailedPublish",
@@ -46,6 +52,7 @@ __all__ = [
     "PreconditionFailed",
     "ProtocolError",
     "PublishFailed",
+    "QueueClient",
     "RequestError",
     "RetryLater",
     "StartError",
@@ -68,3 +75,12 @@ TRANSPORT_ALIASES.update(
 for _scheme in STORE_SCHEMES - {"http", "https"}:
     for _alias in (_scheme, f"opendata+{_scheme}"):
         TRANSPORT_ALIASES.setdefault(_alias, "kombu_opendata.transport:Transport")
+
+
+def __getattr__(name: str) -> Any:
+    """The queue client, loaded by its first use: Celery's processes need none."""
+    if name in ("AsyncQueueClient", "QueueClient"):
+        from . import queue_client
+
+        return getattr(queue_client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

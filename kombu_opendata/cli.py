@@ -52,6 +52,30 @@ def main() -> None:
     show_default=True,
     help="TCP clients hear of the broker every so many seconds; 0: as often as they ask for",
 )
+@click.option(
+    "--metrics", metavar="HOST:PORT", help="serve Prometheus metrics there, at /metrics; a PORT alone: for this host"
+)
+@click.option(
+    "--metrics-max-queues",
+    type=click.IntRange(0, 10_000),
+    default=200,
+    show_default=True,
+    help="so many queues have series of their own; the others are summed",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], case_sensitive=False),
+    default="INFO",
+    show_default=True,
+)
+@click.option(
+    "--slow-commit",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="seconds from which a commit is worth a line in the log",
+)
 @click.option("--embedded", is_flag=True, hidden=True)
 @click.option("--ready-fd", type=int, hidden=True)
 def broker(
@@ -68,11 +92,16 @@ def broker(
     maintain_every: float,
     history_days: float,
     heartbeat: float,
+    metrics: str | None,
+    metrics_max_queues: int,
+    log_format: str,
+    log_level: str,
+    slow_commit: float,
     embedded: bool,
     ready_fd: int | None,
 ) -> None:
     """Run a broker: the one process that owns a store. SIGTERM stops it cleanly."""
-    from .broker.options import BrokerOptions, parse_listen
+    from .broker.options import BrokerOptions, parse_listen, parse_metrics
     from .broker.process import Readiness, run
 
     try:
@@ -91,6 +120,11 @@ def broker(
             allow_anonymous=allow_anonymous,
             instances=instances,
             maintain_every_seconds=maintain_every,
+            metrics=parse_metrics(metrics) if metrics is not None else None,
+            metrics_max_queues=metrics_max_queues,
+            log_format=log_format,
+            log_level=log_level.upper(),
+            slow_commit_seconds=slow_commit,
             history_days=history_days,
         )
     except OpenDataError as exc:

@@ -88,6 +88,44 @@ class PreconditionFailed(RequestError):
     code = "precondition_failed"
 
 
+class MessageNotFound(NotFound):
+    """The queue has no such message, or none any more: it was settled, it expired, it was purged."""
+
+    code = "message_not_found"
+
+
+class StaleLease(RequestError):
+    """The lease is over: its time ended, or it was settled already. Nothing was changed.
+
+    Attributes:
+        queue, message_id: of the message, which another consumer may have by now.
+    """
+
+    code = "stale_lease"
+
+
+class LeaseHeld(RequestError):
+    """Somebody holds the message, over a connection of theirs. Nothing was changed.
+
+    Attributes:
+        queue, message_id: of the message.
+        holder: the name of who holds it.
+    """
+
+    code = "lease_held"
+
+
+class KeyReused(RequestError):
+    """The idempotency key was used for another message. Nothing was stored.
+
+    Attributes:
+        key: the key.
+        ids: of the messages that were sent with it.
+    """
+
+    code = "key_reused"
+
+
 class AccessRefused(RequestError):
     """Wrong credentials, or an exclusive queue of somebody else."""
 
@@ -104,6 +142,18 @@ class InvalidMessage(RequestError):
     """The message can't be stored: too many headers, a header too long, or a value that can't be encoded."""
 
     code = "invalid_message"
+
+
+class SelectorError(RequestError):
+    """A filter's text can't be used.
+
+    Attributes:
+        line: where, from 1.
+        column: where in the line, in characters, from 1.
+        caret: that line (a part, if it is long), and below it a line with a ``^`` under the place.
+    """
+
+    code = "bad_selector"
 
 
 class Unroutable(RequestError):

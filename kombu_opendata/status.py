@@ -120,6 +120,7 @@ _COUNTS = {
     "leases_expired": "leases expired",
     "settled_collected": "settled messages collected",
     "expired_removed": "expired messages removed",
+    "staged_removed": "staged batches removed",
 }
 
 

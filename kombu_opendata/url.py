@@ -25,6 +25,7 @@ from .errors import InvalidURL
 DEFAULT_PORT = 5677
 DEFAULT_INSTANCE = "default"
 SOCKET_NAME = "broker.sock"
+LOCK_NAME = "broker.lock"
 LOG_NAME = "broker.log"
 
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

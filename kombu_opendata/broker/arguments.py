@@ -5,11 +5,12 @@ A declaration is read once, by :func:`parse`. ``docs/queue-arguments.md`` has th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..errors import RequestError
+from ..errors import RequestError, SelectorError
 from ..storage.limits import DEFAULT_RETRY_MAX_DELAY_MS
+from ..storage.queue_filters import ANY, FILTER, FILTER_MODE, MODES, filter_of
 from ..storage.state import (
     DEFAULT_DONE_RETENTION_SECONDS,
     DEFAULT_FAILED_RETENTION_SECONDS,
@@ -18,6 +19,7 @@ from ..storage.state import (
     UNLIMITED_ATTEMPTS,
     QueueOptions,
 )
+from . import starts
 
 #: of AMQP's short strings: names, routing keys, tags
 MAX_NAME_BYTES = 255
@@ -35,7 +37,9 @@ class Argument(NamedTuple):
     """One known argument.
 
     ``kind`` is int, str or bool; ``low`` and ``high`` bound an int, ``choices`` are all that a text may be, ``also`` is
-    one more int. ``field`` is the one of :class:`QueueArguments` that it sets; "" if the broker ignores it.
+    one more int; or ``parse`` says what is right by
+    raising RequestError, and ``words`` says it to people. ``field`` is the one of :class:`QueueArguments` that it sets;
+    "" if the broker ignores it.
     """
 
     name: str
@@ -49,10 +53,14 @@ class Argument(NamedTuple):
     high: int = MAX_MS
     also: int | None = None
     choices: tuple[str, ...] = ()
+    parse: Callable[[Any], object] | None = None
+    words: str = ""
 
     @property
     def allowed(self) -> str:
         """What values it takes, in words."""
+        if self.words:
+            return self.words
         if self.kind is bool:
             return "true or false"
         if self.choices:
@@ -64,11 +72,21 @@ class Argument(NamedTuple):
 
     def takes(self, value: Any) -> bool:
         """Whether the value is of the right type and in range; a bool is no int."""
+        if self.parse is not None:
+            return _is_good(self.parse, value)
         if type(value) is not self.kind:
             return False
         if isinstance(value, int) and self.kind is int:
             return self.low <= value <= self.high or value == self.also
         return not self.choices or value in self.choices
+
+
+def _is_good(parse: Callable[[Any], object], value: Any) -> bool:
+    try:
+        parse(value)
+    except RequestError:
+        return False
+    return True
 
 
 _IGNORED = "accepted and ignored"
@@ -145,6 +163,19 @@ KNOWN = (
         MAX_LEASE_SECONDS,
     ),
     Argument(
+        "x-start", object, "", starts.NOW, "which stored messages a new queue begins with: those published from then "
+        "on and, in the background, those from there to now that its filter lets in ([replay](rfcs/0006-replay.md))",
+        "ours; streams have `x-stream-offset`. Durable queues only", "start", parse=starts.parse, words=starts.ALLOWED,
+    ),
+    Argument(
+        "x-filter", str, "", "none", "a condition over message headers: what it is true of goes to the queue "
+        "([filters](filters.md))", "ours", "filter",
+    ),
+    Argument(
+        "x-filter-mode", str, "", "any", "any: the queue gets what the filter is true of, besides what its bindings "
+        "give; all: it gets what its bindings give and the filter is true of", "ours", "filter_mode", choices=MODES,
+    ),
+    Argument(
         "x-max-priority", int, "", "255", _IGNORED, "priorities from 0 to 255 are always on, each a level of its own",
         "", 1, 255,
     ),
@@ -187,6 +218,9 @@ class QueueArguments(NamedTuple):
     done_retention_seconds: int = DEFAULT_DONE_RETENTION_SECONDS
     failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
     lease_seconds: int = DEFAULT_LEASE_SECONDS
+    start: str | int = starts.NOW
+    filter: str | None = None
+    filter_mode: str = ANY
 
     @property
     def is_bounded(self) -> bool:
@@ -222,6 +256,7 @@ def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
             found[argument.field] = value
     _check_retry(queue, found)
     _check_dead_letters(queue, found)
+    _check_filter(queue, arguments)
     return QueueArguments(**found)
 
 
@@ -248,6 +283,19 @@ def _check_retry(queue: str, found: Mapping[str, Any]) -> None:
         )
 
 
+def _check_filter(queue: str, arguments: Mapping[str, Any]) -> None:
+    if FILTER_MODE in arguments and FILTER not in arguments:
+        raise RequestError(
+            f"queue {queue!r} has an {FILTER_MODE} and no {FILTER}: give both", argument=FILTER_MODE, queue=queue
+        )
+    try:
+        filter_of(arguments)
+    except SelectorError as exc:
+        raise SelectorError(
+            f"queue {queue!r}: {FILTER}, {exc.text}", **exc.values, argument=FILTER, queue=queue
+        ) from exc
+
+
 def _check_dead_letters(queue: str, found: Mapping[str, Any]) -> None:
     for name, value in _DEAD_LETTERS.items():
         size = len(found.get(value, "").encode("utf-8", "surrogatepass"))
@@ -267,6 +315,8 @@ def _check_dead_letters(queue: str, found: Mapping[str, Any]) -> None:
 def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
     """Read the arguments of a queue that is in the store; what an older version let pass is as if it were not there."""
     good = {name: value for name, value in arguments.items() if name not in _BY_NAME or _BY_NAME[name].takes(value)}
+    for name in (FILTER, FILTER_MODE):  # the storage has compiled it already, or said in the log that it can't
+        good.pop(name, None)
     try:
         return parse(queue, good)
     except RequestError:

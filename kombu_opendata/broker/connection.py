@@ -19,7 +19,9 @@ from ..protocol.framing import (
     frame,
 )
 from ..protocol.tcp import is_tcp, peer_is_gone, set_tcp_options
+from ..selectors.selector import precompile
 from . import leases
+from .explain import filter_to_compile
 from .handlers import Handlers
 
 if TYPE_CHECKING:
@@ -37,11 +39,12 @@ MAX_UNSENT_BYTES = 32 << 20
 #: calls with an answer that may be far larger than they are; a client has so many under way, what follows them waits
 _QUERIES = frozenset(
     {
-        m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.ListMessages, m.ListAttempts, m.RetrieveMessage,
-        m.RetrieveAttempt, m.CountAttempts, m.CountMessages,
+        m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain, m.Cursors, m.Redrive, m.DeleteSettled,
+        m.ListMessages, m.ListAttempts, m.RetrieveMessage, m.RetrieveAttempt, m.CountAttempts, m.CountMessages,
     }
 )  # fmt: skip
 _MAX_QUERIES = 4
+_WITH_FILTERS = frozenset({m.DeclareQueue, m.Explain})
 #: a client can't ask for more
 MIN_HEARTBEAT_MS = 100
 #: without heartbeats, a client's host is looked after as if they were this long
@@ -62,6 +65,7 @@ class Connection(asyncio.Protocol):
         self._backlog: deque[Any] = deque()  # came in, and must wait
         self._queries: Counter[int] = Counter()  # under way, by their numbers
         self._greeting = False
+        self._preparing = False  # a message waits for its filter to be compiled, and what came after it waits too
         self._leaving = False
         self.writable = True
         self._beat: asyncio.TimerHandle | None = None
@@ -100,7 +104,7 @@ class Connection(asyncio.Protocol):
             if len(self._preamble) < PREAMBLE_BYTES:
                 data = self._read_preamble(data)
             for message in self._reader.feed(data):
-                if self._backlog or self._queries.total() >= _MAX_QUERIES:
+                if self._backlog or self._preparing or self._queries.total() >= _MAX_QUERIES:
                     self._hold(message)
                 else:
                     self._handle(message)
@@ -127,7 +131,7 @@ class Connection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Handle what was left for later, as far as it can be, and read again when that is all."""
         try:
-            while self._transport is not None and not self._transport.is_closing():
+            while self._transport is not None and not self._transport.is_closing() and not self._preparing:
                 if self._queries.total() >= _MAX_QUERIES or self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
                     return
                 if not self._backlog:
@@ -153,6 +157,12 @@ class Connection(asyncio.Protocol):
                 raise ProtocolError("the first message must be a Hello")
             return
         kind = type(message)
+        if kind in _WITH_FILTERS and not self._preparing:
+            text = filter_to_compile(handlers.instance, message)
+            if text:
+                self._preparing = True
+                self._spawn(self._prepare(message, text))
+                return
         if kind in _QUERIES:
             if not message.rid:
                 raise ProtocolError(f"a {kind.__name__} without a request number could not be answered")
@@ -177,9 +187,22 @@ class Connection(asyncio.Protocol):
     def _refuse(self, handlers: Handlers, message: Any, exc: OpenDataError) -> None:
         if isinstance(exc, ProtocolError):
             raise exc
+        self._server.requests_refused[exc.code] += 1
         rid = getattr(message, "rid", 0)
         if rid:
             handlers.instance.reply(handlers.session, m.Failed(rid, exc.code, exc.text, exc.values))
+
+    async def _prepare(self, message: Any, text: str) -> None:
+        """Compile a filter beside the loop, so that a long one holds up nobody but its own connection."""
+        try:
+            await asyncio.to_thread(precompile, text)
+            if self._handlers is not None and self._handlers.session.connection is self:
+                self._handle(message)
+        except ProtocolError as exc:
+            self._cut_off(exc)
+        finally:
+            self._preparing = False
+        self._go_on()
 
     async def _run_admin(self, handlers: Handlers, message: Any) -> None:
         try:
@@ -191,6 +214,7 @@ class Connection(asyncio.Protocol):
         try:
             instance = await self._server.authorize(hello)
         except OpenDataError as exc:
+            self._server.refused(exc, f"a client ({hello.name[:100]!r}) was refused")
             self.send_all([m.Failed(hello.rid, exc.code, exc.text, exc.values)])
             if self._transport is not None:
                 self._transport.close()
@@ -295,7 +319,7 @@ class Connection(asyncio.Protocol):
             transport.pause_reading()
 
     def _cut_off(self, exc: OpenDataError) -> None:
-        log.warning("a connection was closed: %s", exc.text)
+        self._server.refused(exc, "a connection was closed")
         self._write(frame(m.Failed(0, exc.code, exc.text, exc.values)))
         if self._transport is not None:
             self._transport.close()

@@ -79,6 +79,7 @@ class DeadLetters:
             return
         letter = DeadLetter(reason, self._instance.engine.clock.now_ms(), entry.priority, *to, True)
         self._transient.append((queue.name, letter, entry.envelope))
+        queue.counts.dead_lettered += 1
         self._wanted.set()
 
     async def run(self, store: Store) -> None:
@@ -154,7 +155,9 @@ class DeadLetters:
         """The queues that take it; counts and logs why there are none."""
         instance = self._instance
         try:
-            names = instance.engine.state.topology.route(letter.exchange, copy.routing_key, lambda: copy.headers)
+            names = instance.engine.state.topology.route(
+                letter.exchange, copy.routing_key, lambda: copy.headers, copy.metadata, copy.before
+            )
         except NotFound:
             names = ()
             self._log("dead letters of queue %r go nowhere: there is no exchange %r", queue, letter.exchange)

@@ -30,12 +30,13 @@ _COUNT_LIMIT = 1 << 53
 
 
 class Copy(NamedTuple):
-    """What is published for a dead letter."""
+    """What is published for a dead letter; ``before`` are the metadata headers that the message had."""
 
     envelope: bytes
     routing_key: str
     headers: dict[Any, Any]
     metadata: dict[str, str]
+    before: dict[str, str]
 
     @property
     def deaths(self) -> list[Any]:
@@ -69,15 +70,22 @@ def _stamp(opened: Opened, queue: str, letter: DeadLetter) -> Copy:
     expiration = properties.pop("expiration", None)
     if expiration is not None:
         death["original-expiration"] = str(expiration)
+    priority = 255 - letter.priority
+    before = _metadata(headers, exchange, own_key, priority, content_type)
     _record(headers, death)
     routing_key = own_key if letter.routing_key is None else letter.routing_key
     fields = body, content_type, content_encoding, headers, properties, letter.exchange, routing_key
-    priority = 255 - letter.priority
+    metadata = _metadata(headers, letter.exchange, routing_key, priority, content_type)
+    return Copy(encode_fields(fields), routing_key, headers, metadata, before)
+
+
+def _metadata(
+    headers: dict[Any, Any], exchange: str, routing_key: str, priority: int, content_type: str | None
+) -> dict[str, str]:
     try:
-        metadata = metadata_headers(headers, letter.exchange, routing_key, priority, content_type)
+        return metadata_headers(headers, exchange, routing_key, priority, content_type)
     except InvalidMessage:  # the new headers are too many: filters see what they need for bindings
-        metadata = metadata_headers({}, letter.exchange, routing_key, priority, content_type)
-    return Copy(encode_fields(fields), routing_key, headers, metadata)
+        return metadata_headers({}, exchange, routing_key, priority, content_type)
 
 
 def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:

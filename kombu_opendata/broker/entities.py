@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..protocol.messages import Delivery
+from ..storage.counts import QueueCounts
 from ..storage.limits import Limits
 from ..storage.queue_state import Entry, QueueState
 from ..storage.records.producer import WINDOW
@@ -15,6 +16,7 @@ from .arguments import QueueArguments
 
 if TYPE_CHECKING:
     from .connection import Connection
+    from .getters import Getter
 
 
 class Channel:
@@ -62,7 +64,7 @@ class Consumer:
     def has_credit(self) -> bool:
         """Whether a delivery may be sent to it now."""
         connection = self.session.connection
-        if connection is None or not connection.writable:
+        if connection is None or not connection.writable or self.session.suspended:
             return False
         channel = self.channel
         if channel.credit is not None and channel.credit <= 0:
@@ -78,6 +80,8 @@ class Session:
         self.name = name
         self.connection: Connection | None = None
         self.lost_at_ms = 0
+        self.since_ms = 0
+        self.suspended = False  # it is handed nothing until it is resumed
         self.channels: dict[int, Channel] = {}
         self.lease_channels: dict[tuple[str, int], Channel] = {}
         self.leases: dict[tuple[str, int], Entry] = {}
@@ -116,20 +120,11 @@ class QueueProperties(NamedTuple):
         return self.durable and not self.auto_delete and not self.exclusive
 
 
-class Getter(NamedTuple):
-    """A waiting Get."""
-
-    session: Session
-    channel: Channel
-    rid: int
-    no_ack: bool
-
-
 class BrokerQueue:
     """A queue as the broker serves it; ``stored`` is its durable state, None for a transient queue.
 
     ``consumers`` are in order of priority, then of age. ``active`` names the single active consumer; it may be away for
-    the grace of its session.
+    the grace of its session. ``counts`` say what happened since the broker's start, or since the queue was declared.
     """
 
     def __init__(
@@ -146,6 +141,7 @@ class BrokerQueue:
             if stored is not None
             else QueueState(name, durable=False, counts_bytes=self.limits.counts_bytes)
         )
+        self.counts = stored.counts if stored is not None else QueueCounts()
         self.consumers: list[Consumer] = []
         self.has_ranks = False
         self.active: tuple[bytes, int, str] | None = None

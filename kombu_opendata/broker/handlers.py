@@ -20,13 +20,16 @@ from ..errors import (
 )
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
-from . import arguments, leases
+from . import arguments, explain, leases, replay_calls, starts
 from . import history as history_calls
 from . import results as result_calls
+from . import staging as staging_calls
 from .arguments import MAX_NAME_BYTES
-from .entities import BrokerQueue, Consumer, Getter, QueueProperties, Session
+from .entities import BrokerQueue, Consumer, QueueProperties, Session
+from .getters import GetOne
 from .instance import Instance
 from .maintenance import check_duties
+from .queue_calls import handlers as queue_handlers
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -102,18 +105,8 @@ class Handlers:
             id, queues = (before.last_message_id, before.last_queues) if before is not None and latest else (0, -1)
             instance.reply(session, m.Published(msg.rid, id, queues))
             return
-        if len(msg.envelope) > self.max_message_bytes:
-            size, limit = len(msg.envelope), self.max_message_bytes
-            raise MessageTooLarge(f"the message has {size} bytes, the limit is {limit}", size=size, limit=limit)
-        if not 0 <= msg.priority <= 255:
-            raise InvalidMessage(f"priority {msg.priority} is not within 0–255", priority=msg.priority)
-        if not 0 < msg.seq < 1 << 63:
-            raise InvalidMessage(f"publish number {msg.seq} is out of range", seq=msg.seq)
-        for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
-            if not -1 <= value < 1 << 53:
-                raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
-        names = self.topology.route(msg.exchange, msg.routing_key, lambda: _headers_of(msg))
-        targets = [q for q in map(instance.queues.get, names) if q is not None and not q.deleting]
+        self.check_publish(msg)
+        targets = self.targets(msg)
         if not targets:
             if msg.mandatory:
                 raise Unroutable(
@@ -124,6 +117,33 @@ class Handlers:
             instance.reply(session, m.Published(msg.rid, 0, 0))
             return
         instance.reply(session, m.Published(msg.rid, self.store(msg, targets), len(targets)))
+
+    def check_publish(self, msg: m.Publish) -> None:
+        """Refuse what can't be stored as it is said.
+
+        Raises:
+            MessageTooLarge, InvalidMessage: the text says what is wrong.
+        """
+        if len(msg.envelope) > self.max_message_bytes:
+            size, limit = len(msg.envelope), self.max_message_bytes
+            raise MessageTooLarge(f"the message has {size} bytes, the limit is {limit}", size=size, limit=limit)
+        if not 0 <= msg.priority <= 255:
+            raise InvalidMessage(f"priority {msg.priority} is not within 0–255", priority=msg.priority)
+        if not 0 < msg.seq < 1 << 63:
+            raise InvalidMessage(f"publish number {msg.seq} is out of range", seq=msg.seq)
+        for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
+            if not -1 <= value < 1 << 53:
+                raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
+
+    def targets(self, msg: m.Publish) -> list[BrokerQueue]:
+        """The queues that get it, each once.
+
+        Raises:
+            NotFound: no such exchange.
+        """
+        names = self.topology.route(msg.exchange, msg.routing_key, lambda: _headers_of(msg), msg.headers)
+        queues = self.instance.queues
+        return [q for q in map(queues.get, names) if q is not None and not q.deleting]
 
     def store(self, msg: m.Publish, targets: list[BrokerQueue]) -> int:
         """Put a message into these queues; returns its id."""
@@ -143,13 +163,14 @@ class Handlers:
                 created_at=msg.created_at_ms,
                 visible_at=msg.visible_at_ms,
                 ttl_ms=msg.ttl_ms,
-                session=self.session.id,
+                session=self.session.id if msg.seq else b"",
                 seq=msg.seq,
                 total=len(targets),
             )
         else:
             id = instance.transient_id()
-            self.session.note_transient(msg.seq)
+            if msg.seq:
+                self.session.note_transient(msg.seq)
         for queue in targets:
             if queue.stored is None:
                 instance.publish_transient(queue, id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
@@ -172,20 +193,28 @@ class Handlers:
         _check_name(name, "queue")
         _check_arguments(msg.arguments, f"queue {name!r}")
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
-        parsed = arguments.parse(name, msg.arguments)
         queue = self.instance.queues.get(name)
-        if queue is not None:
-            self._check_equal(queue, properties)
+        if queue is None:
+            queue = self._create(name, properties, arguments.parse(name, msg.arguments))
         else:
-            queue = self._create(name, properties, parsed)
+            if queue.properties != properties:
+                arguments.parse(name, msg.arguments)
+            self._check_equal(queue, properties)
         self._queue_info(msg.rid, queue, arguments.unknown("queue", name, msg.arguments))
 
     def _create(self, name: str, properties: QueueProperties, parsed: arguments.QueueArguments) -> BrokerQueue:
         stored = None
+        now = self.engine.clock.now_ms()
+        cursor = starts.cursor(parsed.start, starts.NOW, next_id=self.engine.state.next_id, now_ms=now)
         if properties.stored:
             stored = self.engine.declare_queue(name, parsed.options(properties.arguments))
+            self.instance.replays.declared(stored, cursor)
+        elif not cursor.is_done:
+            raise RequestError(
+                f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name
+            )
         else:
-            self.topology.add_queue(name)
+            self.topology.add_queue(name, properties.arguments)
         queue = BrokerQueue(name, properties, parsed, stored, self.engine.clock.now_ms())
         if properties.exclusive:
             queue.owner = self.session.id
@@ -248,6 +277,7 @@ class Handlers:
             count = len(waiting)
             for entry in waiting:
                 queue.messages.remove(entry)
+            queue.counts.purged += count
         self.instance.reply(self.session, m.Count(msg.rid, count))
 
     # ------------------------------------------------------------------ exchanges and bindings
@@ -300,6 +330,8 @@ class Handlers:
                 self.engine.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
             else:
                 self.topology.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
+            if queue.stored is not None:
+                self.instance.replays.bound(queue.stored)
         self._ok(msg.rid)
 
     def unbind(self, msg: m.Unbind) -> None:
@@ -359,7 +391,7 @@ class Handlers:
     def get(self, msg: m.Get) -> None:
         queue = self._queue(msg.queue)
         queue.used_at_ms = self.engine.clock.now_ms()
-        queue.getters.append(Getter(self.session, self.session.channel(msg.channel), msg.rid, msg.no_ack))
+        queue.getters.append(GetOne(self.session, self.session.channel(msg.channel), msg.rid, msg.no_ack))
         self.instance.wake(queue)
 
     def settle(self, msg: m.Settle) -> None:
@@ -424,7 +456,8 @@ class Handlers:
         m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
         m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat, **result_calls.HANDLERS,
-        m.Maintain: maintain, m.Credit: credit, **history_calls.HANDLERS,
+        **explain.HANDLERS, **replay_calls.HANDLERS, **staging_calls.HANDLERS, **history_calls.HANDLERS,
+        m.Maintain: maintain, m.Credit: credit, **queue_handlers(),
     }  # fmt: skip
     DEFINITIONS = frozenset({m.DeclareQueue, m.DeclareExchange, m.DeleteExchange, m.Bind, m.Unbind, m.Consume, m.Get})
 

@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OpenDataError, StoreError, StoreFull
-from ..protocol.messages import Cancelled, Deliver, Delivery, Got, Settled
+from ..protocol.messages import Cancelled, Deliver, Delivery, Settled
 from ..storage.engine import Engine
 from ..storage.queue_state import Entry
 from ..storage.state import Queue
 from .arguments import parse_stored
 from .dead_letters import DeadLetters
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
+from .notices import Notices
+from .queue_calls import QueueCalls
+from .queue_figures import Rates
+from .replay import Replays
+from .replay_calls import ReplayCalls
 from .results import ResultService
+from .staging import StagingService
+from .timed import TimedLeases
 from .upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -66,6 +74,12 @@ class Instance:
         self.delivered = 0
         self.results = ResultService(self)
         self.upkeep = Upkeep(self)
+        self.replays = Replays(self)
+        self.replay_calls = ReplayCalls(self)
+        self.notices = Notices(log, self.loop.time, instance=name)
+        self.calls = QueueCalls(self)
+        self.timed = TimedLeases(self)
+        self.staging = StagingService(self)
         self._warned: set[str] = set()
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
         self.dead_letters = DeadLetters(self)
@@ -76,6 +90,11 @@ class Instance:
             if arguments.single_active_consumer:  # it goes on with what it holds: no other may begin beside it
                 found.heirs = frozenset(entry.session for entry in queue.messages.in_flight.values())
             self.queues[queue.name] = found
+        self.timed.load()
+        self.rates = Rates(self)
+
+    def on_queue_gone(self, queue: BrokerQueue) -> None:
+        """Called when a queue is deleted; replaced by whoever sums what queues counted."""
 
     # ------------------------------------------------------------------ waking up
     def wake(self, queue: BrokerQueue) -> None:
@@ -216,16 +235,15 @@ class Instance:
                 self._nothing_to_deliver(queue, loading)
                 return
             if queue.getters:
-                getter = queue.getters.popleft()
-                delivery = self._lease(queue, entry, getter.session, getter.channel, "", getter.no_ack)
-                self.reply(getter.session, Got(getter.rid, delivery, len(queue.messages)))
+                if queue.getters[0].take(self, queue, entry):
+                    queue.getters.popleft()
             else:
                 assert consumer is not None
                 session = consumer.session
                 if consumer.channel.credit is not None:
                     consumer.channel.credit -= 1
                 session.deliveries.append(
-                    self._lease(queue, entry, session, consumer.channel, consumer.tag, consumer.no_ack)
+                    self.lease(queue, entry, session, consumer.channel, consumer.tag, consumer.no_ack)
                 )
                 self._talking.add(session)
         self.wake(queue)
@@ -233,9 +251,9 @@ class Instance:
     def _nothing_to_deliver(self, queue: BrokerQueue, loading: bool) -> None:
         if loading:
             return
-        while queue.getters:
-            getter = queue.getters.popleft()
-            self.reply(getter.session, Got(getter.rid, None, 0))
+        if queue.getters:
+            waiting = [getter for getter in queue.getters if not getter.nothing(self, queue)]
+            queue.getters = deque(waiting)
         self._set_timer(queue)
 
     def _set_timer(self, queue: BrokerQueue) -> None:
@@ -244,7 +262,7 @@ class Instance:
             queue.timer.cancel()
             queue.timer = None
         visible_at = queue.messages.next_visible_at()
-        if visible_at is not None and queue.consumers:
+        if visible_at is not None and (queue.consumers or queue.getters):
             delay = min(max(visible_at - self.engine.clock.now_ms(), 1), 3_600_000) / 1000
             queue.timer = self.loop.call_later(delay, self.wake, queue)
 
@@ -260,7 +278,7 @@ class Instance:
                 return entry, False
             self.upkeep.remove(queue, (entry,), "expired")
 
-    def _lease(
+    def lease(
         self, queue: BrokerQueue, entry: Entry, session: Session, channel: Any, tag: str, no_ack: bool
     ) -> Delivery:
         """Claim a message for a session and make its delivery; without acknowledgements it is settled at once."""
@@ -273,8 +291,11 @@ class Instance:
         else:
             envelope = entry.envelope or b""
             queue.messages.claim(entry, session.id, max(engine.clock.now_ms(), entry.visible_at), 0)
+            queue.counts.delivered += 1
+            queue.counts.redelivered += entry.returned
             if no_ack:
                 queue.messages.settle(entry)
+                queue.counts.acked += 1
             else:
                 session.leases[(queue.name, entry.id)] = entry
         if not no_ack:
@@ -295,6 +316,7 @@ class Instance:
             deadline = queue.limits.deadline(deadline, visible, now)
         entry = queue.messages.add(0, id, priority, visible, deadline, now, len(envelope))
         entry.envelope = envelope
+        queue.counts.published += 1
 
     def transient_id(self) -> int:
         """An id for a message that is not stored."""
@@ -326,6 +348,10 @@ class Instance:
         self.forget_users(queue)
         count = await self.engine.delete_queue(queue.stored)
         self.queues.pop(queue.name, None)
+        self.on_queue_gone(queue)
+        self.notices.say(
+            logging.INFO, "queue deleted", "queue %r was deleted, with %d messages", queue.name, count, queue=queue.name
+        )
         return count
 
     def drop_transient(self, queue: BrokerQueue) -> int:
@@ -336,6 +362,7 @@ class Instance:
             self.drop_unused_exchange(exchange)
         self.queues.pop(queue.name, None)
         queue.deleting = True
+        self.on_queue_gone(queue)
         for key, session in self._transient_leases(queue):
             del session.leases[key]
         self.forget_users(queue)
@@ -344,7 +371,7 @@ class Instance:
     def forget_users(self, queue: BrokerQueue) -> None:
         """The queue is going: who waits for a message gets none, and what is held takes nobody's credit any more."""
         for getter in queue.getters:
-            self.reply(getter.session, Got(getter.rid, None, 0))
+            getter.end(self, queue)
         queue.getters.clear()
         if queue.timer is not None:
             queue.timer.cancel()

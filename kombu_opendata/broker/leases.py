@@ -9,6 +9,7 @@ from ..protocol.messages import Hello, Outcome
 from ..storage.queue_state import Entry
 from .entities import BrokerQueue, Channel, Session
 from .instance import Instance
+from .timed import is_timed
 
 log = logging.getLogger(__name__)
 
@@ -33,36 +34,51 @@ def settle(instance: Instance, session: Session, outcome: int, leases: Iterable[
 
 
 def end(
-    instance: Instance, session: Session, queue: BrokerQueue, entry: Entry, outcome: int, *, expired: bool = False
+    instance: Instance,
+    session: Session,
+    queue: BrokerQueue,
+    entry: Entry,
+    outcome: int,
+    *,
+    lease_expired: bool = False,
 ) -> None:
-    """End one lease. ``expired``: nobody asked for it."""
-    key = (queue.name, entry.id)
-    channel = session.lease_channels.pop(key, None)
-    if channel is not None:
-        if channel.held == channel.prefetch:
-            _wake_consumers(instance, channel)
-        channel.held -= 1
+    """End one lease."""
+    let_go(instance, session, queue, entry)
     engine, stored = instance.engine, queue.stored
     if stored is None:
-        session.leases.pop(key, None)
         if outcome in (Outcome.REQUEUE, Outcome.RELEASE):
             now = engine.clock.now_ms()
             costs = outcome == Outcome.REQUEUE
             visible_at = queue.limits.retry_at(now, entry.attempts) if costs else 0
             queue.messages.put_back(entry, now, costs_attempt=costs, visible_at=visible_at)
+            queue.counts.came_back(1, costs_attempt=costs, lease_expired=lease_expired)
         else:
             queue.messages.settle(entry)
-            if outcome == Outcome.REJECT:
+            if outcome == Outcome.ACK:
+                queue.counts.acked += 1
+            else:
+                queue.counts.rejected += 1
                 instance.dead_letters.add_transient(queue, entry, "rejected")
     elif outcome == Outcome.ACK:
         engine.ack(stored, (entry,))
     elif outcome == Outcome.REJECT:
         engine.fail(stored, (entry,), session.name, "rejected")
     else:
-        costs_attempt = outcome == Outcome.REQUEUE
-        engine.put_back(stored, (entry,), session.name, costs_attempt=costs_attempt, expired=expired)
+        costs = outcome == Outcome.REQUEUE
+        engine.put_back(stored, (entry,), session.name, costs_attempt=costs, lease_expired=lease_expired)
     if outcome != Outcome.ACK:
         instance.wake(queue)
+
+
+def let_go(instance: Instance, session: Session, queue: BrokerQueue, entry: Entry) -> None:
+    """The session's lease is about to end: it takes no more of the channel's credit."""
+    key = (queue.name, entry.id)
+    channel = session.lease_channels.pop(key, None)
+    if channel is not None:
+        if channel.held == channel.prefetch:
+            _wake_consumers(instance, channel)
+        channel.held -= 1
+    session.leases.pop(key, None)
 
 
 def _wake_consumers(instance: Instance, channel: Channel) -> None:
@@ -112,14 +128,16 @@ def detach(instance: Instance, session: Session) -> None:
     instance.results.forget_session(session)
     for queue in instance.queues.values():
         queue.consumers = [consumer for consumer in queue.consumers if consumer.session is not session]
-        queue.getters = type(queue.getters)(getter for getter in queue.getters if getter.session is not session)
+        for getter in [getter for getter in queue.getters if getter.session is session]:
+            queue.getters.remove(getter)
+            getter.drop(instance, queue)
 
 
-def close(instance: Instance, session: Session, outcome: Outcome, *, expired: bool = False) -> None:
+def close(instance: Instance, session: Session, outcome: Outcome, *, lease_expired: bool = False) -> None:
     """The session is over: its leases end, its exclusive and auto-delete queues go."""
     consumed = {consumer.queue for channel in session.channels.values() for consumer in channel.consumers.values()}
     for queue, entry in held_by(instance, session):
-        end(instance, session, queue, entry, outcome, expired=expired)
+        end(instance, session, queue, entry, outcome, lease_expired=lease_expired)
     detach(instance, session)
     for queue in list(instance.queues.values()):
         if queue.active is not None and queue.active[0] == session.id:
@@ -153,15 +171,17 @@ def expire(instance: Instance, grace_ms: int) -> int:
     for session in list(instance.sessions.values()):
         if session.connection is None and session.lost_at_ms + grace_ms <= now:
             expired += len(held_by(instance, session))
-            close(instance, session, Outcome.REQUEUE, expired=True)
+            close(instance, session, Outcome.REQUEUE, lease_expired=True)
     state = instance.engine.state
     back = instance.opened_at_ms + grace_ms <= now  # clients of before a restart had time to come back
     for id in state.leases.keys() - instance.sessions.keys() if back else ():
+        if is_timed(id):
+            continue  # TimedLeases ends it
         name = state.session_names.get(id, "")
         for entry in list(state.leases[id].values()):
             queue = instance.queues.get(entry.queue)
             if entry.lease_until <= now and queue is not None and queue.stored is not None:
-                instance.engine.put_back(queue.stored, (entry,), name, costs_attempt=True, expired=True)
+                instance.engine.put_back(queue.stored, (entry,), name, costs_attempt=True, lease_expired=True)
                 expired += 1
                 instance.wake(queue)
                 instance.schedule()

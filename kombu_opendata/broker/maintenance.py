@@ -3,7 +3,7 @@
 =================  ===================================================================  ============================
 duty               what it does                                                         by itself
 =================  ===================================================================  ============================
-``route``          routes stored messages that their publish did not route              when collecting
+``route``          routes stored messages that their publish did not route              at once
 ``expire_leases``  returns what sessions hold that did not come back                    every half second
 ``collect``        removes what is past its retention or deadline, frees the space      every ten seconds
 =================  ===================================================================  ============================
@@ -34,6 +34,7 @@ DUTIES = (ROUTE, EXPIRE_LEASES, COLLECT)
 #: the longest that a request puts the broker's own collecting off
 MAX_PUT_OFF_SECONDS = 3600.0
 _BROKER = "broker"
+_EXPIRED = "%d leases ended, as their clients did not come back: the messages are delivered again"
 
 Counts = dict[str, int]
 
@@ -42,11 +43,17 @@ class LastRun:
     """When a duty was done last, by whom, and what a client asked last."""
 
     def __init__(self) -> None:
+        self.runs = 0
         self.at_ms = 0
         self.by = ""
         self.seconds = 0.0
         self.asked_at_ms = 0
         self.asked_by = ""
+
+    def done(self, at_ms: int, by: str, seconds: float) -> None:
+        """It was done."""
+        self.runs += 1
+        self.at_ms, self.by, self.seconds = at_ms, by, seconds
 
     def report(self) -> dict[str, Any]:
         """For the status call; a time of 0 is never."""
@@ -65,17 +72,19 @@ class Maintenance:
     Attributes:
         grace_ms: how long a session without a connection keeps its leases.
         cursors: what has messages to route that their publish did not route; each call routes a part of them and
-            returns how many. Publishes route at once today, so there is none.
+            returns how many.
+        collected: settled messages that were removed after their retention, since the start.
     """
 
     def __init__(self, instance: Instance, *, grace_ms: int, interval_seconds: float) -> None:
-        self.cursors: list[Callable[[], Awaitable[int]]] = []
+        self.cursors: list[Callable[[], Awaitable[int]]] = [instance.staging.router.routed_since]
         self.last = {duty: LastRun() for duty in DUTIES}
         self._instance = instance
         self.grace_ms = grace_ms
         self._interval = interval_seconds
         self._own_at = instance.loop.time() + interval_seconds
         self._expired_reported = 0
+        self.collected = 0
         self._running: dict[str, asyncio.Task[Counts]] = {}
         self._own: asyncio.Task[None] | None = None
         self._duties: dict[str, Callable[[], Awaitable[Counts]]] = {
@@ -140,15 +149,15 @@ class Maintenance:
         counts = await self._duties[duty]()
         if duty == COLLECT and by != _BROKER:
             self._expired_reported = self._instance.engine.expired
-        last.at_ms, last.by, last.seconds = self._instance.engine.clock.now_ms(), by, loop.time() - began
+        last.done(self._instance.engine.clock.now_ms(), by, loop.time() - began)
         return counts
 
     # ------------------------------------------------------------------ by itself
     def tick(self) -> None:
         """Called twice a second: leases now, the rest when it is due."""
-        if EXPIRE_LEASES not in self._running and leases.expire(self._instance, self.grace_ms):
-            last = self.last[EXPIRE_LEASES]
-            last.at_ms, last.by, last.seconds = self._instance.engine.clock.now_ms(), _BROKER, 0.0
+        if EXPIRE_LEASES not in self._running and (expired := leases.expire(self._instance, self.grace_ms)):
+            self.last[EXPIRE_LEASES].done(self._instance.engine.clock.now_ms(), _BROKER, 0.0)
+            self._instance.notices.add("leases", _EXPIRED, expired)
         if self._own is None and self._instance.loop.time() >= self._own_at:
             self._own = self._instance.loop.create_task(self._run_own())
 
@@ -176,17 +185,21 @@ class Maintenance:
         return {"routed": sum([await cursor() for cursor in self.cursors])}
 
     async def _expire_leases(self) -> Counts:
-        return {"leases_expired": leases.expire(self._instance, self.grace_ms)}
+        expired = leases.expire(self._instance, self.grace_ms)
+        self._instance.notices.add("leases", _EXPIRED, expired)
+        return {"leases_expired": expired}
 
     async def _collect(self) -> Counts:
         engine = self._instance.engine
         settled = await engine.collector.sweep()
+        self.collected += settled
+        objects = await self._instance.staging.collect()
         expired = engine.expired - self._expired_reported
         if engine.is_dirty:
             await engine.checkpoint()
         if settled or expired:
             await engine.tidy()
-        return {"settled_collected": settled, "expired_removed": expired}
+        return {"settled_collected": settled, "expired_removed": expired, "staged_removed": objects}
 
     def report(self) -> dict[str, Any]:
         """What the status call says."""

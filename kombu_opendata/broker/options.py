@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import ssl
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..errors import SocketPathTooLong, StartError
 from ..storage.engine import EngineSettings
+from ..storage.slate import SlateSettings
 from .server import BrokerSettings
 from .users import UsersFile
 
 MAX_SOCKET_PATH_BYTES = 107
 DEFAULT_PORT = 5677
-_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,10 @@ class Listen:
     path: str = ""
     host: str = ""
     port: int = DEFAULT_PORT
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"unix:{self.path}" if self.path else f"tcp:{host}:{self.port}"
 
 
 def parse_listen(text: str) -> Listen:
@@ -44,10 +50,30 @@ def parse_listen(text: str) -> Listen:
                 limit=MAX_SOCKET_PATH_BYTES,
             )
         return Listen(path=rest)
-    found = re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]*)(?::(\d{1,5}))?", rest)
-    if kind != "tcp" or found is None or int(found[2] or 0) > 65_535:
+    address = _parse_address(rest, DEFAULT_PORT)
+    if kind != "tcp" or address is None:
         raise StartError(f"--listen {text!r} is neither unix:PATH nor tcp:HOST:PORT")
-    return Listen(host=found[1].strip("[]") or "127.0.0.1", port=int(found[2] or DEFAULT_PORT))
+    return address
+
+
+def parse_metrics(text: str) -> Listen:
+    """Read where to serve metrics: ``HOST:PORT``, ``[::1]:PORT``, or ``PORT`` of this host alone; 0 is any free port.
+
+    Raises:
+        StartError: it is something else.
+    """
+    address = _parse_address(f":{text}" if text.isdecimal() else text, -1)
+    if address is None or address.port < 0:
+        raise StartError(f"--metrics {text!r} is no HOST:PORT, as in 127.0.0.1:9464 or [::1]:9464", value=text)
+    return address
+
+
+def _parse_address(text: str, default_port: int) -> Listen | None:
+    """A host and a port, each of which may be left out; no host is this host alone."""
+    found = re.fullmatch(r"(\[[^\]\s]+\]|[^:\[\]\s]*)(?::([0-9]{1,5}))?", text)
+    if found is None or int(found[2] or 0) > 65_535:
+        return None
+    return Listen(host=found[1].strip("[]") or "127.0.0.1", port=int(found[2]) if found[2] else default_port)
 
 
 @dataclass(frozen=True)
@@ -68,6 +94,11 @@ class BrokerOptions:
     allow_anonymous: bool = False
     instances: tuple[str, ...] = ("default",)
     maintain_every_seconds: float = EngineSettings.retention_interval_seconds
+    metrics: Listen | None = None
+    metrics_max_queues: int = 200
+    log_format: str = "text"
+    log_level: str = "INFO"
+    slow_commit_seconds: float = EngineSettings.slow_commit_seconds
     history_days: float = EngineSettings.history_retention_seconds / 86_400
 
     @property
@@ -81,7 +112,7 @@ class BrokerOptions:
         Raises:
             StartError: options that don't go together or files that can't be read.
         """
-        open_to_all = [listen.host for listen in self.listen if listen.host and listen.host not in _LOOPBACK]
+        open_to_all = [listen.host for listen in self.listen if listen.host and listen.host not in LOOPBACK]
         if open_to_all and self.users is None and not self.allow_anonymous:
             raise StartError(
                 f"listening on {open_to_all[0]} without --users would let everybody in: "
@@ -98,10 +129,22 @@ class BrokerOptions:
             engine=EngineSettings(
                 sync=self.sync,
                 retention_interval_seconds=self.maintain_every_seconds,
+                slow_commit_seconds=self.slow_commit_seconds,
+                slate=SlateSettings(metrics=self.metrics is not None),
                 history=self.history_days > 0,
                 history_retention_seconds=86_400 * self.history_days,
             ),
         )
+
+    def described(self) -> Iterator[str]:
+        """What was asked for that is not the default, for the log: no secrets are among the options."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == field.default or field.name in ("store", "ready_fd"):
+                continue
+            if isinstance(value, Listen):
+                value = str(value)
+            yield f"{field.name}={[str(v) for v in value] if isinstance(value, tuple) else value}"
 
     def _tls(self) -> ssl.SSLContext | None:
         if self.tls_cert is None:

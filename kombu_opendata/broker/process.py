@@ -8,18 +8,25 @@ import fcntl
 import json
 import logging
 import os
+import platform
 import signal
 import sys
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from ..errors import OpenDataError, StartError, StoreInUse, StoreUnwritable
-from .options import BrokerOptions
+from ..url import LOCK_NAME
+from . import logs
+from .options import LOOPBACK, BrokerOptions, Listen
 from .server import Server
+
+if TYPE_CHECKING:
+    from .metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-LOCK_NAME = "broker.lock"
 PID_NAME = "broker.pid"
 EXIT_FAILED = 1
 #: how often it looks whether the store's folder is still there
@@ -84,10 +91,17 @@ class Readiness:
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
+        self._more: dict[str, Any] = {}
+
+    def also(self, **values: Any) -> None:
+        """What a report of success is to say, besides."""
+        self._more |= values
 
     def report(self, message: dict[str, Any]) -> None:
         """Send the line, once."""
         if self._fd is not None:
+            if message.get("ready"):
+                message = message | self._more
             try:
                 os.write(self._fd, json.dumps(message, default=str).encode() + b"\n")
             except OSError:
@@ -98,7 +112,7 @@ class Readiness:
 
 def run(options: BrokerOptions) -> int:
     """Run a broker until a signal or idleness ends it; returns the process's exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.set_up(options.log_format, options.log_level)
     _bound_memory()
     readiness = Readiness(options.ready_fd)
     folder = options.folder
@@ -108,21 +122,35 @@ def run(options: BrokerOptions) -> int:
         if lock is not None:
             lock.acquire()
     except OpenDataError as exc:
-        return _failed(readiness, exc)
+        return _failed(readiness, exc, options.log_format)
+    _say_start(options)
     try:
         return int(_new_runner()(_serve(options, settings, readiness, lock)))
     except OpenDataError as exc:
-        return _failed(readiness, exc)
+        return _failed(readiness, exc, options.log_format)
     except Exception as exc:
         log.exception("the broker failed")
-        return _failed(readiness, StartError(f"the broker failed: {exc!r}; see its log"))
+        return _failed(readiness, StartError(f"the broker failed: {exc!r}; see its log"), options.log_format)
     finally:
         if lock is not None:
             lock.release()
 
 
-def _failed(readiness: Readiness, exc: OpenDataError) -> int:
+def _say_start(options: BrokerOptions) -> None:
+    parts = urlsplit(options.store)
+    store = (
+        options.store.replace(f"{parts.netloc.rpartition('@')[0]}@", "***@") if "@" in parts.netloc else options.store
+    )
+    text = "kombu-opendata %s (SlateDB %s, Python %s, pid %d) starts on %s: %s"
+    versions = version("kombu-opendata"), version("slatedb"), platform.python_version()
+    log.info(text, *versions, os.getpid(), store, ", ".join(options.described()))
+
+
+def _failed(readiness: Readiness, exc: OpenDataError, log_format: str) -> int:
     readiness.report({"code": exc.code, "text": exc.text, "values": exc.values})
+    if log_format == "json":  # where the log is for machines, there is no other line
+        log.error("%s", exc.text, extra=logs.code_of(exc))
+        return EXIT_FAILED
     if not isinstance(exc, StoreInUse):
         log.error("%s", exc.text)
     print(f"opendata-queue: {exc.text}", file=sys.stderr)
@@ -153,8 +181,38 @@ async def _watch(lock: StoreLock) -> None:
     os._exit(EXIT_FAILED)
 
 
+def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
+    """Begin to answer scrapes.
+
+    Raises:
+        StartError: the address can't be had.
+    """
+    from .metrics import Metrics  # a broker without it needs no Prometheus client
+
+    metrics = Metrics(server, at.host, at.port, max_queues)
+    metrics.start()
+    shown = str(Listen(host=at.host, port=metrics.port)).removeprefix("tcp:")
+    log.info("metrics at http://%s/metrics", shown)
+    if at.host not in LOOPBACK:
+        log.warning("whoever reaches %s can read the metrics, names of queues included", shown)
+    return metrics
+
+
 async def _serve(options: BrokerOptions, settings: Any, readiness: Readiness, lock: StoreLock | None) -> int:
     server = Server(settings)
+    if options.metrics is None:
+        return await _run(server, options, settings, readiness, lock)
+    metrics = _serve_metrics(server, options.metrics, options.metrics_max_queues)
+    readiness.also(metrics_port=metrics.port)
+    try:
+        return await _run(server, options, settings, readiness, lock)
+    finally:
+        metrics.stop()
+
+
+async def _run(
+    server: Server, options: BrokerOptions, settings: Any, readiness: Readiness, lock: StoreLock | None
+) -> int:
     watching = asyncio.get_running_loop().create_task(_watch(lock)) if lock is not None else None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 #: of a name of a result, a chord or its member
 MAX_NAME_BYTES = 1024
 MAX_NAMES = 100_000
+#: results that one client may wait for at a time
+MAX_WATCHES = 1_000_000
 #: of a result's time to live: a hundred years, so that an expiry fits its record
 _MAX_TTL_MS = 100 * 366 * 86_400_000
 _PAGE_BYTES = 4 << 20
@@ -60,6 +62,19 @@ class ResultService:
             watched.pop(name, None)
             if not watched:
                 del self._watched[session]
+
+    def check_room(self, session: Session, names: int) -> None:
+        """Refuse more watches than a client may have.
+
+        Raises:
+            RequestError: it would have more than :data:`MAX_WATCHES`.
+        """
+        count = len(self._watched.get(session, ())) + names
+        if count > MAX_WATCHES:
+            raise RequestError(
+                f"a client may wait for {MAX_WATCHES} results at a time, not {count}: forget some first",
+                limit=MAX_WATCHES,
+            )
 
     def is_waiting(self, session: Session, name: bytes) -> bool:
         """Whether the session watches this and was told nothing of it yet."""
@@ -206,6 +221,7 @@ async def _read_and_answer(self: Handlers, msg: m.GetResults) -> None:
 def watch_results(self: Handlers, msg: m.WatchResults) -> None:
     _check_names(msg.names)
     service, unknown = self.instance.results, []
+    service.check_room(self.session, len(msg.names))
     for name in msg.names:
         known, found = self.engine.results.find(name, msg.age_ms)
         service.watch(self.session, name)

@@ -10,6 +10,7 @@ import re
 import socket
 import ssl
 import stat
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,12 +29,15 @@ from .connection import Connection
 from .entities import Session
 from .handlers import Handlers
 from .instance import Instance
+from .logs import code_of
 from .maintenance import Maintenance
+from .notices import Notices
+from .timed import is_timed
 
 log = logging.getLogger(__name__)
 
-#: a name with the journal's ending would be another instance's journal folder
-_INSTANCE_NAME = re.compile(r"(?!.*\.journal$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+#: a name with one of these endings would be another instance's folder of journals or staged batches
+_INSTANCE_NAME = re.compile(r"(?!.*\.(?:journal|staged)$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TICK_SECONDS = 0.5
 #: how often leases are prolonged in the store: three times within the default one, once within the shortest
 _RENEW_SECONDS = DEFAULT_LEASE_SECONDS / 3
@@ -63,6 +67,9 @@ class Server:
         self.version = version("kombu-opendata")
         self.instances: dict[str, Instance] = {}
         self.connections: set[Connection] = set()
+        self.connections_opened = 0
+        self.connections_refused: Counter[str] = Counter()  # by the error's code
+        self.requests_refused: Counter[str] = Counter()
         self._opening = asyncio.Lock()
         self._servers: list[asyncio.Server] = []
         self._socket_paths: list[str] = []
@@ -71,6 +78,7 @@ class Server:
         self._stopped_by = ""
         self._stalled: set[str] = set()
         loop = asyncio.get_running_loop()
+        self.notices = Notices(log, loop.time)
         self._idle_since = loop.time()
         self._renewed_at = loop.time()
 
@@ -131,6 +139,7 @@ class Server:
         failures = []
         for instance in self.instances.values():
             await instance.maintenance.close()
+            await instance.replay_calls.close()
             try:
                 if not instance.failed.done():
                     await instance.engine.commit()
@@ -140,6 +149,8 @@ class Server:
             connection.say_goodbye("the broker stops")
         for instance in self.instances.values():
             instance.upkeep.stop()
+            instance.timed.stop()
+            instance.calls.stop()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -164,7 +175,8 @@ class Server:
         """
         if not _INSTANCE_NAME.fullmatch(name):
             raise RequestError(
-                f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', and no '.journal' at the end",
+                f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', and no '.journal' at the end "
+                "and no '.staged'",
                 instance=name,
             )
         async with self._opening:
@@ -177,8 +189,16 @@ class Server:
                     grace_ms=int(1000 * self.settings.session_grace_seconds),
                     interval_seconds=self.settings.engine.retention_interval_seconds,
                 )
+                found.maintenance.cursors.append(found.replays.advance)
                 own = Handlers(found, Session(b"", "the broker"), self.settings.max_message_bytes, self.status)
-                for work in (engine.run_maintenance(), engine.history.run(), found.dead_letters.run(own.store)):
+                works = (
+                    engine.run_maintenance(),
+                    engine.history.run(),
+                    found.dead_letters.run(own.store),
+                    found.replays.run(),
+                    found.staging.run(),
+                )
+                for work in works:
                     task = asyncio.get_running_loop().create_task(work)
                     self._background.add(task)
                     task.add_done_callback(lambda done: self._maintenance_ended(found, done))
@@ -191,7 +211,8 @@ class Server:
             instance.fail(task.exception() or RuntimeError("maintenance ended"))
 
     def _failed(self, name: str, failure: asyncio.Future[None]) -> None:
-        log.critical("instance %s failed, the broker stops: %s", name, failure.exception())
+        text = "instance %s failed, the broker stops: %s"
+        log.critical(text, name, failure.exception(), extra={"instance": name, **code_of(failure.exception())})
         self.stop(f"instance {name} failed: {failure.exception()}")
 
     async def authorize(self, hello: m.Hello) -> Instance:
@@ -207,6 +228,8 @@ class Server:
                 raise AccessRefused(f"user {hello.user!r} is unknown or the secret is wrong", user=hello.user)
         if len(hello.session) != 16:
             raise RequestError("a session id has 16 bytes")
+        if is_timed(hello.session):
+            raise RequestError("this session id is reserved: take 16 random bytes")
         if len(hello.name.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         return await self.instance(hello.instance)
@@ -216,11 +239,18 @@ class Server:
         found = instance.sessions.get(hello.session)
         if found is None:
             found = instance.sessions[hello.session] = Session(hello.session, hello.name)
+            found.since_ms = instance.engine.clock.now_ms()
         found.name = hello.name
         return found
 
     def connected(self, connection: Connection) -> None:
         self.connections.add(connection)
+        self.connections_opened += 1
+
+    def refused(self, exc: OpenDataError, what: str) -> None:
+        """A connection is cut off, or its client not let in."""
+        self.connections_refused[exc.code] += 1
+        self.notices.say(logging.WARNING, what.partition(" (")[0], "%s: %s", what, exc.text, code=exc.code)
 
     def disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -234,7 +264,10 @@ class Server:
             for instance in self.instances.values():
                 instance.maintenance.tick()
                 instance.upkeep.tick()
+                instance.rates.tick()
                 self._watch_store(instance)
+                instance.notices.tick()
+            self.notices.tick()
             if loop.time() - self._renewed_at > _RENEW_SECONDS:
                 self._renewed_at = loop.time()
                 for instance in self.instances.values():
@@ -248,12 +281,15 @@ class Server:
         stalled = instance.engine.stalled_seconds
         if stalled and instance.name not in self._stalled:
             self._stalled.add(instance.name)
-            log.error(
-                "instance %s: the store has taken no writes for %.0f s (disk full?); waiting", instance.name, stalled
-            )
+            text = "instance %s: the store has taken no writes for %.0f s (disk full?); waiting"
+            log.error(text, instance.name, stalled, extra={"instance": instance.name})
         elif not stalled and instance.name in self._stalled:
             self._stalled.discard(instance.name)
-            log.info("instance %s: the store takes writes again", instance.name)
+            log.info("instance %s: the store takes writes again", instance.name, extra={"instance": instance.name})
+        count, slowest = instance.engine.figures.take_slow()
+        if count:
+            text = "instance %s: %d commits were slow, the slowest took %.2f s"
+            instance.notices.say(logging.WARNING, "slow commits", text, instance.name, count, slowest)
 
     def status(self) -> dict[str, Any]:
         """What the status call reports."""
@@ -269,6 +305,7 @@ class Server:
                     "published": instance.published,
                     "delivered": instance.delivered,
                     "dead_letters": instance.dead_letters.report(),
+                    "staging": instance.staging.report(),
                     "transient_queues": sum(queue.stored is None for queue in instance.queues.values()),
                     "maintenance": instance.maintenance.report(),
                 }
@@ -283,6 +320,9 @@ def _with_consumers(instance: Instance) -> dict[str, Any]:
     for name, figures in report["queues"].items():
         queue = instance.queues.get(name)
         figures["consumers"] = len(queue.consumers) if queue is not None else 0
+        replay = instance.replays.report(name)
+        if replay is not None:
+            figures["replay"] = replay
     return report
 
 

@@ -54,19 +54,20 @@ class Upkeep:
         else:
             for entry in entries:
                 queue.messages.remove(entry)
+                queue.counts.removed(1, reason)
                 self._instance.dead_letters.add_transient(queue, entry, reason)
 
     # ------------------------------------------------------------------ publishing
-    def check_room(self, queue: BrokerQueue, size: int) -> None:
-        """Before a publish to a queue with a maximum length.
+    def check_room(self, queue: BrokerQueue, size: int, messages: int = 1) -> None:
+        """Before a publish, of one or more messages, to a queue with a maximum length.
 
         Raises:
             QueueFull: the queue refuses what it has no room for.
         """
-        if not queue.arguments.rejects or not _too_long(queue, 1, size):
+        if not queue.arguments.rejects or not _too_long(queue, messages, size):
             return
         self._instance.deliver(queue)  # what is already published and has a consumer waiting
-        if _too_long(queue, 1, size):
+        if _too_long(queue, messages, size):
             length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
             limits = [f"{length} messages"] * (length >= 0) + [f"{size} bytes"] * (size >= 0)
             raise QueueFull(
@@ -76,13 +77,16 @@ class Upkeep:
                 messages=len(queue.messages),
             )
 
-    def added(self, queue: BrokerQueue, id: int) -> None:
-        """A message was published to a queue with a maximum length or with deadlines."""
+    def added(self, queue: BrokerQueue, id: int, *, is_late: bool = False) -> None:
+        """A message was published to a queue with a maximum length or with deadlines.
+
+        One that is past its deadline already may still be delivered in this turn, unless it ``is_late``.
+        """
         messages = queue.messages
         entry = messages.available.get(id)
         if entry is None:
             return
-        if entry.deadline and entry.deadline <= self._instance.engine.clock.now_ms():
+        if entry.deadline and not is_late and entry.deadline <= self._instance.engine.clock.now_ms():
             messages.fresh.add(id)
         if queue.arguments.overflow == REJECT_PUBLISH_DLX and _too_long(queue):
             self._instance.deliver(queue)

@@ -24,9 +24,9 @@ from celery.utils.log import get_logger
 from kombu.exceptions import EncodeError
 
 from .. import url as urls
-from ..client.options import SECONDS, Options
+from ..client.options import SECONDS, Options, check_broker_options
 from ..client.results import Changes, ResultClient
-from ..errors import ConnectionLost, InvalidURL, MessageTooLarge, RetryLater
+from ..errors import ConnectionLost, InvalidURL, MessageTooLarge, RequestError, RetryLater
 from ..protocol.messages import OpenChord, StoreResult
 
 logger = get_logger(__name__)
@@ -331,7 +331,12 @@ def _options(conf: Any, url: str) -> Options:
         }
     except (TypeError, ValueError) as exc:
         raise ImproperlyConfigured(f"result_backend_transport_options: a number of seconds is wanted: {exc}") from exc
-    return Options(name=str(given.get("consumer_name") or ""), tls=given.get("ssl") or None, **numbers)
+    try:
+        broker_options = check_broker_options(given.get("broker_options"))
+    except RequestError as exc:
+        raise ImproperlyConfigured(f"result_backend_transport_options: {exc}") from exc
+    name = str(given.get("consumer_name") or "")
+    return Options(name=name, tls=given.get("ssl") or None, broker_options=broker_options, **numbers)
 
 
 def _may_have_run(request: Any, task_id: str) -> bool:

@@ -127,6 +127,7 @@ def start_broker(address: Address, options: Options, deadline: float, clock: Clo
                     "--embedded",
                     "--ready-fd", str(write_fd),
                     "--idle-exit", f"{options.idle_exit:g}",
+                    *_broker_options(options),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -145,6 +146,11 @@ def start_broker(address: Address, options: Options, deadline: float, clock: Clo
         os.close(read_fd)
     _reap(process)
     _judge(line, address, options, log_size)
+
+
+def _broker_options(options: Options) -> Iterator[str]:
+    for name, value in (options.broker_options or {}).items():
+        yield f"--{name.replace('_', '-')}={value}"
 
 
 def _judge(line: bytes | None, address: Address, options: Options, log_size: int) -> None:

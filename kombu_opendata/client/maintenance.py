@@ -30,9 +30,9 @@ def maintain(
         timeout: seconds to wait for the report, None for ever.
 
     Returns:
-        ``duties`` (those that were done), ``routed``, ``leases_expired``, ``settled_collected``, ``expired_removed``
-        (each with its duty; the last since the last report), ``seconds``, and ``joined`` (the duties that were under
-        way already).
+        ``duties`` (those that were done), ``routed``, ``leases_expired``, ``settled_collected``, ``expired_removed``,
+        ``staged_removed`` (each with its duty; ``routed`` and ``expired_removed`` since the last report), ``seconds``,
+        and ``joined`` (the duties that were under way already).
 
     Raises:
         RequestError: no such duty.

@@ -6,8 +6,38 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import RequestError
+
 #: the settings that users give in seconds, by the names of the fields
 SECONDS = ("start_timeout", "reconnect_timeout", "resume_timeout", "close_timeout", "idle_exit")
+#: what a client may say about the broker that it starts, by the names of the broker's options; and the choices
+BROKER_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "metrics": (),
+    "log_format": ("text", "json"),
+    "log_level": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+}
+
+
+def check_broker_options(given: Any) -> Mapping[str, str]:
+    """The broker's options as a user gives them, each as a text.
+
+    Raises:
+        RequestError: no mapping, or a name or a value that is none of :data:`BROKER_OPTIONS`.
+    """
+    known = ", ".join(BROKER_OPTIONS)
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise RequestError(f"broker_options {given!r} is no dictionary of {known}", option="broker_options")
+    unknown = [name for name in given if name not in BROKER_OPTIONS]
+    if unknown:
+        raise RequestError(f"broker_options has {unknown[0]!r}: there are {known}", option="broker_options")
+    for name, choices in BROKER_OPTIONS.items():
+        value = given.get(name)
+        if value is not None and choices and value not in choices:
+            text = f"broker_options: {name} {value!r} is none of {', '.join(choices)}"
+            raise RequestError(text, option="broker_options")
+    return {name: str(value) for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -29,6 +59,7 @@ class Options:
         heartbeat: how often the client wants to hear of the broker, over TCP; 0 is as the broker likes.
         close_timeout: how long closing waits for the broker's answer.
         idle_exit: after how long without a client an embedded broker exits.
+        broker_options: of the broker that is started for a folder, see :data:`BROKER_OPTIONS`.
         pipelined: publishes are sent without waiting for their confirmation.
         pipeline_depth: how many publishes may be in flight, 1 to 1,000.
     """
@@ -44,6 +75,7 @@ class Options:
     heartbeat: float = 0.0
     close_timeout: float = 5.0
     idle_exit: float = 60.0
+    broker_options: Mapping[str, str] | None = None
     pipelined: bool = False
     pipeline_depth: int = 1000
 

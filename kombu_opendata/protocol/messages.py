@@ -1,5 +1,5 @@
-"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`, those
-about history in :mod:`.history_messages`.
+"""The messages of the wire protocol, one struct each; those of a topic are in a module of their own: results, history,
+replay, filters, staged batches, the queue client.
 
 Each is a msgpack array whose first element is the message's number. ``rid`` is the request's number, chosen by the
 client and repeated in the answer; messages without one are never answered. Times are milliseconds since the Unix
@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from .filter_messages import Explain as Explain
+from .filter_messages import Explained as Explained
 from .history_messages import AttemptPage as AttemptPage
 from .history_messages import CountAttempts as CountAttempts
 from .history_messages import CountMessages as CountMessages
@@ -23,6 +25,16 @@ from .history_messages import MessagePage as MessagePage
 from .history_messages import RetrieveAttempt as RetrieveAttempt
 from .history_messages import RetrieveMessage as RetrieveMessage
 from .message import Message as _Message
+from .queue_messages import BrokerAnswer as BrokerAnswer
+from .queue_messages import ClientCall as ClientCall
+from .replay_messages import CursorList as CursorList
+from .replay_messages import Cursors as Cursors
+from .replay_messages import DeleteSettled as DeleteSettled
+from .replay_messages import Redrive as Redrive
+from .replay_messages import Redriven as Redriven
+from .replay_messages import Replay as Replay
+from .replay_messages import ReplayStarted as ReplayStarted
+from .replay_messages import SettledDeleted as SettledDeleted
 from .result_messages import ChordParts as ChordParts
 from .result_messages import CloseChord as CloseChord
 from .result_messages import ForgetResults as ForgetResults
@@ -35,6 +47,14 @@ from .result_messages import ResultStored as ResultStored
 from .result_messages import StoreResult as StoreResult
 from .result_messages import UnwatchResults as UnwatchResults
 from .result_messages import WatchResults as WatchResults
+from .staging_messages import AbortJob as AbortJob
+from .staging_messages import CommitJob as CommitJob
+from .staging_messages import GetJob as GetJob
+from .staging_messages import GetStagingTarget as GetStagingTarget
+from .staging_messages import JobReport as JobReport
+from .staging_messages import Jobs as Jobs
+from .staging_messages import ListJobs as ListJobs
+from .staging_messages import StagingInfo as StagingInfo
 
 #: (queue, message id, lease token): what a delivery tag stands for. The token is the claim's time in ms.
 Lease = tuple[str, int, int]
@@ -288,7 +308,18 @@ ClientMessage = (
     | OpenChord
     | GetChord
     | CloseChord
+    | Explain
     | Credit
+    | Cursors
+    | Replay
+    | Redrive
+    | DeleteSettled
+    | ClientCall
+    | GetStagingTarget
+    | CommitJob
+    | AbortJob
+    | GetJob
+    | ListJobs
     | ListMessages
     | ListAttempts
     | RetrieveMessage
@@ -429,6 +460,15 @@ BrokerMessage = (
     | Results
     | ChordParts
     | ResultsChanged
+    | Explained
+    | CursorList
+    | ReplayStarted
+    | Redriven
+    | SettledDeleted
+    | BrokerAnswer
+    | StagingInfo
+    | JobReport
+    | Jobs
     | MessagePage
     | AttemptPage
     | Counts

@@ -6,6 +6,8 @@ of messages that nobody needs any more), then it is written and flushed. The jou
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Set
 
 from . import payloads
@@ -14,6 +16,7 @@ from .records import (
     active,
     attempts,
     config,
+    cursor,
     dead_letter,
     journal_position,
     keys,
@@ -29,11 +32,14 @@ from .records import (
 )  # fmt: skip
 from .records.config import QueueConfig
 from .settled_log import SettledLog
-from .slate import SlateStore
+from .slate import Reads
+from .staged_state import StagedState
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
 #: ids whose routes are looked up with one scan
 _ROUTES_SPAN = 100_000
+#: messages whose counts are brought up to date in one turn of the event loop
+_COUNTS_PER_TURN = 250
 
 
 def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) -> Dirty:
@@ -48,8 +54,12 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)
+    state.idempotency.snapshot(batch)
+    state.staged.snapshot(batch)
     for place in dirty.dead_letters:
         _put_dead_letter(state, *place, batch)
+    for name in dirty.cursors:
+        _put_cursor(state, name, batch)
     for id, count in dirty.routes.items():
         batch.put(keys.routes_key(id), routes.encode(count))
     if dirty.block is not None:
@@ -125,6 +135,14 @@ def _put_dead_letter(state: StoreState, queue: str, id: int, batch: Batch) -> No
         batch.put(key, dead_letter.encode(letter))
 
 
+def _put_cursor(state: StoreState, queue: str, batch: Batch) -> None:
+    found = state.cursors.get(queue)
+    if found is None:
+        batch.delete(keys.cursor_key(queue))
+    else:
+        batch.put(keys.cursor_key(queue), cursor.encode(found))
+
+
 def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> None:
     for session in dirty.producers:
         last = state.producers.get(session)
@@ -143,15 +161,18 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
             batch.delete(keys.session_key(session))
 
 
-async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]) -> None:
+async def resolve(
+    dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes], staged: StagedState
+) -> set[int]:
     """Add what depends on the store's old values: attempts records, deleted queues, garbage.
 
-    ``fresh`` are the payloads in the batch.
+    ``fresh`` are the payloads in the batch. Returns the messages that no queue needs any more.
     """
     shared = await _routes_left(sorted(dirty.whole_attempts), store)  # another queue may have written the record
     for id, consumers in dirty.attempts.items():
         key = keys.attempts_key(id)
-        old = None if id in dirty.whole_attempts and id not in shared else await store.get(key)
+        whole = id in dirty.whole_attempts and id not in shared and id not in dirty.joined
+        old = None if whole else await store.get(key)
         batch.put(key, attempts.encode([*(attempts.decode(key, old) if old else ()), *consumers][-65_535:]))
     garbage = list(dirty.garbage)
     for name, incarnations in dirty.deleted_queues.items():
@@ -160,11 +181,13 @@ async def resolve(dirty: Dirty, batch: Batch, store: SlateStore, fresh: Mapping[
         stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
         garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
-    await _collect(garbage, dirty.routes, batch, store, fresh)
+    gone = await _count(garbage, dirty, batch, store, fresh)
+    staged.collected(gone, batch)
+    return gone
 
 
 async def _delete_queue_records(
-    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: SlateStore
+    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: Reads
 ) -> set[int]:
     """Delete a queue's records but for those that were just put (``kept``); returns what was done or had failed."""
     ids: set[int] = set()
@@ -195,32 +218,37 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
     return frozenset(found)
 
 
-async def _collect(
-    garbage: list[int], recent: dict[int, int], batch: Batch, store: SlateStore, fresh: Mapping[int, bytes]
-) -> None:
-    """Delete the messages that no queue needs any more: payload, metadata and attempts together.
+async def _count(garbage: list[int], dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes]) -> set[int]:
+    """Bring the counts of queues that need a message up to date, and delete the messages that no queue needs any more.
 
-    A message that is in several queues, or in chunks, has a routes record, which counts the queues left.
+    Payload, metadata and attempts go together. A message that is in several queues, or in chunks, or that was moved,
+    has a routes record, which counts the queues left. Returns what was deleted.
     """
-    left = await _routes_left(sorted(set(garbage)), store)
-    left.update(recent)
-    counted = set(left)
-    for id in garbage:
-        count = left.get(id, 1) - 1
-        left[id] = count
+    changes: dict[int, int] = dict(dirty.joined)
+    for id, lost in Counter(garbage).items():
+        changes[id] = changes.get(id, 0) - lost
+    left = await _routes_left(sorted(changes), store)
+    left.update((id, count) for id, count in dirty.routes.items() if id in changes)
+    gone = set()
+    for number, (id, change) in enumerate(changes.items()):
+        if number % _COUNTS_PER_TURN == _COUNTS_PER_TURN - 1:
+            await asyncio.sleep(0)
+        count = left.get(id, 1) + change
         if count > 0:
             batch.put(keys.routes_key(id), routes.encode(count))
             continue
+        gone.add(id)
         for key in (keys.payload_key(id), keys.metadata_key(id), keys.attempts_key(id)):
             batch.delete(key)
-        if id in counted:
+        if id in left:
             batch.delete(keys.routes_key(id))
             chunks = payloads.chunk_count(fresh[id]) if id in fresh else await _chunks(id, store)
             for number in range(chunks):
                 batch.delete(keys.chunk_key(id, number))
+    return gone
 
 
-async def _chunks(id: int, store: SlateStore) -> int:
+async def _chunks(id: int, store: Reads) -> int:
     """How many chunk records a stored message has."""
     key = keys.payload_key(id)
     value = await store.get(key)
@@ -229,7 +257,7 @@ async def _chunks(id: int, store: SlateStore) -> int:
     return chunks[0] if chunks else 0
 
 
-async def _routes_left(ids: list[int], store: SlateStore) -> dict[int, int]:
+async def _routes_left(ids: list[int], store: Reads) -> dict[int, int]:
     """In how many queues each message is, for those that are in more than one."""
     found: dict[int, int] = {}
     position = 0

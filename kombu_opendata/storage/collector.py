@@ -39,6 +39,7 @@ class Collector:
                 removed += await self._sweep_queue(queue, now)
             await self.expire(queue, now)
         await self._engine.results.sweep(now)
+        await self._engine.idempotency.sweep(now)
         await self._engine.history.sweep(now)
         self._forget_producers(now)
         return removed

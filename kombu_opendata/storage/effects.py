@@ -35,12 +35,31 @@ BIND = 13  #: queue, exchange, routing key, arguments
 UNBIND = 14  #: queue, exchange, routing key, arguments
 SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
+#: hash of the key, ids, expires at, digest, queues of each message
+SENT_WITH_KEY = 43
+EXTEND = 44  #: queue, lease until, pairs — in flight: the leases end then
+DELAY = 45  #: queue, at, visible, pairs — available: visible from then on
+DELETE = 46  #: queue, pairs — available or in flight, gone without history
+ARCHIVE = 47  #: queue, at, pairs — available → done
+#: job id, at, first id, [(path, rows, bytes, checksum)] — a job of staged batches was committed; no path: it is inline
+STAGED_COMMIT = 48
+#: job id, first id, at, received, path, offset, skip, rows, block, payload, targets, runs, places — so many rows of a
+#: staged job were put into queues; see storage/staged_rows.py
+STAGED_ROUTE = 49
 DEAD_LETTER_SENT = 40  #: queue, id — in the commit of the publish, if somebody took it
+#: queue, cursor (all fields of its record), at, rows, taken — rows are (id, bucket, priority, visible, deadline, size);
+#: taken are the rows of the queue's own settled lists whose messages these are: (list, bucket, ids)
+ROUTE = 41
+#: queue, at, list ("done" or "failed"), bucket, ids, target, rows — with no target they are deleted
+MOVE_SETTLED = 42
 #: name, kind, expires at, value, chord's group, index, member, chord expires at — no name: a chord's part only
 RESULT = 50
 FORGET_RESULTS = 51  #: names
 OPEN_CHORD = 52  #: group, expires at, size or -1, added, header, whether to forget an earlier one
 CLOSE_CHORD = 53  #: group
+
+#: what :func:`decode` raises for bytes that are no effects
+UNREADABLE = (msgspec.MsgspecError, ValueError)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[tuple])  # type: ignore[type-arg]

@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ..errors import OpenDataError, StoreError, StoreFull
+from ..errors import CorruptRecord, OpenDataError, StoreError, StoreFull
 from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
+from .figures import EngineFigures, stopwatch
 from .history.service import DEFAULT_RETENTION_SECONDS, History
+from .idempotency import Idempotency
 from .journal import SEGMENT_BYTES, Journal
-from .operations import Operations
+from .operations_by_id import OperationsById
 from .payloads import Payloads
 from .queue_state import Entry
 from .records import active, keys
 from .results import Results
+from .routing import Router
 from .slate import SlateSettings, SlateStore
+from .staged import Staging
 from .state import Queue, StoreState
 
 log = logging.getLogger(__name__)
@@ -33,6 +38,10 @@ log = logging.getLogger(__name__)
 #: messages of a backlog that are read from the store in one go, and how few left to deliver make it happen
 _AHEAD = 2048
 _AHEAD_MIN = 512
+#: a queue whose payloads could not be read is tried again after
+_RETRY_SECONDS = 1.0
+#: who fails messages whose payloads are lost
+_BROKER_SESSION = bytes(16)
 
 
 @dataclass(frozen=True)
@@ -49,12 +58,13 @@ class EngineSettings:
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0
     close_seconds: float = 20.0
+    slow_commit_seconds: float = 1.0  # is worth a line in the log
     history: bool = True  # off: nothing is written or found; what was written stays
     history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
-class Engine(Operations):
+class Engine(OperationsById):
     """One instance of a store. Use :meth:`open`."""
 
     def __init__(self, store: SlateStore, journal: Journal | None, clock: Clock, settings: EngineSettings) -> None:
@@ -68,11 +78,18 @@ class Engine(Operations):
         self.batch = store.batch()
         self.collector = Collector(self)
         self.results = Results(self)
+        self.router = Router(self)
+        self.figures = EngineFigures(settings.slow_commit_seconds)
+        self.idempotency = Idempotency(self)
+        self.staging = Staging(self)
+        self.payloads.batches = self.staging.reader
         self.history = History(self)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
         self.checkpointing = asyncio.Lock()  # held while the store is behind the state's dirty sets
+        self.stored_upto = 0  # the records of all messages below this id are in the store
+        self.watches: list[set[int]] = []  # to each is added what checkpoints collect
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._folder: Path | None = None
         self._sync_point: powerloss.SyncPoint | None = None
@@ -123,6 +140,9 @@ class Engine(Operations):
         for shelf in (self.state.results.results, self.state.results.parts):
             shelf.cache_bytes, shelf.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
         for effect in publishes:
+            if effect[0] == effects.STAGED_ROUTE:
+                self.staging.restage(effect)
+                continue
             _, id, created, received, visible, _deadline, retention, headers, envelope, *_rest = effect
             row = checkpoint.message_rows(id, created, received, visible, retention, headers)
             self._stage(id, envelope, row)
@@ -139,14 +159,22 @@ class Engine(Operations):
             StoreFull: no room; the effects stay pending, and nothing of them may be shown.
         """
         assert self.journal is not None
-        if self.effects:
-            self.journal.append(effects.encode(self.effects))
+        if not self.effects and not self.needs_sync:
+            return
+        began = stopwatch()
+        count = len(self.effects)
+        size = 0
+        if count:
+            payload = effects.encode(self.effects)
+            self.journal.append(payload)
+            size = len(payload)
             self.commits += 1
             self.effects = []
             self.new_bytes = 0
         if self.needs_sync:
             self.journal.sync()
             self.needs_sync = self.sync_soon = False
+        self.figures.committed(stopwatch() - began, count, size)
 
     async def commit(self) -> None:
         """Make all effects so far durable, whatever the kind of store."""
@@ -179,6 +207,7 @@ class Engine(Operations):
     async def _checkpoint(self) -> None:
         async with self.checkpointing:
             position = None
+            count = len(self.effects)
             if self.journal is not None:
                 self.needs_sync |= self.sync_soon
                 self.commit_journal()
@@ -189,11 +218,14 @@ class Engine(Operations):
             now = self.clock.now_ms()
             batch, self.batch = self.batch, self.store.batch()
             self.payloads.begin_flush()
-            self.checkpoint_started_at = asyncio.get_running_loop().time()
+            began = self.checkpoint_started_at = asyncio.get_running_loop().time()
             try:
+                next_id = self.state.next_id
                 dirty = checkpoint.snapshot(self.state, batch, position, now)
                 self.history.snapshot(batch)
-                await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing)
+                gone = await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing, self.state.staged)
+                for watch in self.watches:
+                    watch.update(gone)
                 await self.store.write(batch)
                 await self.store.flush_wal()
                 self.commits += self.journal is None
@@ -201,6 +233,11 @@ class Engine(Operations):
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
                 raise
             self.checkpoint_started_at = None
+            self.stored_upto = next_id
+            seconds = asyncio.get_running_loop().time() - began
+            self.figures.checkpointed(seconds, batch.nbytes)
+            if self.journal is None:
+                self.figures.committed(seconds, count, batch.nbytes)
             self._end_checkpoint(now, position)
 
     def _end_checkpoint(self, now: int, position: int | None) -> None:
@@ -210,6 +247,8 @@ class Engine(Operations):
             wanted += queue.messages.available.keys() & self.payloads.flushing.keys()
         self.payloads.end_flush(wanted)
         self.state.results.end_flush()
+        self.state.idempotency.end_flush()
+        self.state.staged.end_flush()
         self.history.end_flush()
         if self.journal is not None and position is not None and not self.settings.sync:
             self.journal.release(position)
@@ -221,7 +260,10 @@ class Engine(Operations):
     def is_dirty(self) -> bool:
         """Whether a checkpoint has anything to do."""
         journal = self.journal
-        return bool(self.effects) or bool(self.state.dirty) or self.state.results.is_dirty or self.history.is_dirty or (
+        state = self.state
+        return bool(self.effects) or bool(state.dirty) or state.results.is_dirty or state.staged.is_dirty or (
+            state.idempotency.shelf.is_dirty or self.history.is_dirty
+        ) or (
             journal is not None and journal.sequence != (self._released_upto or 0)
         )  # fmt: skip
 
@@ -245,6 +287,7 @@ class Engine(Operations):
             await self.store.collect_garbage()
             if self._folder is not None and self.settings.sync:
                 self._sync_point = await asyncio.to_thread(powerloss.sync_tree, self._folder, self._sync_point)
+        await self.staging.remove_unneeded()
 
     async def run_maintenance(self) -> None:
         """Checkpoint and tidy until cancelled. Retention is the broker's to start: see :class:`Collector`.
@@ -293,6 +336,7 @@ class Engine(Operations):
             powerloss.mark_clean(self._folder)
 
     async def _close_store(self) -> None:
+        self.staging.close()
         try:
             async with asyncio.timeout(self.settings.close_seconds):
                 await self.store.close()
@@ -338,6 +382,8 @@ class Engine(Operations):
             exc = task.exception()
             if exc is not None:
                 log.error("queue %r can't be read: %s", queue.name, exc)
+                if isinstance(exc, StoreError) and not isinstance(exc, CorruptRecord):
+                    asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.on_loaded, queue)
                 return
             self.on_loaded(queue)
 
@@ -355,8 +401,18 @@ class Engine(Operations):
                 return  # the queue was deleted, or the bucket changed meanwhile
             messages.promote(now)
             number = None
-        await self.payloads.load([entry.id for entry in upcoming])
-        queue.at_hand = len(upcoming)
+        broken = await self.payloads.load_some([entry.id for entry in upcoming])
+        queue.at_hand = len(upcoming) - len(broken)
+        for id, exc in broken.items():
+            self._give_up(queue, id, exc)
+
+    def _give_up(self, queue: Queue, id: int, reason: CorruptRecord) -> None:
+        """A message whose payload is lost goes to the failed list; the others are delivered."""
+        entry = queue.messages.available.get(id)
+        if entry is not None and self.state.queues.get(queue.name) is queue:
+            log.error("message %d of queue %r can't be delivered and has failed: %s", id, queue.name, reason)
+            self.claim(queue, (entry,), _BROKER_SESSION)
+            self.fail(queue, (entry,), "opendata-queue broker", "")
 
     async def load_bucket(self, queue: Queue, number: int) -> None:
         """Bring a cold bucket into memory."""
@@ -367,6 +423,12 @@ class Engine(Operations):
         if current and self.state.queues.get(queue.name) is queue:
             lists = active.decode(key, value or b"")
             queue.messages.restore(number, lists[0], lists[1], self.clock.now_ms())
+
+    async def find_entries(self, queue: Queue, ids: Iterable[int]) -> None:
+        """Load the cold buckets that may have these messages, usually one for each: ids ascend with the buckets."""
+        for number in queue.messages.cold_buckets_of(ids):
+            if number in queue.messages.cold and self.state.queues.get(queue.name) is queue:
+                await self.load_bucket(queue, number)
 
     async def purge(self, queue: Queue) -> int:
         """Remove every available message; returns how many."""

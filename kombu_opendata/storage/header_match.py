@@ -20,6 +20,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import RequestError
+from ..selectors.nodes import (
+    Boolean,
+    Compare,
+    Condition,
+    Header,
+    IsNull,
+    Negative,
+    Not,
+    Number,
+    Text,
+    all_of,
+    any_of,
+    quoted,
+)
 
 X_MATCH = "x-match"
 KINDS = ("all", "any", "all-with-x", "any-with-x")
@@ -87,14 +101,25 @@ def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def condition(arguments: Mapping[str, Any]) -> Condition:
+    """What the term parses to."""
+    every, wanted = _wanted(arguments)
+    return (all_of if every else any_of)([_tree(Header(name), value) for name, value in wanted])
+
+
+def _tree(header: Header, value: Any) -> Condition:
+    if value is None:
+        return Not(IsNull(header))
+    if isinstance(value, bool):
+        return Compare("=", header, Boolean(value))
+    if isinstance(value, str):
+        return Compare("=", header, Text(value))
+    return Compare("=", header, Number(value) if repr(value)[0] != "-" else Negative(Number(-value)))
+
+
 def _condition(value: Any) -> str:
     if value is None:
         return "IS NOT NULL"
     if isinstance(value, bool):
         return "= TRUE" if value else "= FALSE"
     return f"= {quoted(value) if isinstance(value, str) else repr(value)}"
-
-
-def quoted(text: str) -> str:
-    """A text literal."""
-    return "'" + text.replace("'", "''") + "'"

@@ -36,17 +36,61 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import CorruptRecord, NewerFormat, OpenDataError, StoreFull, StoreUnwritable
 
 _HEADER = struct.Struct("<4sHHQQ")
 _RECORD = struct.Struct("<IIQ")
 _SEQUENCE = struct.Struct("<Q")
+HEADER_BYTES = _HEADER.size
+RECORD_BYTES = _RECORD.size
 MAGIC = b"ODQJ"
 VERSION = 1
 SEGMENT_BYTES = 16 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ZEROS = bytes(1 << 20)
+
+
+class SegmentHeader(NamedTuple):
+    """The first bytes of a segment."""
+
+    version: int
+    reserved: int
+    number: int
+    first: int
+
+
+def parse_header(data: bytes) -> SegmentHeader | None:
+    """The header at the start of a segment's bytes; None when there is none."""
+    if len(data) < HEADER_BYTES or data[:4] != MAGIC:
+        return None
+    return SegmentHeader(*_HEADER.unpack_from(data)[1:])
+
+
+def record_at(data: bytes, offset: int) -> tuple[int, int, bytes] | None:
+    """(sequence, where the next record starts, payload) of the whole record at ``offset``; None where there is none."""
+    if offset + RECORD_BYTES > len(data):
+        return None
+    length, crc, sequence = _RECORD.unpack_from(data, offset)
+    start = offset + RECORD_BYTES
+    if start + length > len(data):
+        return None
+    payload = data[start : start + length]
+    if zlib.crc32(payload, zlib.crc32(_SEQUENCE.pack(sequence))) != crc:
+        return None
+    return sequence, start + length, payload
+
+
+def whole_records(data: bytes, first: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (sequence, end offset, payload) of a segment's records, the first of which has the sequence ``first``.
+
+    Ends at the first record that is not whole or does not follow its predecessor.
+    """
+    offset, expected = HEADER_BYTES, first
+    while (found := record_at(data, offset)) is not None and found[0] == expected:
+        yield found
+        offset, expected = found[1], expected + 1
 
 
 class _Segment:
@@ -106,7 +150,8 @@ class Journal:
                     key=segment.path.name.encode(),
                     offset=0,
                 )
-            for sequence, payload in self._records(segment):
+            data = os.pread(segment.fd, segment.size, 0)
+            for sequence, _end, payload in whole_records(data, segment.first):
                 if sequence > after:
                     self.sequence = sequence
                     yield sequence, payload
@@ -119,13 +164,13 @@ class Journal:
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             size = os.fstat(fd).st_size
             head = os.pread(fd, _HEADER.size, 0)
-            if len(head) == _HEADER.size and head[:4] == MAGIC:
-                _magic, version, _reserved, number, first = _HEADER.unpack(head)
-                if version > VERSION:
+            header = parse_header(head)
+            if header is not None:
+                if header.version > VERSION:
                     os.close(fd)
-                    text = f"{path} has journal format {version}; this version reads up to {VERSION}: upgrade"
+                    text = f"{path} has journal format {header.version}; this version reads up to {VERSION}: upgrade"
                     raise NewerFormat(text)
-                found.append(_Segment(path, fd, number, first, size))
+                found.append(_Segment(path, fd, header.number, header.first, size))
                 continue
             os.close(fd)
             if head.strip(b"\0"):
@@ -134,20 +179,6 @@ class Journal:
         for path in self.folder.glob("*.spare"):
             path.unlink()
         return list(found)
-
-    def _records(self, segment: _Segment) -> Iterator[tuple[int, bytes]]:
-        data = os.pread(segment.fd, segment.size, 0)
-        offset, expected = _HEADER.size, segment.first
-        while offset + _RECORD.size <= len(data):
-            length, crc, sequence = _RECORD.unpack_from(data, offset)
-            start = offset + _RECORD.size
-            if sequence != expected or start + length > len(data):
-                return
-            payload = data[start : start + length]
-            if zlib.crc32(payload, zlib.crc32(_SEQUENCE.pack(sequence))) != crc:
-                return
-            yield sequence, payload
-            offset, expected = start + length, expected + 1
 
     # ------------------------------------------------------------------ writing
     @property

@@ -14,7 +14,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -37,6 +37,8 @@ class Location:
         url: as it was given, for messages.
         store: the binding's object store.
         path: of the database in the store.
+        name: of the database, as it was given: the path without the URL's prefix.
+        options: the provider's settings, as they were given.
         folder: of the database in the file system; None when it is elsewhere.
     """
 
@@ -44,6 +46,8 @@ class Location:
     store: Any
     path: str
     folder: Path | None = None
+    name: str = ""
+    options: dict[str, str] = field(default_factory=dict)
 
 
 def locate(url: str, path: str, options: dict[str, str] | None = None, *, create: bool = True) -> Location:
@@ -66,13 +70,14 @@ def locate(url: str, path: str, options: dict[str, str] | None = None, *, create
         )
     parts = urlsplit(url)
     if parts.scheme == "memory":
-        return Location(url, _memory(parts.netloc + parts.path), path)
+        return Location(url, _memory(parts.netloc + parts.path), path, name=path)
     if parts.scheme == "file":
         return _local(url, path, create)
     if parts.scheme not in _PROVIDERS or not parts.netloc:
         raise errors.InvalidURL(f"{url!r} is no object-store URL: use file:///folder or s3://bucket/prefix", url=url)
     prefix = unquote(parts.path).strip("/")
-    return Location(url, _bucket(url, options or {}), f"{prefix}/{path}" if prefix else path)
+    store = _bucket(url, options or {})
+    return Location(url, store, f"{prefix}/{path}" if prefix else path, name=path, options=dict(options or {}))
 
 
 def _memory(name: str) -> Any:
@@ -107,7 +112,7 @@ def _local(url: str, path: str, create: bool) -> Location:
     u = ffi.public()
     builder = u.ObjectStoreBuilder(u.ObjectStoreType.LOCAL)
     builder.with_config("local_path", str(root))
-    return Location(url, builder.build(), path, folder)
+    return Location(url, builder.build(), path, folder, name=path)
 
 
 def _make_writable(url: str, root: Path, folder: Path) -> None:

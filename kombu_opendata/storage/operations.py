@@ -56,6 +56,15 @@ class Operations:
         state.next_id = id + 1
         return id
 
+    def allocate_ids(self, count: int) -> int:
+        """The first of ``count`` consecutive message ids that were never used, as :meth:`allocate_id`."""
+        state = self.state
+        first = state.next_id
+        if first + count > state.block_end:
+            state.block(first, count + BLOCK_IDS)
+            self.effects.append((fx.BLOCK, first, count + BLOCK_IDS))
+        return first
+
     def check_room(self, size: int) -> None:
         """Refuse a publish that would use the last of the journal.
 
@@ -111,6 +120,8 @@ class Operations:
         visible_at = max(visible_at, now)
         row = checkpoint.message_rows(id, created_at, now, visible_at, retention, headers)
         places = [(queue.name, queue.messages.place()) for queue in queues]
+        for queue in queues:
+            queue.counts.published += 1
         size = len(envelope)
         large = size > MAX_INLINE_BYTES
         self.state.publish(id, places, priority, visible_at, deadline, now, large=large, size=size, headers=headers)
@@ -136,15 +147,19 @@ class Operations:
         self.payloads.pending_metadata[id] = row[1]
 
     # ------------------------------------------------------------------ consuming
-    def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes) -> None:
-        """Lease these available messages to a session."""
+    def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes, lease_ms: int = 0) -> None:
+        """Lease these available messages to a session, for the queue's lease or so many ms."""
         # One that was returned within this millisecond is claimed as of the next: the token is the claim's time.
         at = max([self.clock.now_ms(), *(entry.visible_at for entry in entries)])
-        until = at + 1000 * queue.options.lease_seconds
+        until = at + (lease_ms or 1000 * queue.options.lease_seconds)
+        counts = queue.counts
+        counts.delivered += len(entries)
         pairs: list[int] = []
         for entry in entries:
             self.state.claim(queue.messages, entry, session, at, until)
             pairs += entry.id, entry.bucket
+            if entry.attempts > 1 or entry.returned:
+                counts.redelivered += 1
         self.effects.append((fx.CLAIM, queue.name, session, at, until, pairs))
 
     def ack(self, queue: Queue, entries: Iterable[Entry]) -> None:
@@ -155,6 +170,7 @@ class Operations:
             self.state.ack(queue, entry, at)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
+        queue.counts.acked += len(pairs) // 2
         last = self.effects[-1] if self.effects else None
         if last is not None and last[0] == fx.ACK and last[1] == queue.name and last[2] == at:
             last[3].extend(pairs)
@@ -171,36 +187,51 @@ class Operations:
             self.state.fail(queue, entry, at, consumer, reason, given_up)
             pairs += entry.id, entry.bucket
         self.effects.append((fx.FAIL, queue.name, at, pairs, consumer, reason, *((True,) if given_up else ())))
+        count = len(pairs) // 2
+        if given_up:
+            queue.counts.exhausted += count
+        else:
+            queue.counts.rejected += count
         if reason:
+            queue.counts.dead_lettered += count
             self.on_dead_letters()
 
     def put_back(
-        self, queue: Queue, entries: Iterable[Entry], consumer: str, *, costs_attempt: bool, expired: bool = False
+        self,
+        queue: Queue,
+        entries: Iterable[Entry],
+        consumer: str,
+        *,
+        costs_attempt: bool,
+        lease_expired: bool = False,
     ) -> None:
         """in flight → available; to failed when it costs an attempt and none is left.
 
         Args:
-            expired: the lease ended by itself; nobody rejected or released the message.
+            lease_expired: the lease ended by itself; nobody rejected or released the message.
         """
         at = self.clock.now_ms()
         back: list[int] = []
         spent: list[Entry] = []
+        count = 0
         for entry in entries:
+            count += 1
             if costs_attempt and UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
                 spent.append(entry)
                 continue
             if costs_attempt and queue.limits.retry_delay_ms:
                 visible_at = queue.limits.retry_at(at, entry.attempts)
-                self.state.put_back(queue, entry, at, costs_attempt, consumer, visible_at, expired)
+                self.state.put_back(queue, entry, at, costs_attempt, consumer, visible_at, lease_expired)
                 pair = [entry.id, entry.bucket]
-                more = (visible_at, True) if expired else (visible_at,)
+                more = (visible_at, True) if lease_expired else (visible_at,)
                 self.effects.append((fx.RETURN, queue.name, at, pair, costs_attempt, consumer, *more))
                 continue
-            self.state.put_back(queue, entry, at, costs_attempt, consumer, 0, expired)
+            self.state.put_back(queue, entry, at, costs_attempt, consumer, 0, lease_expired)
             back += entry.id, entry.bucket
+        queue.counts.came_back(count, costs_attempt=costs_attempt, lease_expired=lease_expired)
         if back:
             self.effects.append(
-                (fx.RETURN, queue.name, at, back, costs_attempt, consumer, *((0, True) if expired else ()))
+                (fx.RETURN, queue.name, at, back, costs_attempt, consumer, *((0, True) if lease_expired else ()))
             )
         if spent:
             self.fail(queue, spent, consumer, "delivery_limit")
@@ -211,7 +242,7 @@ class Operations:
         With a reason they become dead letters, if the queue has an exchange for them.
         """
         at = self.clock.now_ms()
-        why, expired = reason, reason == "expired"
+        why = reason
         reason = reason if queue.dead_letters_to is not None else ""
         pairs: list[int] = []
         for entry in entries:
@@ -219,13 +250,16 @@ class Operations:
             if not reason:
                 self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
+        count = len(pairs) // 2
         if pairs:
             self.effects.append((fx.REMOVE, queue.name, pairs, reason, at, *((why,) if why != reason else ())))
+            queue.counts.removed(count, why)
             if reason:
+                queue.counts.dead_lettered += count
                 self.on_dead_letters()
-        if expired:
-            self.expired += len(pairs) // 2
-        return len(pairs) // 2
+        if why == "expired":
+            self.expired += count
+        return count
 
     def on_dead_letters(self) -> None:
         """Called when there are new dead letters; replaced by the owner, who publishes them."""

@@ -6,8 +6,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from ..errors import CorruptRecord
+from ..staging.target import parse_payload_uri
 from .records import keys, payload
-from .slate import SlateStore
+from .slate import Reads, SlateStore
+from .staged_payloads import BatchReader, Place
 
 CHUNK_BYTES = 1 << 20
 #: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
@@ -33,7 +35,7 @@ def rows(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
     yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(chunks), len(envelope)))
 
 
-def _dense_runs(ids: list[int]) -> Iterator[list[int]]:
+def dense_runs(ids: list[int]) -> Iterator[list[int]]:
     """Those runs of the sorted ids that are worth a scan; the others are read one by one."""
     start = 0
     for position in range(1, len(ids) + 1):
@@ -43,10 +45,10 @@ def _dense_runs(ids: list[int]) -> Iterator[list[int]]:
             start = position
 
 
-async def read_sizes(store: SlateStore, ids: list[int]) -> list[int]:
+async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
     """How large stored payloads are, bytes; 0 for a missing one, which its delivery will report."""
     found: dict[bytes, bytes] = {}
-    for run in _dense_runs(sorted(ids)):
+    for run in dense_runs(sorted(ids)):
         first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
         found.update(await store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES))
     sizes = []
@@ -54,9 +56,14 @@ async def read_sizes(store: SlateStore, ids: list[int]) -> list[int]:
         key = keys.payload_key(id)
         value = found.get(key) or await store.get(key)
         decoded = payload.decode(key, value) if value is not None else b""
-        chunks = (0, len(decoded)) if isinstance(decoded, bytes) else payload.parse_chunks_uri(decoded.uri)
-        sizes.append(chunks[1] if chunks is not None else 0)
+        sizes.append(len(decoded) if isinstance(decoded, bytes) else _size_at(decoded.uri))
     return sizes
+
+
+def _size_at(uri: str) -> int:
+    """The size of the payload at a URI, bytes; 0 if that is unknown."""
+    chunks, place = payload.parse_chunks_uri(uri), parse_payload_uri(uri)
+    return chunks[1] if chunks is not None else place[2] if place is not None else 0
 
 
 class Payloads:
@@ -71,6 +78,9 @@ class Payloads:
         self._cache_bytes = cache_bytes
         self._size = 0
         self._hot: OrderedDict[int, bytes] = OrderedDict()  # taking the oldest of a plain dict costs its holes
+        self.batches: BatchReader | None = None
+        self.pending_uris: dict[int, bytes] = {}  # payload records of staged rows, as `pending`
+        self._flushing_uris: dict[int, bytes] = {}
         self.pending: dict[int, bytes] = {}
         self.flushing: dict[int, bytes] = {}
         self.pending_metadata: dict[int, bytes] = {}  # metadata records by message, on the same way
@@ -93,11 +103,13 @@ class Payloads:
     def begin_flush(self) -> None:
         """A checkpoint begins: all that is pending is in its batch."""
         self.flushing, self.pending = self.pending, {}
+        self._flushing_uris, self.pending_uris = self.pending_uris, {}
         self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
     def end_flush(self, wanted: Iterable[int]) -> None:
         """The checkpoint is in the store. Of what it wrote, ``wanted`` goes to the cache."""
         flushed, self.flushing = self.flushing, {}
+        self._flushing_uris = {}
         self.flushing_metadata = {}
         for id in wanted:
             envelope = flushed.get(id)
@@ -112,31 +124,80 @@ class Payloads:
         while self._size > self._cache_bytes and len(hot) > 1:
             self._size -= len(hot.popitem(last=False)[1])
 
+    async def read(self, id: int) -> bytes | None:
+        """A payload, wherever it is, without bringing it into the cache; None where there is none.
+
+        Raises:
+            CorruptRecord: it is damaged.
+        """
+        found = self.find(id)
+        if found is not None:
+            return found
+        key = keys.payload_key(id)
+        value = await self._store.get(key)
+        if value is None:
+            return self.find(id)
+        decoded = payload.decode(key, value)
+        return decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
+
     async def load(self, ids: list[int]) -> None:
         """Bring payloads into the cache, as many of the first as half of it holds; ``ids`` in the order of delivery.
 
         Raises:
             CorruptRecord: a payload is missing or damaged.
         """
+        for exc in (await self.load_some(ids)).values():
+            raise exc
+
+    async def load_some(self, ids: list[int]) -> dict[int, CorruptRecord]:
+        """As :meth:`load`; returns why payloads of staged batches can't be read, by message id.
+
+        Raises:
+            CorruptRecord: another payload is missing or damaged.
+            StoreError: batches can't be read now.
+        """
         pending, hot, flushing = self.pending, self._hot, self.flushing
         ids = [id for id in ids if id not in hot and id not in pending and id not in flushing]
         found = await self._scan(sorted(ids))
         room = self._cache_bytes // 2
+        envelopes: dict[int, bytes] = {}
+        places: list[Place] = []
         for id in ids:
             key = keys.payload_key(id)
-            value = found.get(key) or await self._store.get(key)
+            value = found.get(key) or self._uri_at_hand(id) or await self._store.get(key)
             decoded = None if value is None else payload.decode(key, value)
-            envelope = decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
-            room -= len(envelope)
+            place = self._place(id, decoded)
+            if place is None:
+                envelopes[id] = decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
+            room -= place.length if place is not None else len(envelopes[id])
             if room < 0 and id != ids[0]:
+                envelopes.pop(id, None)
                 break  # it would push out the first, which is waited for
-            self._keep(id, envelope)
+            if place is not None:
+                places.append(place)
+        broken: dict[int, CorruptRecord] = {}
+        if places and self.batches is not None:
+            staged, broken = await self.batches.read(places)
+            envelopes |= staged
+        for id in ids:
+            if id in envelopes:
+                self._keep(id, envelopes[id])
+        return broken
+
+    def _uri_at_hand(self, id: int) -> bytes | None:
+        """The payload record of a staged row that the store does not have yet."""
+        return self.pending_uris.get(id) or self._flushing_uris.get(id)
+
+    def _place(self, id: int, decoded: object) -> Place | None:
+        """Where in a staged batch the payload is, if it is in one."""
+        found = parse_payload_uri(decoded.uri) if isinstance(decoded, payload.PayloadURI) else None
+        return Place(id, *found) if found is not None and self.batches is not None else None
 
     async def _scan(self, ids: list[int]) -> dict[bytes, bytes]:
         """The records of those sorted ids that lie close together, until half the cache is full."""
         found: dict[bytes, bytes] = {}
         room = self._cache_bytes // 2
-        for run in _dense_runs(ids):
+        for run in dense_runs(ids):
             first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
             batches = self._store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=_READ_AHEAD_BYTES)
             async for rows in batches:

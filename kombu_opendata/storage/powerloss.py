@@ -31,7 +31,7 @@ from kombu_opendata import errors
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 # In the order in which they must be listed.
-_NUMBERED = ("manifest", "compactions", "wal")
+NUMBERED = ("manifest", "compactions", "wal")
 _TABLES = "compacted"
 _COLLECTOR = "gc"
 _NUMBERED_NAME = re.compile(r"\d{20}\.\w+")
@@ -82,7 +82,7 @@ def sync_tree(db_folder: Path, since: SyncPoint | None, *, boot_id: str | None =
     with _Naming(db_folder):
         new: dict[str, list[str]] = {}
         highest = dict(known.highest)
-        for name in _NUMBERED:
+        for name in NUMBERED:
             found = _names(db_folder / name, _NUMBERED_NAME)
             new[name] = [n for n in found if n > known.highest.get(name, "")]
             if new[name]:
@@ -206,7 +206,7 @@ def _folders_to_cut(db_folder: Path, point: SyncPoint) -> Iterable[str]:
     recorded = point.highest.get("manifest")
     if recorded is not None and not (db_folder / "manifest" / recorded).exists():
         return ("wal",)
-    return _NUMBERED
+    return NUMBERED
 
 
 # ---- files

@@ -8,7 +8,8 @@ changes memory only: it reads no clock and does no I/O.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import NamedTuple
@@ -72,36 +73,56 @@ class Bucket:
 
 
 class Summary(NamedTuple):
-    """What must be known of a cold bucket: its best visible message, when the next one becomes visible or expires."""
+    """What must be known of a cold bucket: its best visible message, when the next one becomes visible or expires.
+
+    For figures only: how many were not visible yet, and the first and last time at which one is or was to be.
+    """
 
     best: tuple[int, int] | None  # (priority, id)
     next_visible_at: int | None
     messages: int
     next_deadline: int | None
-    first_id: int = 0
-    last_id: int = 0
+    delayed: int = 0  # not visible when this was made
+    first_visible_at: int = 0
+    last_visible_at: int = 0
+    lowest_id: int = 0
+    highest_id: int = 0
+
+    def delayed_at(self, now: int) -> int:
+        """How many are not visible now; an estimate when some of the delayed ones have become visible."""
+        first, last = self.next_visible_at, self.last_visible_at
+        if first is None or last <= now:
+            return 0
+        if first > now:
+            return self.delayed
+        return 1 + (self.delayed - 1) * (last - now) // (last - first + 1)
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, int, int, int]], now: int) -> Summary:
         best: tuple[int, int] | None = None
         next_visible: int | None = None
         next_deadline: int | None = None
-        count = last = 0
-        first = 1 << 64
+        count = delayed = last_visible = highest = 0
+        lowest = 1 << 63
+        first_visible: int | None = None
         for id, priority, visible_at, deadline, _attempts in rows:
             count += 1
-            if id < first:
-                first = id
-            if id > last:
-                last = id
+            lowest, highest = min(lowest, id), max(highest, id)
+            if first_visible is None or visible_at < first_visible:
+                first_visible = visible_at
+            if visible_at > last_visible:
+                last_visible = visible_at
             if deadline and (next_deadline is None or deadline < next_deadline):
                 next_deadline = deadline
             if visible_at <= now:
                 if best is None or (priority, id) < best:
                     best = (priority, id)
-            elif next_visible is None or visible_at < next_visible:
+                continue
+            delayed += 1
+            if next_visible is None or visible_at < next_visible:
                 next_visible = visible_at
-        return cls(best, next_visible, count, next_deadline, first, last)
+        ids = (lowest, highest) if count else (0, 0)
+        return cls(best, next_visible, count, next_deadline, delayed, first_visible or 0, last_visible, *ids)
 
 
 def _order(entry: Entry) -> tuple[int, int]:
@@ -125,6 +146,7 @@ class QueueState:
         self.dropped: set[int] = set()  # stored buckets that became empty: their records go at the next checkpoint
         self.tail = 0
         self.tail_used = 0
+        self.watchers: list[Callable[[int, Iterable[int]], None]] = []  # told (bucket, ids) of what goes out of memory
         self.available: dict[int, Entry] = {}
         self.in_flight: dict[int, Entry] = {}
         self.cold_count = 0
@@ -313,6 +335,35 @@ class QueueState:
         self.dirty.add(entry.bucket)
         self._drop_if_empty(entry.bucket)
 
+    def delay(self, entry: Entry, visible_at: int, now: int) -> None:
+        """Make an available message visible from then on, sooner or later than it was; see :meth:`put_back`."""
+        entry.visible_at = max(visible_at, entry.claimed_at + 1)
+        del self.available[entry.id]
+        del self.buckets[entry.bucket].available[entry.id]
+        if self.counts_bytes:
+            self.available_bytes -= entry.size
+        self._make_available(entry, now)
+
+    # ------------------------------------------------------------------ finding
+    def find(self, id: int) -> Entry | None:
+        """The message of this id, if its bucket is loaded."""
+        return self.in_flight.get(id) or self.available.get(id)
+
+    def cold_buckets_of(self, ids: Iterable[int]) -> list[int]:
+        """The cold buckets that may have one of these: usually one for each id, as ids ascend with the buckets.
+
+        Looks at every summary once: 3 ms where ten million messages wait.
+        """
+        wanted = sorted(id for id in ids if self.find(id) is None)
+        if not wanted:
+            return []
+        found = []
+        for number, summary in self.cold.items():
+            place = bisect_left(wanted, summary.lowest_id)
+            if place < len(wanted) and wanted[place] <= summary.highest_id:
+                found.append(number)
+        return found
+
     def _drop_if_empty(self, number: int) -> None:
         """An empty bucket goes, but for the tail and bucket 0, which always has a record."""
         if number == self.tail:
@@ -393,6 +444,8 @@ class QueueState:
             bucket = self.buckets.pop(number)
             for id in bucket.available:
                 del self.available[id]
+            for watcher in self.watchers:
+                watcher(number, bucket.available)
             self.note_cold(number, Summary.of(bucket.rows()[0], now))
             if self.counts_bytes:
                 self._cold_sizes[number] = array("I", [entry.size for entry in bucket.available.values()])

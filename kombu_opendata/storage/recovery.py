@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import effects as fx
+from . import moves
 from .clock import Clock
 from .history.log import HistoryLog
 from .journal import Journal
@@ -14,6 +15,7 @@ from .queue_state import Summary
 from .records import (
     active,
     config,
+    cursor,
     dead_letter,
     header,
     journal_position,
@@ -29,7 +31,7 @@ from .records import (
 from .records.header import StoreHeader
 from .records.kinds import PREFIXES
 from .settled_log import SettledLog
-from .slate import SlateStore
+from .slate import Reads, SlateStore
 from .state import QueueOptions, StoreState, buckets_of
 
 Wanted = set[tuple[str, int]]
@@ -63,15 +65,28 @@ async def recover(
     Raises:
         CorruptRecord: a record does not decode.
     """
+    return await rebuild(store, await _journal_records(store, journal), clock, history)
+
+
+async def rebuild(
+    store: Reads, records: list[list[fx.Effect]], clock: Clock, history: HistoryLog | None = None
+) -> tuple[StoreState, list[fx.Effect]]:
+    """The state after these commits, and the publishes among them; ``records`` follow the store's journal position.
+
+    Raises:
+        CorruptRecord: a record does not decode.
+    """
     state = StoreState()
-    records = await _journal_records(store, journal)
     wanted: Wanted = {place for effects in records for effect in effects for place in buckets_of(effect)}
     await _load_settings(store, state)
     newest = await _load_active(store, state, wanted, clock.now_ms())
     newest = max(newest, await _load_sessions(store, state), await _newest_stored(store, state))
     await _load_deadlines(store, state)
     await state.results.load(store)
+    await state.staged.load(store)
     await _load_dead_letters(store, state)
+    await _load_cursors(store, state)
+    await _load_settled(store, state, records)
     clock.not_before(max(newest, _newest_effect(records), history.last_ended_ms if history is not None else 0))
     state.history = history
     publishes = []
@@ -79,6 +94,9 @@ async def recover(
         for effect in effects:
             if state.replay(effect) is not None:
                 publishes.append(effect)
+    for queue in state.queues.values():
+        queue.done.at_hand.clear()
+        queue.failed.at_hand.clear()
     _forget_idle_sessions(state)
     await measure(store, state)
     return state, publishes
@@ -92,11 +110,11 @@ async def _journal_records(store: SlateStore, journal: Journal | None) -> list[l
     return [fx.decode(payload) for _sequence, payload in journal.replay(position)]
 
 
-async def _rows(store: SlateStore, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
+async def _rows(store: Reads, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
     return [row async for rows in store.scan_batches(*keys.prefix_range(prefix)) for row in rows]
 
 
-async def _load_settings(store: SlateStore, state: StoreState) -> None:
+async def _load_settings(store: Reads, state: StoreState) -> None:
     """Message ids, queues with their settled lists, exchanges, bindings, publish counters."""
     block = await store.get(keys.SEQ_BLOCK_KEY)
     if block is not None:
@@ -116,7 +134,7 @@ async def _load_settings(store: SlateStore, state: StoreState) -> None:
         state.producers[key[2:]] = producer.decode(key, value)
 
 
-async def _load_queue(store: SlateStore, state: StoreState, name: str, stored: options.QueueOptions) -> None:
+async def _load_queue(store: Reads, state: StoreState, name: str, stored: options.QueueOptions) -> None:
     key = keys.config_key(name)
     limits = config.decode(key, await store.get(key) or b"")
     queue = state.declare_queue(
@@ -134,13 +152,13 @@ async def _load_queue(store: SlateStore, state: StoreState, name: str, stored: o
     state.dirty.queues.discard(name)
 
 
-async def _load_log(store: SlateStore, log: SettledLog, prefix: bytes, first: int) -> None:
+async def _load_log(store: Reads, log: SettledLog, prefix: bytes, first: int) -> None:
     rows = await store.scan(*keys.prefix_range(prefix), limit=1, descending=True)
     for key, value in rows:
         log.restore(first, keys.parse(key).bucket or 0, settled.decode(key, value))
 
 
-async def _load_active(store: SlateStore, state: StoreState, wanted: Wanted, now: int) -> int:
+async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int) -> int:
     """The queues' buckets: loaded if they are in use, else as a summary. Returns the newest time stamp seen."""
     newest = 0
     tails: dict[str, tuple[int, Any]] = {}
@@ -168,7 +186,7 @@ async def _load_active(store: SlateStore, state: StoreState, wanted: Wanted, now
     return newest
 
 
-async def _newest_stored(store: SlateStore, state: StoreState) -> int:
+async def _newest_stored(store: Reads, state: StoreState) -> int:
     """The newest time stamp of a publish or a settlement."""
     newest = 0
     for key, value in await store.scan(*keys.kind_range(keys.RecordKind.METADATA), limit=1, descending=True):
@@ -180,12 +198,15 @@ async def _newest_stored(store: SlateStore, state: StoreState) -> int:
 
 def _newest_effect(records: list[list[fx.Effect]]) -> int:
     """The newest time stamp in the journal."""
-    places = {fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2}
+    places = {
+        fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.ROUTE: 3, fx.MOVE_SETTLED: 2, fx.DELAY: 2,
+        fx.ARCHIVE: 2, fx.STAGED_COMMIT: 2,
+    }  # fmt: skip
     stamped = (effect for effects in records for effect in effects if effect[0] in places)
     return max((effect[places[effect[0]]] for effect in stamped), default=0)
 
 
-async def _load_sessions(store: SlateStore, state: StoreState) -> int:
+async def _load_sessions(store: Reads, state: StoreState) -> int:
     """Who holds what; returns the newest time stamp. A lease without a holder belongs to the empty session.
 
     Names are all kept until the journal is applied, whose claims and acknowledgements may be theirs.
@@ -215,7 +236,7 @@ def _forget_idle_sessions(state: StoreState) -> None:
         state.dirty.sessions.add(session)
 
 
-async def measure(store: SlateStore, state: StoreState) -> None:
+async def measure(store: Reads, state: StoreState) -> None:
     """Find the sizes of the messages of queues that count bytes: the records have none, so the payloads are read."""
     for queue in state.queues.values():
         messages = queue.messages
@@ -231,7 +252,7 @@ async def measure(store: SlateStore, state: StoreState) -> None:
             messages.measure(number, await read_sizes(store, [row[0] for row in rows]))
 
 
-async def _load_dead_letters(store: SlateStore, state: StoreState) -> None:
+async def _load_dead_letters(store: Reads, state: StoreState) -> None:
     """What left its queue and is not published to its dead-letter exchange yet, the oldest first."""
     found = []
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.DEAD_LETTER]):
@@ -241,7 +262,29 @@ async def _load_dead_letters(store: SlateStore, state: StoreState) -> None:
     state.dead_letters.update(found)
 
 
-async def _load_deadlines(store: SlateStore, state: StoreState) -> None:
+async def _load_cursors(store: Reads, state: StoreState) -> None:
+    """How far the background routing has come."""
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.CURSOR]):
+        name = keys.parse(key).name or ""
+        if name in state.queues:
+            state.cursors[name] = cursor.decode(key, value)
+
+
+async def _load_settled(store: Reads, state: StoreState, records: list[list[fx.Effect]]) -> None:
+    """The buckets of settled lists that the journal's effects take something from."""
+    wanted = {place for effects in records for effect in effects for place in moves.settled_buckets(effect)}
+    for name, which, number in wanted:
+        queue = state.queues.get(name)
+        if queue is None:
+            continue
+        log = moves.settled_log(queue, which)
+        key = keys.done_key(name, number) if which == "done" else keys.failed_key(name, number)
+        value = await store.get(key)
+        if value is not None and number != log.tail:
+            log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]
+
+
+async def _load_deadlines(store: Reads, state: StoreState) -> None:
     """An in-flight row has no retention deadline: take it from the metadata log."""
     for queue in state.queues.values():
         for entry in queue.messages.in_flight.values():
@@ -252,5 +295,7 @@ async def _load_deadlines(store: SlateStore, state: StoreState) -> None:
                 if found.retention_seconds:
                     entry.deadline = found.received_at_ms + 1000 * found.retention_seconds
                 if queue.limits.message_ttl_ms >= 0:
-                    received = found.received_at_ms
-                    entry.deadline = queue.limits.deadline(entry.deadline, found.visible_at_ms, received)
+                    own, visible, received = entry.deadline, found.visible_at_ms, found.received_at_ms
+                    entry.deadline = queue.limits.deadline(own, visible, received)
+                    if entry.deadline <= entry.claimed_at:  # it came later: replayed, or from a failed list
+                        entry.deadline = queue.limits.deadline(own, visible, entry.claimed_at)

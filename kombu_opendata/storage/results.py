@@ -17,7 +17,7 @@ from .records import keys
 from .records import results as records
 from .records.results import FINAL, Result
 from .shelf import Shelf
-from .slate import SlateStore
+from .slate import Reads
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -190,7 +190,7 @@ class ResultState:
         self.results.end_flush()
         self.parts.end_flush()
 
-    async def load(self, store: SlateStore) -> None:
+    async def load(self, store: Reads) -> None:
         """Find the chords that are open; the values stay where they are."""
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.CHORD)):
             for key, value in rows:
@@ -205,10 +205,14 @@ class ResultState:
 
 
 class Results:
-    """What can be done to an engine's results. Nothing may be shown to anybody before the engine's commit."""
+    """What can be done to an engine's results. Nothing may be shown to anybody before the engine's commit.
+
+    ``stored`` results and ``chords_completed`` (their callbacks were sent) are counted since the start.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.stored = self.chords_completed = 0
 
     @property
     def state(self) -> ResultState:
@@ -292,6 +296,7 @@ class Results:
         engine.check_room(len(value))
         fields = (name, kind, _until(now, ttl_ms), value, group, index, member, _until(now, chord_ttl_ms))
         self.state.store(*fields, at_ms=now)
+        self.stored += stored
         self._done((fx.RESULT, *fields), len(value))
         return stored
 
@@ -314,7 +319,9 @@ class Results:
 
     def close_chord(self, group: bytes) -> None:
         """The chord is over."""
-        if group in self.state.chords:
+        chord = self.state.chords.get(group)
+        if chord is not None:
+            self.chords_completed += chord.is_complete
             self.state.close_chord(group)
             self._done((fx.CLOSE_CHORD, group))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from .records import settled
 
 #: entries of a bucket; at the usual commit sizes rewriting the tail stays below the cost of its messages' payloads
@@ -11,7 +13,8 @@ BUCKET_ENTRIES = 1024
 class SettledLog:
     """Buckets ``first`` … ``tail``. Bucket 0 always has a record, also when it is empty and not the first.
 
-    ``dirty`` maps the buckets that changed since the last checkpoint to their packed entries.
+    ``dirty`` maps the buckets that changed since the last checkpoint to their packed entries. ``at_hand`` has others
+    that were read for :meth:`take`, which is all that looks there. ``watchers`` are told (id, bucket) of what is added.
     """
 
     def __init__(self) -> None:
@@ -20,6 +23,8 @@ class SettledLog:
         self.rows: list[bytes] = []
         self.oldest_at_ms: int | None = None  # of bucket `first`; None when not known
         self.dirty: dict[int, list[bytes]] = {0: self.rows}
+        self.at_hand: dict[int, list[bytes]] = {}
+        self.watchers: list[Callable[[int, int], None]] = []
 
     def restore(self, first: int, tail: int, rows: list[tuple[int, int, int]]) -> None:
         """Load the tail bucket from the store."""
@@ -38,6 +43,41 @@ class SettledLog:
             self.oldest_at_ms = at_ms
         rows.append(settled.pack_entry(id, at_ms, attempts))
         self.dirty[self.tail] = rows
+        for watcher in self.watchers:
+            watcher(id, self.tail)
+
+    def loaded(self, number: int) -> list[bytes] | None:
+        """The packed entries of a bucket, if they are in memory and newer than the store's."""
+        return self.rows if number == self.tail else self.dirty.get(number)
+
+    def take(self, number: int, ids: Iterable[int]) -> None:
+        """Remove entries. They are in bucket ``number``, which was put ``at_hand`` if it is not :meth:`loaded`.
+
+        In a replay of the journal some may be in other buckets instead, all of them loaded: how full the tail was, and
+        so where the next bucket began, also depends on what retention removed.
+        """
+        left = set(ids)
+        others = [bucket for bucket in (*self.dirty, self.tail) if bucket != number]
+        for bucket in dict.fromkeys((number, *others)):
+            if left:
+                self._take_from(bucket, left)
+
+    def _take_from(self, number: int, ids: set[int]) -> None:
+        """Remove those of ``ids`` that are in one bucket, also from ``ids``."""
+        rows = self.loaded(number)
+        if rows is None:
+            rows = self.at_hand.get(number, [])
+        kept = [row for row in rows if int.from_bytes(row[:8], "little") not in ids]
+        if len(kept) == len(rows):
+            return
+        ids.difference_update(int.from_bytes(row[:8], "little") for row in rows)
+        self.dirty[number] = kept
+        if number == self.tail:
+            self.rows = kept
+        if number == self.first:
+            self.oldest_at_ms = int.from_bytes(kept[0][8:16], "little") if kept else None
+            if not kept and number < self.tail:
+                self.first += 1
 
     def newest_at_ms(self) -> int:
         """When the last message was added; 0 when the tail is empty."""

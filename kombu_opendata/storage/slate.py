@@ -20,6 +20,10 @@ from kombu_opendata.storage.object_store import Location, locate
 
 _ROWS_PER_CALL = 1000
 _CACHE_ID = 1
+#: of a reader that does not look at the manifest again
+_NEVER_MS = 365 * 86_400_000
+_MEMTABLE_BYTES = 64 << 20
+_RETRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class SlateSettings:
         compactor_tasks: compactions, and fetches of one compaction, that run at once.
         manifest_poll_ms: how often the writer looks at the manifest, and so notices that it is fenced.
         block_cache_bytes: bound of the cache of data blocks; 0 means no cache.
+        metrics: keep SlateDB's own metrics, see :meth:`SlateStore.metrics`.
     """
 
     flush_interval_ms: int = 100
@@ -45,6 +50,7 @@ class SlateSettings:
     compactor_tasks: int = 2
     manifest_poll_ms: int = 1000
     block_cache_bytes: int = 32 << 20
+    metrics: bool = False
 
     def as_binding(self) -> Any:
         """The binding's settings object."""
@@ -85,7 +91,7 @@ def translated(url: str) -> Iterator[None]:
         raise errors.StoreError(f"the store {url} failed: {error}", url=url) from error
 
 
-class _Reads:
+class Reads:
     """What a writer and a reader have in common."""
 
     def __init__(self, location: Location, db: Any, binding: ffi.Binding) -> None:
@@ -96,6 +102,16 @@ class _Reads:
     def url(self) -> str:
         """The store's URL, as it was given."""
         return self._location.url
+
+    @property
+    def path(self) -> str:
+        """The database's path below the URL, as it was given."""
+        return self._location.name
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The provider's settings, as they were given."""
+        return self._location.options
 
     @property
     def folder(self) -> Path | None:
@@ -177,7 +193,7 @@ class _Reads:
             await self._db.shutdown()
 
 
-class SlateStore(_Reads):
+class SlateStore(Reads):
     """The one writer of a database. Opening a second one, in whatever process, fences the first."""
 
     @classmethod
@@ -207,7 +223,21 @@ class SlateStore(_Reads):
             builder.with_db_cache(u.DbCache.new_moka_cache(capacity), _CACHE_ID)
         else:
             builder.with_db_cache_disabled()
-        return cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+        recorder = u.DefaultMetricsRecorder() if settings.metrics else None
+        if recorder is not None:
+            builder.with_metrics_recorder(recorder)
+        opened = cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+        opened._recorder = recorder
+        return opened
+
+    _recorder: Any = None
+
+    def metrics(self) -> list[Any]:
+        """SlateDB's own metrics as they are now, as the binding gives them; none unless the settings ask for them.
+
+        May be called from any thread, and goes on after :meth:`close`.
+        """
+        return list(self._recorder.snapshot()) if self._recorder is not None else []
 
     def batch(self) -> Batch:
         """A new empty batch."""
@@ -262,7 +292,7 @@ class SlateStore(_Reads):
             await u.AdminBuilder(self._location.path, self._location.store).build().run_gc_once(options)
 
 
-class ReadOnlyStore(_Reads):
+class ReadOnlyStore(Reads):
     """A reader beside the writer, or without one. It sees what is durable, a moment later.
 
     It writes nothing to the store, so nothing holds back the files that it reads: open another one for another look.
@@ -270,9 +300,20 @@ class ReadOnlyStore(_Reads):
 
     @classmethod
     async def open(
-        cls, url: str, path: str, *, deadline_seconds: float = 30, store_options: dict[str, str] | None = None
+        cls,
+        url: str,
+        path: str,
+        *,
+        deadline_seconds: float = 30,
+        store_options: dict[str, str] | None = None,
+        frozen: bool = False,
+        skip_wal: bool = False,
     ) -> ReadOnlyStore:
         """Open the database `path` in the store at `url` for reading.
+
+        Args:
+            frozen: go on showing what is durable now; else what is durable then.
+            skip_wal: leave out what is in WAL files only, for a store whose WAL is damaged.
 
         Raises:
             errors.StoreError: there is no such database, or the store did not answer within `deadline_seconds`.
@@ -281,6 +322,16 @@ class ReadOnlyStore(_Reads):
         u = ffi.public()
         builder = u.DbReaderBuilder(location.path, location.store)
         builder.with_reader_mode(u.ReaderMode.FOLLOW_LATEST())
+        if frozen or skip_wal:
+            builder.with_options(
+                u.ReaderOptions(
+                    manifest_poll_interval_ms=_NEVER_MS if frozen else 1000,
+                    checkpoint_lifetime_ms=2 * _NEVER_MS,  # there is no checkpoint, but it must be the larger one
+                    max_memtable_bytes=_MEMTABLE_BYTES,
+                    skip_wal_replay=skip_wal,
+                    object_store_max_retries=_RETRIES,  # without it a missing file is asked for until the deadline
+                )
+            )
         return cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
 
 

@@ -6,19 +6,27 @@ for. What changed since the last checkpoint is remembered here for :mod:`kombu_o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from . import effects as fx
+from . import moves
+from .counts import QueueCounts
 from .history.log import HistoryLog
+from .idempotency import IdempotencyState
 from .limits import Limits
 from .queue_state import Entry, QueueState
+from .records.cursor import Cursor
 from .records.dead_letter import DeadLetter
-from .records.history_log import ACKED, EXPIRED, FAILED, REJECTED, RELEASED, REQUEUED
+from .records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
+from .records.history_log import FAILED as GIVEN_UP
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
 from .results import ResultState
 from .settled_log import SettledLog
+from .staged_rows import Chunk, Row, decode, rows_of, spread
+from .staged_state import DONE, REMOVED, StagedState
+from .staged_state import FAILED as STAGED_FAILED
 from .topology import Topology
 
 DEFAULT_MAX_ATTEMPTS = 20
@@ -41,9 +49,9 @@ class QueueOptions(NamedTuple):
 
 
 class Queue:
-    """A durable queue: its messages, its done and failed lists, its options."""
+    """A durable queue: its messages, its done and failed lists, its options; and what happened since the start."""
 
-    __slots__ = ("at_hand", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
+    __slots__ = ("at_hand", "counts", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
 
     def __init__(self, name: str, options: QueueOptions) -> None:
         self.name = name
@@ -54,6 +62,7 @@ class Queue:
         self.done = SettledLog()
         self.failed = SettledLog()
         self.dead_letters_to = dead_letters_to(options.arguments)
+        self.counts = QueueCounts()
 
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
@@ -88,6 +97,8 @@ class Dirty:
         self.routes: dict[int, int] = {}  # of new messages in several queues or in chunks
         self.garbage: list[int] = []  # settled or removed for good in one queue
         self.dead_letters: set[tuple[str, int]] = set()  # queue, id
+        self.joined: dict[int, int] = {}  # stored messages that moved, and in how many more queues they are now
+        self.cursors: set[str] = set()
 
     def __bool__(self) -> bool:
         return any(bool(value) for value in vars(self).values())
@@ -103,10 +114,13 @@ class StoreState:
         self.session_names: dict[bytes, str] = {}
         self.leases: dict[bytes, dict[tuple[str, int], Entry]] = {}
         self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
+        self.cursors: dict[str, Cursor] = {}  # by queue: what is routed in the background, or was
         self.next_id = 0
         self.block_end = 0
         self.dirty = Dirty()
         self.results = ResultState()
+        self.idempotency = IdempotencyState()
+        self.staged = StagedState()
         self.history: HistoryLog | None = None  # None: nothing of it is kept
 
     # ------------------------------------------------------------------ messages
@@ -163,16 +177,20 @@ class StoreState:
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.done.append(entry.id, at, entry.attempts)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, DONE, at)
 
     def fail(
         self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "", given_up: bool = False
     ) -> None:
         """in flight → failed; with a reason a dead letter as well. ``given_up``: it had no attempts left."""
         if self.history is not None:
-            self.history.ended(entry, consumer, at, FAILED if given_up else REJECTED)
+            self.history.ended(entry, consumer, at, GIVEN_UP if given_up else REJECTED)
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.failed.append(entry.id, at, entry.attempts)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, STAGED_FAILED, at)
         self._record_attempt(entry, consumer)
         if reason:
             self._dead_letter(queue, entry, at, reason, last_use=False)
@@ -196,9 +214,34 @@ class StoreState:
             self._record_attempt(entry, consumer)
         queue.messages.put_back(entry, at, costs_attempt=costs_attempt, visible_at=visible_at)
 
+    # ------------------------------------------------------------------ by id, whoever holds it
+    def extend(self, queue: Queue, entry: Entry, lease_until: int) -> None:
+        """Its lease, which nobody renews, ends then."""
+        entry.lease_until = lease_until
+        queue.messages.dirty.add(entry.bucket)
+
+    def delete(self, queue: Queue, entry: Entry) -> None:
+        """available or in flight → gone, without history."""
+        if entry.id in queue.messages.in_flight:
+            self._unlease(entry)
+            queue.messages.settle(entry)
+        else:
+            queue.messages.remove(entry)
+        self.dirty.garbage.append(entry.id)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, REMOVED)
+
+    def archive(self, queue: Queue, entry: Entry, at: int) -> None:
+        """available → done, by somebody who never claimed it."""
+        queue.messages.remove(entry)
+        queue.done.append(entry.id, at, entry.attempts)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, DONE, at)
+
     def _record_attempt(self, entry: Entry, consumer: str) -> None:
         """The RFC's attempts record: who claimed it, in order. The first in an only queue needs no old record."""
-        if entry.attempts == 1 and entry.id not in self.dirty.attempts:
+        first = entry.attempts == 1 and entry.id not in self.dirty.joined
+        if first and entry.id not in self.dirty.attempts:
             self.dirty.whole_attempts.add(entry.id)
         self.dirty.attempts.setdefault(entry.id, []).append(consumer)
 
@@ -207,6 +250,8 @@ class StoreState:
         if self.history is not None:
             self.history.left(entry, at, why or reason)
         queue.messages.remove(entry)
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, REMOVED, at)
         if reason:
             self._dead_letter(queue, entry, at, reason, last_use=True)
         else:
@@ -246,10 +291,43 @@ class StoreState:
             entry.lease_until = at + 1000 * queue.options.lease_seconds if at else lease_until
             queue.messages.dirty.add(entry.bucket)
 
+    # ------------------------------------------------------------------ staged jobs
+    def commit_staged(self, job_id: str, at: int, first_id: int, batches: list[tuple[str, int, int, int]]) -> None:
+        """The messages of a job's batches exist, with the ids from ``first_id`` on; none is routed yet."""
+        job = self.staged.commit(job_id, at, first_id, batches)
+        self.next_id = max(self.next_id, first_id + job.rows)
+
+    def route_staged(
+        self, chunk: Chunk, rows: Iterable[Row], targets: list[list[str]], runs: list[int], place: Callable[[str], int]
+    ) -> None:
+        """Put the rows of a chunk into queues; ``place`` gives the bucket for a queue's next one of them."""
+        id, dropped = chunk.first_id, 0
+        received, is_inline = chunk.received_at, bool(chunk.payload)
+        for row, target in zip(rows, spread(runs), strict=bool(chunk.block)):
+            if target < 0:
+                dropped += 1
+            else:
+                places = [(name, place(name)) for name in targets[target]]
+                priority, visible, deadline, size = row
+                large = is_inline and size > MAX_INLINE_BYTES
+                self.publish(id, places, priority, visible, deadline, received, large=large, size=size)
+            id += 1
+        for target, count in zip(runs[::2], runs[1::2], strict=True):
+            for name in targets[target] if target >= 0 else ():
+                self.staged.add_routed(chunk.job_id, name, count)
+        damaged = not chunk.block
+        self.staged.routed(chunk.job_id, chunk.rows, chunk.rows if damaged else dropped, damaged, chunk.at)
+
+    def _replay_route_staged(self, effect: fx.Effect) -> None:
+        chunk, (targets, runs, places) = Chunk(*effect[1:11]), effect[11:]
+        numbers = {name: spread(buckets) for name, buckets in places.items()}
+        rows: Iterable[Row] = rows_of(chunk, decode(chunk)) if chunk.block else ()
+        self.route_staged(chunk, rows, targets, runs, lambda name: next(numbers[name]))
+
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         queue = self.queues[name] = Queue(name, options)
-        self.topology.add_queue(name)
+        self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
         return queue
 
@@ -265,9 +343,13 @@ class StoreState:
         for entry in list(queue.messages.in_flight.values()):
             self._unlease(entry)
             known.add(entry.id)
+            if self.staged.active:
+                self.staged.count(name, entry.id, REMOVED)
         for binding in self.topology.remove_queue(name):
             self.dirty.bindings.add((name, *binding))
         self.dirty.queues.discard(name)
+        if self.cursors.pop(name, None) is not None:
+            self.dirty.cursors.add(name)
         self.dirty.deleted_queues.setdefault(name, []).append(deleted)
 
     def declare_exchange(
@@ -314,7 +396,7 @@ class StoreState:
 
     # ------------------------------------------------------------------ replay
     def replay(self, effect: fx.Effect) -> tuple[int, Any] | None:
-        """Apply one effect from the journal. A publish returns (id, effect): its records must be written again."""
+        """Apply one effect from the journal. What adds messages returns (id, effect): their records must be written."""
         kind = effect[0]
         if kind == fx.PUBLISH:
             _, id, _created, now, visible, deadline, _retention, headers, envelope, *rest = effect
@@ -326,6 +408,9 @@ class StoreState:
             if session:
                 self.remember_publish(session, seq, id, total, now)
             return id, effect
+        if kind == fx.STAGED_ROUTE:
+            self._replay_route_staged(effect)
+            return effect[2], effect
         if kind == fx.CLAIM:
             _, name, session, at, until, pairs = effect
             messages = self.queues[name].messages
@@ -333,11 +418,31 @@ class StoreState:
                 self.claim(messages, messages.available[id], session, at, until)
         elif kind in _SETTLE:
             self._replay_settle(effect)
+        elif kind in _BY_ID:
+            self._replay_by_id(effect)
         elif kind in _RESULTS:
             self.results.replay(effect)
+        elif kind in moves.APPLY:
+            moves.APPLY[kind](self, *effect[1:])
+        elif kind == fx.SENT_WITH_KEY:
+            self.idempotency.remember(*effect[1:])
         else:
             getattr(self, _PLAIN[kind])(*effect[1:])
         return None
+
+    def _replay_by_id(self, effect: fx.Effect) -> None:
+        kind, name, *times, pairs = effect
+        queue = self.queues[name]
+        messages = queue.messages
+        for id in pairs[::2]:
+            if kind == fx.EXTEND:
+                self.extend(queue, messages.in_flight[id], times[0])
+            elif kind == fx.DELAY:
+                messages.delay(messages.available[id], times[1], times[0])
+            elif kind == fx.DELETE:
+                self.delete(queue, messages.in_flight.get(id) or messages.available[id])
+            else:
+                self.archive(queue, messages.available[id], times[0])
 
     def _replay_settle(self, effect: fx.Effect) -> None:
         kind, name, *rest = effect
@@ -370,19 +475,20 @@ class StoreState:
 
 
 _SETTLE = {fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE}
+_BY_ID = {fx.EXTEND, fx.DELAY, fx.DELETE, fx.ARCHIVE}
 _RESULTS = {fx.RESULT, fx.FORGET_RESULTS, fx.OPEN_CHORD, fx.CLOSE_CHORD}
 _PLAIN = {
     fx.BLOCK: "block", fx.RENEW: "renew", fx.DECLARE_QUEUE: "redeclare_queue", fx.DELETE_QUEUE: "delete_queue",
     fx.DECLARE_EXCHANGE: "declare_exchange", fx.DELETE_EXCHANGE: "delete_exchange", fx.BIND: "bind",
     fx.UNBIND: "unbind", fx.SESSION: "name_session", fx.FORGET: "forget_session",
-    fx.DEAD_LETTER_SENT: "dead_letter_sent",
+    fx.DEAD_LETTER_SENT: "dead_letter_sent", fx.STAGED_COMMIT: "commit_staged",
 }  # fmt: skip
 
 
 def buckets_of(effect: fx.Effect) -> Iterator[tuple[str, int]]:
     """The (queue, bucket) pairs that must be loaded before the effect can be replayed."""
     kind = effect[0]
-    if kind in (fx.CLAIM, fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE):
+    if kind in (fx.CLAIM, fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE) or kind in _BY_ID:
         pairs = next(part for part in effect[2:] if isinstance(part, (list, tuple)))
         for bucket in set(pairs[1::2]):
             yield effect[1], bucket

@@ -3,93 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 from ..errors import NotFound, PreconditionFailed, RequestError
 from . import header_match
-from .header_match import quoted
+from .exchange import ALTERNATE_EXCHANGE, Exchange
+from .queue_definition import Binding, QueueDefinition
+from .queue_filters import QueueFilters
 
 EXCHANGE_TYPES = ("direct", "topic", "fanout", "headers")
 PREDECLARED = {
     "amq.direct": "direct", "amq.topic": "topic", "amq.fanout": "fanout", "amq.headers": "headers",
     "amq.match": "headers",
 }  # fmt: skip
-ALTERNATE_EXCHANGE = "alternate-exchange"
 _MAX_CACHED_ROUTES = 10_000
+
+#: (exchange, routing key) → queues
+Routes = dict[tuple[str, str], tuple[str, ...]]
 
 #: asks for a message's headers, as they are only needed where a headers exchange is
 Headers = Callable[[], Mapping[Any, Any]]
 
 
-class Exchange:
-    """One exchange.
-
-    ``bindings`` maps a routing key (or pattern) to the queues bound with it, in order of binding, and each queue to its
-    bindings: identity → arguments. The arguments are part of a binding's identity at a headers exchange only;
-    elsewhere a queue has one binding with a key, whose identity is empty.
-    """
-
-    __slots__ = ("arguments", "auto_delete", "bindings", "durable", "name", "type")
-
-    def __init__(self, name: str, type: str, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
-        self.name = name
-        self.type = type
-        self.durable = durable
-        self.auto_delete = auto_delete
-        self.arguments = arguments
-        self.bindings: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
-
-    def identity(self, arguments: dict[str, Any]) -> str:
-        """What tells a binding with these arguments from others of the same queue with the same key."""
-        return header_match.identity(arguments) if self.type == "headers" else ""
-
-    @property
-    def alternate(self) -> str | None:
-        """Where messages go that no queue here takes."""
-        name = self.arguments.get(ALTERNATE_EXCHANGE)
-        return name if isinstance(name, str) else None
-
-    def queues_by_headers(self, headers: Mapping[Any, Any]) -> Iterator[str]:
-        """The queues that a headers exchange sends a message with these headers to; one may come twice."""
-        for bound in self.bindings.values():
-            for queue, bindings in bound.items():
-                if any(header_match.matches(arguments, headers) for arguments in bindings.values()):
-                    yield queue
-
-    def queues(self, routing_key: str) -> Iterator[str]:
-        """The queues a message with this key goes to; one may come twice. Not for a headers exchange."""
-        if self.type == "direct":
-            yield from self.bindings.get(routing_key, ())
-        elif self.type == "fanout":
-            for bound in self.bindings.values():
-                yield from bound
-        else:
-            for pattern, bound in self.bindings.items():
-                if topic_matches(pattern, routing_key):
-                    yield from bound
-
-
-def topic_matches(pattern: str, routing_key: str) -> bool:
-    """AMQP 0-9-1 topic match: ``*`` is one word, ``#`` any number of words, words are separated by dots."""
-    return _match(_words(pattern), _words(routing_key))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split(".")) if text else ()
-
-
-@lru_cache(maxsize=10_000)
-def _match(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
-    reachable = {0}  # positions in words that the pattern so far can end at
-    for part in pattern:
-        if part == "#":
-            reachable = set(range(min(reachable), len(words) + 1)) if reachable else reachable
-        else:
-            reachable = {i + 1 for i in reachable if i < len(words) and part in ("*", words[i])}
-        if not reachable:
-            return False
-    return len(words) in reachable
+def _unknown() -> Mapping[Any, Any]:
+    """The headers of no message in particular."""
+    raise LookupError
 
 
 class Topology:
@@ -98,48 +36,116 @@ class Topology:
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {n: Exchange(n, t, True, False, {}) for n, t in PREDECLARED.items()}
         self.queue_names: set[str] = set()
-        self._routes: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.version = 0  # another one after each change
+        self.filters = QueueFilters()
+        self._routes: Routes = {}
+        self._steps: Routes = {}  # what one exchange's bindings give, without its alternates
 
     def changed(self) -> None:
         """Forget cached routes."""
+        self.version += 1
         self._routes.clear()
+        self._steps.clear()
 
-    def route(self, exchange: str, routing_key: str, headers: Headers = dict) -> tuple[str, ...]:
+    def route(
+        self,
+        exchange: str,
+        routing_key: str,
+        headers: Headers = dict,
+        metadata: Mapping[str, str] | None = None,
+        before: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
         """The queues a message goes to, each once. What no queue takes goes on to the alternate exchange, if any.
 
         Args:
             headers: gives the message's headers; called when a headers exchange is asked.
+            metadata: the message's metadata headers, which filters see; None: bindings alone decide.
+            before: a dead letter's metadata headers before it died: filters that it met then have had their turn.
 
         Raises:
             NotFound: no such exchange.
         """
+        if self.filters and metadata is not None:
+            return self._route_with_filters(exchange, routing_key, headers, metadata, before)
         found = self._routes.get((exchange, routing_key))
         if found is None:
             found, by_key = self._resolve(exchange, routing_key, headers)
             if by_key:
-                if len(self._routes) >= _MAX_CACHED_ROUTES:
-                    self._routes.clear()
-                self._routes[(exchange, routing_key)] = found
+                self._remember(self._routes, exchange, routing_key, found)
         return found
 
+    def _remember(self, cache: Routes, exchange: str, routing_key: str, found: tuple[str, ...]) -> None:
+        if len(cache) >= _MAX_CACHED_ROUTES:
+            cache.clear()
+        cache[(exchange, routing_key)] = found
+
+    def route_by_key(self, exchange: str, routing_key: str) -> tuple[str, ...] | None:
+        """As :meth:`route`; None where exchange and routing key alone don't decide, or there is no such exchange."""
+        if self.filters or (exchange and exchange not in self.exchanges):
+            return None
+        try:
+            self.route(exchange, routing_key, _unknown)
+        except LookupError:
+            return None
+        return self._routes.get((exchange, routing_key))
+
     def _resolve(self, name: str, routing_key: str, headers: Headers) -> tuple[tuple[str, ...], bool]:
-        """The queues, and whether exchange and routing key alone decide that."""
-        exchange = self.get(name) if name else None
+        """The queues by bindings, and whether exchange and routing key alone decide that."""
         by_key = True
+        found: tuple[str, ...] = ()
+        for exchange in self._chain(name):
+            by_key = by_key and not (exchange is not None and exchange.type == "headers")
+            found = self._bound(exchange, routing_key, headers)
+            if found:
+                break
+        return found, by_key
+
+    def _route_with_filters(
+        self,
+        name: str,
+        routing_key: str,
+        headers: Headers,
+        metadata: Mapping[str, str],
+        before: Mapping[str, str] | None,
+    ) -> tuple[str, ...]:
+        """As :meth:`_resolve`; what a filter takes is routed, so the alternate exchange does not get it."""
+        filters = self.filters
+        taking = filters.taking(metadata)
+        if before is not None and taking:
+            taking = [queue for queue in taking if (own := filters.get(queue)) and not own.selector.matches(before)]
+        for exchange in self._chain(name):
+            bound = self._steps.get((exchange.name if exchange is not None else "", routing_key))
+            if bound is None:
+                bound = self._bound(exchange, routing_key, headers)
+                if exchange is not None and exchange.type != "headers":
+                    self._remember(self._steps, exchange.name, routing_key, bound)
+            found = filters.passing(bound, metadata)
+            if taking:
+                return tuple(dict.fromkeys((*found, *taking)))
+            if found:
+                return found
+        return ()
+
+    def _chain(self, name: str) -> Iterator[Exchange | None]:
+        """The exchange and its alternates, each once; None is the default exchange."""
+        exchange = self.get(name) if name else None
         asked = {name}
-        while exchange is not None:
-            if exchange.type == "headers":
-                by_key = False
-                queues = exchange.queues_by_headers(headers())
-            else:
-                queues = exchange.queues(routing_key)
-            found = tuple(dict.fromkeys(queues))
-            name = exchange.alternate if exchange.alternate is not None else exchange.name
-            if found or name in asked:  # found, no alternate, or alternates that go round in circles
-                return found, by_key
-            asked.add(name)
-            exchange = self.exchanges.get(name)
-        return ((routing_key,) if not name and routing_key in self.queue_names else ()), by_key
+        while True:
+            yield exchange
+            if exchange is None or exchange.alternate is None or exchange.alternate in asked:
+                return
+            asked.add(exchange.alternate)
+            if exchange.alternate and exchange.alternate not in self.exchanges:
+                return
+            exchange = self.exchanges.get(exchange.alternate)
+
+    def _bound(self, exchange: Exchange | None, routing_key: str, headers: Headers) -> tuple[str, ...]:
+        """The queues that the bindings of one exchange give."""
+        if exchange is None:
+            return (routing_key,) if routing_key in self.queue_names else ()
+        if exchange.type == "headers":
+            return tuple(dict.fromkeys(exchange.queues_by_headers(headers())))
+        return tuple(dict.fromkeys(exchange.queues(routing_key)))
 
     def get(self, name: str) -> Exchange:
         """The exchange of this name.
@@ -191,8 +197,9 @@ class Topology:
         self.exchanges.pop(name, None)
         self.changed()
 
-    def add_queue(self, name: str) -> None:
+    def add_queue(self, name: str, arguments: Mapping[str, Any] | None = None) -> None:
         self.queue_names.add(name)
+        self.filters.add(name, arguments or {})
         self.changed()
 
     def remove_queue(self, name: str) -> list[tuple[str, str, str]]:
@@ -204,6 +211,7 @@ class Topology:
         for exchange, key, _identity in gone:
             self._forget(name, exchange, key)
         self.queue_names.discard(name)
+        self.filters.remove(name)
         self.changed()
         return gone
 
@@ -256,23 +264,21 @@ class Topology:
                     for arguments in bindings.values():
                         yield queue, exchange.name, key, arguments
 
+    def definition_of(self, queue: str, *more: Binding) -> QueueDefinition:
+        """What the queue is; with ``more`` bindings what it would be."""
+        found = [
+            Binding(exchange.name, exchange.type, key, arguments)
+            for exchange in self.exchanges.values()
+            for key, bound in exchange.bindings.items()
+            for arguments in bound.get(queue, {}).values()
+        ]
+        return QueueDefinition(queue, [*found, *more], self.filters.get(queue))
+
     def filter_of(self, queue: str) -> str:
-        """The queue's filter over metadata headers, the RFC's definition of a queue, compiled from its bindings."""
-        terms = [f"exchange = '' AND routing_key = {quoted(queue)}"]
-        terms += [self._term(name, key, given) for bound, name, key, given in self.bindings() if bound == queue]
-        return terms[0] if len(terms) == 1 else " OR ".join(f"({term})" for term in terms)
+        """The queue's filter over metadata headers, the RFC's definition of a queue."""
+        return self.definition_of(queue).text
 
     def filter_size(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> int:
         """How many bytes the queue's filter has once it is bound like this as well."""
-        return len(f"({self.filter_of(queue)}) OR ({self._term(exchange, routing_key, arguments)})".encode())
-
-    def _term(self, exchange: str, key: str, arguments: dict[str, Any]) -> str:
-        term = f"exchange = {quoted(exchange)}"
-        kind = self.get(exchange).type
-        if kind == "direct":
-            term += f" AND routing_key = {quoted(key)}"
-        elif kind == "topic":
-            term += f" AND topic(routing_key, {quoted(key)})"
-        elif kind == "headers":
-            term += f" AND {header_match.term(arguments)}"
-        return term
+        more = Binding(exchange, self.get(exchange).type, routing_key, arguments)
+        return len(self.definition_of(queue, more).text.encode())

@@ -45,6 +45,7 @@ option                 default  meaning
 ``resume_timeout``     60       seconds after the loss for which consumers go on trying to resume their session
 ``close_timeout``      5        seconds that closing waits for the broker
 ``idle_exit``          60       seconds without a client after which an embedded broker exits
+``broker_options``     none     ``metrics``, ``log_format``, ``log_level`` of an embedded broker that is started
 ``consumer_name``      host:pid the consumer id in the broker's records
 =====================  =======  =====================================================================
 

@@ -118,6 +118,12 @@ class InvalidMessage(errors.InvalidMessage, amqp.PreconditionFailed):
     code: ClassVar[Any] = 406
 
 
+class SelectorError(errors.SelectorError, amqp.IrrecoverableChannelError):
+    """A filter's text can't be used."""
+
+    code: ClassVar[Any] = 502
+
+
 class PublishFailed(errors.PublishFailed, amqp.IrrecoverableChannelError):
     """Messages that were sent without waiting were not confirmed; see ``failed``."""
 
@@ -166,6 +172,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.AccessRefused: AccessRefused,
     errors.MessageTooLarge: MessageTooLarge,
     errors.InvalidMessage: InvalidMessage,
+    errors.SelectorError: SelectorError,
     errors.Unroutable: Unroutable,
     errors.PublishFailed: PublishFailed,
     errors.RetryLater: RetryLater,

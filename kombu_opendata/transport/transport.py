@@ -12,7 +12,7 @@ from kombu.utils.url import parse_url
 from .. import url as urls
 from ..celery_integration.worker import adapt
 from ..client.connection import BrokerConnection
-from ..client.options import SECONDS, Options
+from ..client.options import SECONDS, Options, check_broker_options
 from ..errors import ConnectionLost, OpenDataError, RequestError, StartError, StoreError, VersionMismatch
 from ..url import Address
 from . import channel as channels
@@ -245,6 +245,7 @@ def options_of(client: Any) -> Options:
         tls=client.ssl or None,
         connect_timeout=float(client.connect_timeout or Options.connect_timeout),
         heartbeat=float(client.heartbeat or 0),
+        broker_options=check_broker_options(given.get("broker_options")),
         pipelined=mode == "pipeline",
         pipeline_depth=_depth_of(given.get("pipeline_depth")),
         **numbers,

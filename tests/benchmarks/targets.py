@@ -11,9 +11,9 @@ EMPTY = "empty"
 """The series that holds our own numbers on an empty queue, for the rows about a backlog."""
 
 WITHOUT = "without"
-"""The series that holds our own numbers without history, for the row about what it costs."""
+"""The series that holds our own numbers without what a row is about: a replay, history."""
 
-TITLES = {OURS: "ours", RABBITMQ: "RabbitMQ", REDIS: "Redis", EMPTY: "an empty queue", WITHOUT: "ours without history"}
+TITLES = {OURS: "ours", RABBITMQ: "RabbitMQ", REDIS: "Redis", EMPTY: "an empty queue", WITHOUT: "ours without it"}
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,12 @@ ROWS: tuple[Row, ...] = (
     Row("backlog.consume", "backlog: consume + ack, prefetch 100", "msg/s", (AtLeast(0.8, EMPTY),)),
     Row("backlog.term", "backlog: restart after SIGTERM, to first delivery", "s", (AtMost(5),)),
     Row("backlog.kill", "backlog: restart after kill -9, to first delivery", "s", (AtMost(5),)),
+    Row("filters.route", "routing among 1,000 filter queues of which 3 match (CPU)", "µs", (AtMost(100),)),
+    Row("filters.direct", "the same without filters: a direct binding among 1,000 (CPU)", "µs"),
+    Row("filters.few", "the same with one queue (CPU)", "µs"),
+    Row("replay.time", "replay into a new queue, per stored message (50 µs are 20,000/s)", "µs", (AtMost(50),)),
+    Row("replay.publish", "beside a replay: publish, 8 processes at once", "msg/s", (AtLeast(0.7, WITHOUT),)),
+    Row("replay.consume", "beside a replay: consume + ack, prefetch 100", "msg/s", (AtLeast(0.7, WITHOUT),)),
     Row("import.time", "import of the transport, over kombu's own", "ms", (AtMost(150),)),
     Row("connect.time", "first connect, cold embedded broker", "s", (AtMost(1.5),)),
     Row("eta.memory", "tasks due in an hour: growth of the worker's memory (RSS)", "MB", (AtMost(5),)),
@@ -81,13 +87,18 @@ ROWS: tuple[Row, ...] = (
     Row("gap.lost", "the same: tasks lost", "tasks", (AtMost(0),)),
     Row("gap.twice", "the same: tasks run twice", "tasks", (AtMost(0),)),
     Row("history.page", "history of 1,000,000 messages: slowest first page of a single filter", "ms", (AtMost(50),)),
-    Row("history.growth", "the same, over that of a tenth of the messages (their CPU time)", "times", (AtMost(2),)),
+    Row(
+        "history.growth",
+        "first pages of single filters: CPU, over that at a tenth of the messages",
+        "times",
+        (AtMost(2),),
+    ),
     Row("history.consume", "consume + ack, with history and without", "msg/s", (AtLeast(0.95, WITHOUT),)),
     Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )
 
 WORKLOADS = (
-    "publish", "publish8", "consume", "celery", "results", "backlog", "import", "connect", "eta", "gap", "idle",
-    "history",
+    "publish", "publish8", "consume", "celery", "results", "backlog", "filters", "replay", "import", "connect", "eta",
+    "gap", "idle", "history",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

@@ -32,6 +32,8 @@ class Sizes:
     chord: int = 1_000
     backlog: int = 1_000_000
     backlog_sample_each: int = 1_000
+    replay: int = 200_000
+    replay_live_each: int = 1_000
     history: int = 1_000_000
     rounds: int = 5
     restarts: int = 3
@@ -46,6 +48,8 @@ QUICK = Sizes(
     chord=200,
     backlog=50_000,
     backlog_sample_each=250,
+    replay=20_000,
+    replay_live_each=100,
     history=20_000,
     rounds=2,
     restarts=1,

@@ -13,6 +13,7 @@ from kombu_opendata.storage.records import (
     active,
     attempts,
     config,
+    cursor,
     decode_any,
     keys,
     metadata,
@@ -90,6 +91,11 @@ def _queue_config(fields: Fields) -> Record:
     return keys.config_key(_queue(fields)), config.encode(settings), settings
 
 
+def _cursor(fields: Fields) -> Record:
+    found = cursor.Cursor(**{name: value for name, value in fields.items() if name != "queue"})
+    return keys.cursor_key(_queue(fields)), cursor.encode(found), found
+
+
 RECORDS: dict[str, Callable[[Fields], Record]] = {
     "payload_inline": _payload_inline,
     "payload_uri": _payload_uri,
@@ -102,6 +108,7 @@ RECORDS: dict[str, Callable[[Fields], Record]] = {
     "failed": _failed,
     "attempts": _attempts,
     "queue_config": _queue_config,
+    "cursor": _cursor,
 }
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kombu_opendata.storage.records.cursor import Cursor
+from kombu_opendata.storage.records.idempotency import Sending
+
 
 @dataclass
 class Message:
@@ -17,10 +20,25 @@ class Message:
     token: int = 0
     lease_until: int = 0
     session: bytes = b""
+    routed: bool = False  # it was stored before it came into this queue
     returned: bool = False  # visible at once, though its record says: a millisecond after its claim
 
     def is_visible(self, now: int, at_once: bool) -> bool:
         return self.visible_at <= now or (self.returned and at_once)
+
+    def is_expired(self, now: int) -> bool:
+        return bool(self.deadline) and self.deadline <= now
+
+
+@dataclass(frozen=True)
+class StoredMessage:
+    """What is stored of a message besides its payload; the deadline is in whole seconds, and not later than it was."""
+
+    exchange: str
+    key: str
+    priority: int
+    visible_at: int
+    deadline: int
 
     def is_expired(self, now: int) -> bool:
         return bool(self.deadline) and self.deadline <= now
@@ -103,10 +121,13 @@ class Model:
     queues: dict[str, ModelQueue] = field(default_factory=dict)
     bindings: set[tuple[str, str, str]] = field(default_factory=set)  # queue, exchange, key
     envelopes: dict[int, bytes] = field(default_factory=dict)
+    stored_messages: dict[int, StoredMessage] = field(default_factory=dict)
+    cursors: dict[str, Cursor] = field(default_factory=dict)
     attempts: dict[int, list[str]] = field(default_factory=dict)
     orphans: dict[tuple[str, int], str] = field(default_factory=dict)  # letters of queues that are gone
     producers: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # last number, id, queues
     stored: set[int] = field(default_factory=set)  # numbers of publishes
+    keys: dict[bytes, Sending] = field(default_factory=dict)  # idempotency keys
     #: collected rows since the last checkpoint: a crash brings them back
     swept: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.storage.state import QueueOptions
-from tests.property.engine_model import Message, ModelQueue
+from tests.property.engine_model import Message, ModelQueue, StoredMessage
 from tests.property.engine_store import PRODUCER, CrashableEngine
 
 NAMES = ("a", "b", "c")
@@ -116,6 +116,7 @@ class EngineRules(CrashableEngine):
         gone = self.model.queues.pop(name, None)
         if gone is None:
             return
+        self.model.cursors.pop(name, None)
         self.model.bindings = {binding for binding in self.model.bindings if binding[0] != name}
         self.model.orphans.update({(name, id): reason for id, reason in gone.letters.items()})
         if again:  # declared again before the checkpoint
@@ -154,7 +155,7 @@ class EngineRules(CrashableEngine):
             id = self.engine.publish(
                 [self.engine.state.queues[name] for name in names],
                 envelope,
-                {"n": str(number)},
+                {"n": str(number), "exchange": route[0], "routing_key": route[1], "priority": str(255 - priority)},
                 priority=priority,
                 created_at=now,
                 visible_at=now + delay if delay else -1,
@@ -165,6 +166,8 @@ class EngineRules(CrashableEngine):
             )
             assert id not in self.model.envelopes
             self.model.envelopes[id] = envelope
+            ends = now + 1000 * (max(ttl, 1000) // 1000 - 1) + 1 if ttl >= 0 else 0
+            self.model.stored_messages[id] = StoredMessage(*route, priority, now + delay, ends)
             self.model.producers[PRODUCER] = (number, id, len(names))
             self.model.stored.add(number)
             for name in names:
@@ -304,6 +307,7 @@ class EngineRules(CrashableEngine):
             total=1,
         )
         self.model.envelopes[copied] = envelope
+        self.model.stored_messages[copied] = StoredMessage("none", "", 255, now, 0)
         self.model.queues["b"].available[copied] = Message(copied, priority, now, 0)
 
     # ------------------------------------------------------------------ maintenance

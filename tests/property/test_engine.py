@@ -10,19 +10,28 @@ import contextlib
 import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, precondition, rule
 
 from kombu_opendata.errors import StoreError
+from kombu_opendata.offline import StoreStats, open_store, stats
 from kombu_opendata.storage import object_store
 from kombu_opendata.storage.records.keys import RecordKind
-from tests.property.engine_rules import SESSIONS, EngineRules
+from tests.property.engine_by_id import ByIdRules
+from tests.property.engine_rules import SESSIONS
 from tests.support.plain_store import PlainStore
+from tests.support.verified import assert_verified
 
 
-class EngineMachine(EngineRules):
+async def count(folder: Path) -> StoreStats:
+    async with await open_store(folder) as store:
+        return await stats(store)
+
+
+class EngineMachine(ByIdRules):
     """On a local folder, with the journal: after each step the engine is as the model, at the end the store is too."""
 
     @invariant()
@@ -65,6 +74,24 @@ class EngineMachine(EngineRules):
             ids = expected.ids()
             assert len(ids) == len(set(ids))
 
+    # ------------------------------------------------------------------ without the engine
+    @rule()
+    def look_from_outside(self) -> None:
+        """Beside the engine that runs, and right after each crash: as it was at the last commit."""
+        self.check_from_outside()
+
+    def after_crash(self) -> None:
+        self.check_from_outside()
+        super().after_crash()
+
+    def check_from_outside(self) -> None:
+        """The store is whole without its engine, and shows what was committed."""
+        assert_verified(self.folder)
+        seen = self.run(count(self.folder))
+        assert {name: (queue.available, queue.in_flight) for name, queue in seen.queues.items()} == {
+            name: (len(expected.available), len(expected.in_flight)) for name, expected in self.committed.queues.items()
+        }
+
     # ------------------------------------------------------------------ the end
     def teardown(self) -> None:
         try:
@@ -104,6 +131,7 @@ class EngineMachine(EngineRules):
 
     def check_store(self) -> None:
         """What the database has, read without this package's engine."""
+        assert_verified(self.folder)
         store = PlainStore(self.folder)
         needed = self.model.needed()
         ids = store.message_ids()
@@ -118,6 +146,7 @@ class EngineMachine(EngineRules):
             assert store.of[RecordKind.METADATA][id].message_id == id
             assert list(store.of[RecordKind.ATTEMPTS].get(id, [])) == self.model.attempts.get(id, [])
         assert set(store.of[RecordKind.CONFIG]) == set(store.of[RecordKind.OPTIONS]) == set(self.model.queues)
+        assert store.of[RecordKind.CURSOR] == self.model.cursors
         bindings = {(queue, exchange, key) for exchange, queue, key in store.of[RecordKind.BINDING]}
         assert bindings == self.model.bindings
         for name, expected in self.model.queues.items():
@@ -162,6 +191,9 @@ class StoreModeMachine(EngineMachine):
 
     def check_store(self) -> None:
         """The store is this process's memory."""
+
+    def check_from_outside(self) -> None:
+        """There is no outside."""
 
 
 COMMON: dict[str, Any] = {

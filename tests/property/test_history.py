@@ -119,7 +119,7 @@ class Story(World):
             outcome, status = "rejected", "failed"
         else:
             costs = how != "release"
-            engine.put_back(queue, (entry,), consumer, costs_attempt=costs, expired=how == "expire")
+            engine.put_back(queue, (entry,), consumer, costs_attempt=costs, lease_expired=how == "expire")
             outcome = {"requeue": "rejected", "release": "released", "expire": "expired"}[how]
             status = "available"
         if spent:

@@ -15,6 +15,7 @@ from kombu_opendata.storage.records import (
     active,
     attempts,
     config,
+    cursor,
     dead_letter,
     decode_any,
     header,
@@ -106,6 +107,11 @@ FORMATS = {
         keys.dead_letter_key(1, "q"),
         st.builds(dead_letter.DeadLetter, texts, i64, st.integers(0, 255), texts, st.none() | texts, st.booleans()),
         dead_letter.encode,
+    ),
+    "cursor": Format(
+        keys.cursor_key("q"),
+        st.builds(cursor.Cursor, u64, u64, u64, i64, i64, i64, i64, u64, u64, st.booleans(), st.booleans(), texts),
+        cursor.encode,
     ),
     "routes": Format(keys.routes_key(1), u16, routes.encode),
     "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, journal_position.encode),
@@ -211,6 +217,7 @@ parsed_keys = st.one_of(
     st.builds(
         lambda i, q: (keys.dead_letter_key(i, q), keys.Key(keys.RecordKind.DEAD_LETTER, q, id=i)), message_ids, names
     ),
+    st.builds(lambda q: (keys.cursor_key(q), keys.Key(keys.RecordKind.CURSOR, q)), names),
 )
 
 

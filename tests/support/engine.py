@@ -52,9 +52,9 @@ class World:
         self.number += 1
         given: dict[str, Any] = {
             "priority": 255, "created_at": self.clock.now_ms(), "visible_at": -1, "ttl_ms": ttl_ms, "session": SESSION,
-            "seq": self.number, "total": len(names),
+            "seq": self.number, "total": len(names), "headers": {},
         }  # fmt: skip
-        return self.engine.publish([self.queue(name) for name in names], envelope, {}, **{**given, **changes})
+        return self.engine.publish([self.queue(name) for name in names], envelope, **{**given, **changes})
 
     async def next(self, name: str) -> Entry | None:
         for _ in range(1000):

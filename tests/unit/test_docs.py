@@ -19,13 +19,16 @@ from kombu_opendata.broker.options import BrokerOptions
 from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.cli import broker
 from kombu_opendata.client.dial import _TLS_OPTIONS
+from kombu_opendata.client.options import BROKER_OPTIONS, SECONDS
 from kombu_opendata.client.options import DEFAULTS as CLIENT
-from kombu_opendata.client.options import SECONDS
 from kombu_opendata.transport.transport import PUBLISH_MODES, options_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
-PAGES = ["settings.md", "migrating.md", "failure-modes.md", "queue-arguments.md", "ARCHITECTURE.md", "../README.md"]
+PAGES = [
+    "settings.md", "monitoring.md", "migrating.md", "failure-modes.md", "queue-arguments.md", "filters.md",
+    "ARCHITECTURE.md", "../README.md",
+]  # fmt: skip
 
 
 def section(title: str) -> str:
@@ -88,9 +91,14 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     assert shown.pop("publish_mode") == text(PUBLISH_MODES[0])
     assert not CLIENT.pipelined
     options = (*SECONDS, "pipeline_depth")
+    assert shown.pop("broker_options") == "none"
+    assert not CLIENT.broker_options
     assert shown == {name: text(getattr(CLIENT, name)) for name in options}
+    shown["broker_options"] = "none"
     read = re.findall(r'given\.get\("(\w+)"\)', inspect.getsource(options_of))
     assert set(read) | set(options) == {*shown, "consumer_name", "publish_mode"}, "all that the transport reads"
+    mentioned = next(row["meaning"] for row in rows if "broker_options" in row["option"])
+    assert names(mentioned) == list(BROKER_OPTIONS)
     fields = {field.name for field in dataclasses.fields(CLIENT)}
     elsewhere = {"name", "user", "secret", "tls", "connect_timeout", "heartbeat", "pipelined"}
     assert fields - set(shown) == elsewhere, "given by other settings"
@@ -149,7 +157,7 @@ def test_maintenance_is_as_its_tables_say() -> None:
 
 def test_the_map_names_every_module_once_a_folder() -> None:
     content = (DOCS / "ARCHITECTURE.md").read_text().split("## Where things are")[1].split("\n## ")[0]
-    for folder in ("transport", "client", "protocol", "broker", "storage"):
+    for folder in ("transport", "client", "protocol", "broker", "storage", "selectors"):
         listed = re.findall(r"`(\w+\.py)`", content.split(f"| `{folder}/` |")[1].split("\n\n")[0])
         present = (DOCS.parent / "kombu_opendata" / folder).glob("*.py")
         assert sorted(listed) == sorted(path.name for path in present if path.name != "__init__.py"), folder

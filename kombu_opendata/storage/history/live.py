@@ -67,7 +67,7 @@ class _Ranges(NamedTuple):
     async def of(cls, queue: Queue) -> _Ranges:
         buckets = []
         for count, (number, summary) in enumerate(list(queue.messages.cold.items()), 1):
-            buckets.append((summary.first_id, summary.last_id, number))
+            buckets.append((summary.lowest_id, summary.highest_id, number))
             if count % _PIECE == 0:
                 await asyncio.sleep(0)
         buckets.sort()
@@ -113,7 +113,7 @@ class Live:
         unread = self._unread
         # First what is in the store: what comes into memory meanwhile is seen twice, not never.
         for count, (number, summary) in enumerate(list(messages.cold.items()), 1):
-            order = -(summary.last_id >> SEGMENT_BITS) if self._descending else summary.first_id >> SEGMENT_BITS
+            order = -(summary.highest_id >> SEGMENT_BITS) if self._descending else summary.lowest_id >> SEGMENT_BITS
             heapq.heappush(unread, (order, len(unread), number, queue))
             if count % _PIECE == 0:
                 await asyncio.sleep(0)

@@ -22,9 +22,12 @@ module                record                                                   f
 ``results``           results of tasks, parts of chords                        ours
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
 ``columns``           many integers of one size                                ours
+``cursor``            how far the background routing into a queue has come     ours
+``idempotency``       what was sent with an idempotency key                    ours
 ``history_log``       what happened to messages between two checkpoints        ours
 ``history_trail``     what became of the messages of a block                   ours
 ``history_index``     which messages and attempts have a value                 ours
+``staged``            staged jobs and their batch objects                      ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -40,11 +43,13 @@ from kombu_opendata.storage.records import (
     active,
     attempts,
     config,
+    cursor,
     dead_letter,
     header,
     history_index,
     history_log,
     history_trail,
+    idempotency,
     journal_position,
     keys,
     leases,
@@ -56,6 +61,7 @@ from kombu_opendata.storage.records import (
     routes,
     seq_block,
     settled,
+    staged,
     topology,
 )
 from kombu_opendata.storage.records.keys import RecordKind
@@ -90,6 +96,11 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.CHORD: results.decode_chord,
     RecordKind.CHORD_PART: results.decode_part,
     RecordKind.DEAD_LETTER: dead_letter.decode,
+    RecordKind.CURSOR: cursor.decode,
+    RecordKind.IDEMPOTENCY: idempotency.decode,
+    RecordKind.STAGED_JOB: staged.decode_job,
+    RecordKind.STAGED_OBJECT: staged.decode_object,
+    RecordKind.STAGED_EXPIRY: staged.decode_expiry,
     RecordKind.HISTORY_LOG: history_log.decode,
     RecordKind.HISTORY_POSTINGS: history_index.decode_postings,
     RecordKind.HISTORY_SEGMENT: history_index.decode_segment,

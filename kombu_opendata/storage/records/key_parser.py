@@ -9,6 +9,7 @@ from typing import NamedTuple
 from kombu_opendata.storage.records import types
 from kombu_opendata.storage.records.kinds import (
     DIGEST_BYTES,
+    HASH_BYTES,
     MAX_MESSAGE_ID,
     PREFIXES,
     SESSION_BYTES,
@@ -30,7 +31,7 @@ class Key(NamedTuple):
     """A parsed key; what the kind does not have is None."""
 
     kind: RecordKind
-    #: the queue, or of an exchange and a binding the exchange, or of a dead letter the queue that it left
+    #: the queue, or of an exchange and a binding the exchange, or of a dead letter the queue that it left, or the job
     name: str | None = None
     bucket: int | None = None
     #: the message id
@@ -45,12 +46,14 @@ class Key(NamedTuple):
     chunk: int | None = None
     #: the name of a result, or of a chord's part
     result: bytes | None = None
-    #: of a result's expiry
+    #: of a result's expiry; of a staged job's expiry when it was settled
     expires_at_ms: int | None = None
     #: of a chord and its parts
     chord: bytes | None = None
     #: of a chord's part
     header_index: int | None = None
+    #: of an idempotency key
+    hash: bytes | None = None
     #: of history: the numbers after its prefix, in their order (see :mod:`.keys`)
     numbers: tuple[int, ...] | None = None
 
@@ -163,6 +166,19 @@ def _parse_id_and_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, 
     return parsed._replace(name=name), end
 
 
+def _parse_hash(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    end = offset + HASH_BYTES
+    if len(key) < end:
+        raise types.corrupt(key, offset, f"a hash of {len(key) - offset} bytes")
+    return Key(kind, hash=key[offset:end]), end
+
+
+def _parse_staged_expiry(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    (settled_at,) = types.read(U64, key, key, offset)
+    name, end = _read_name(key, offset + U64.size)
+    return Key(kind, name, expires_at_ms=settled_at), end
+
+
 def _parse_numbers(*layout: struct.Struct) -> Callable[[RecordKind, bytes, int], tuple[Key, int]]:
     def parse_them(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
         numbers: list[int] = []
@@ -197,6 +213,11 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.CHORD: _parse_chord,
     RecordKind.CHORD_PART: _parse_chord_part,
     RecordKind.DEAD_LETTER: _parse_id_and_name,
+    RecordKind.CURSOR: _parse_name,
+    RecordKind.IDEMPOTENCY: _parse_hash,
+    RecordKind.STAGED_JOB: _parse_name,
+    RecordKind.STAGED_OBJECT: _parse_id,
+    RecordKind.STAGED_EXPIRY: _parse_staged_expiry,
     RecordKind.HISTORY_LOG: _parse_numbers(U64, U64),
     RecordKind.HISTORY_POSTINGS: _parse_numbers(U8, U64, U64, U64),
     RecordKind.HISTORY_SEGMENT: _parse_numbers(U8, U64, U64),

@@ -25,6 +25,11 @@ key                                                                    record
 ``01 1e <group TB>``                                                   chord
 ``01 1f <group TB> <index u32> <member TB>``                           chord part
 ``01 1b <id u64> <queue TB>``                                          dead letter of a queue
+``01 1c <queue TB>``                                                   routing cursor of a queue
+``01 1d <hash 16 bytes>``                                              idempotency key of a send
+``01 26 <job id TB>``                                                  staged job
+``01 27 <first id u64>``                                               batch object of a staged job
+``01 28 <settled at u64> <job id TB>``                                 staged job expiry
 ``01 20 <attempt u64> <row u64>``                                      history log
 ``01 21 <space u8> <hash u64> <segment u64> <part u64>``               history postings
 ``01 22 <space u8> <segment u64> <part u64>``                          history segment
@@ -51,6 +56,7 @@ from kombu_opendata.storage.records import types
 from kombu_opendata.storage.records.key_parser import Key, parse
 from kombu_opendata.storage.records.kinds import (
     DIGEST_BYTES,
+    HASH_BYTES,
     MAX_MESSAGE_ID,
     PREFIXES,
     SESSION_BYTES,
@@ -84,6 +90,11 @@ _RESULT_EXPIRY = PREFIXES[RecordKind.RESULT_EXPIRY]
 _CHORD = PREFIXES[RecordKind.CHORD]
 _CHORD_PART = PREFIXES[RecordKind.CHORD_PART]
 _DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
+_CURSOR = PREFIXES[RecordKind.CURSOR]
+_IDEMPOTENCY = PREFIXES[RecordKind.IDEMPOTENCY]
+_STAGED_JOB = PREFIXES[RecordKind.STAGED_JOB]
+_STAGED_OBJECT = PREFIXES[RecordKind.STAGED_OBJECT]
+_STAGED_EXPIRY = PREFIXES[RecordKind.STAGED_EXPIRY]
 _HISTORY_LOG = PREFIXES[RecordKind.HISTORY_LOG]
 _HISTORY_POSTINGS = PREFIXES[RecordKind.HISTORY_POSTINGS]
 _HISTORY_SEGMENT = PREFIXES[RecordKind.HISTORY_SEGMENT]
@@ -110,6 +121,7 @@ __all__ = [
     "chunk_key",
     "chunk_prefix",
     "config_key",
+    "cursor_key",
     "dead_letter_key",
     "done_key",
     "done_prefix",
@@ -123,6 +135,7 @@ __all__ = [
     "history_segment_key",
     "history_segment_prefix",
     "history_trail_key",
+    "idempotency_key",
     "kind_range",
     "metadata_key",
     "options_key",
@@ -134,6 +147,9 @@ __all__ = [
     "result_key",
     "routes_key",
     "session_key",
+    "staged_expiry_key",
+    "staged_job_key",
+    "staged_object_key",
 ]
 
 
@@ -216,8 +232,32 @@ def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
     return chord_part_prefix(group) + types.pack(U32, "index", index) + types.terminated(member)
 
 
+def cursor_key(queue: str) -> bytes:
+    return _CURSOR + _name(queue)
+
+
 def dead_letter_key(message_id: int, queue: str) -> bytes:
     return _DEAD_LETTER + _id(message_id) + _name(queue)
+
+
+def idempotency_key(name: bytes) -> bytes:
+    """Of a send; the name is a hash of 16 bytes."""
+    if len(name) != HASH_BYTES:
+        raise RequestError(f"an idempotency key's hash has {HASH_BYTES} bytes, not {len(name)}")
+    return _IDEMPOTENCY + name
+
+
+def staged_job_key(job_id: str) -> bytes:
+    return _STAGED_JOB + _name(job_id)
+
+
+def staged_object_key(first_id: int) -> bytes:
+    return _STAGED_OBJECT + _id(first_id)
+
+
+def staged_expiry_key(settled_at_ms: int, job_id: str = "") -> bytes:
+    """Without a job id: where the keys of that time begin."""
+    return _STAGED_EXPIRY + types.pack(U64, "settled at", settled_at_ms) + (_name(job_id) if job_id else b"")
 
 
 def history_log_key(attempt: int, row: int) -> bytes:

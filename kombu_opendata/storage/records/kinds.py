@@ -12,6 +12,8 @@ MAX_MESSAGE_ID = 0x6F << 56
 SESSION_BYTES = 16
 #: of a binding's arguments
 DIGEST_BYTES = 8
+#: of an idempotency key and where it was used
+HASH_BYTES = 16
 
 U8 = struct.Struct(">B")  # space of a history index
 U16 = struct.Struct(">H")  # page of a run
@@ -44,6 +46,11 @@ class RecordKind(enum.Enum):
     CHORD = "chord"
     CHORD_PART = "chord part"
     DEAD_LETTER = "dead letter"
+    CURSOR = "routing cursor"
+    IDEMPOTENCY = "idempotency"
+    STAGED_JOB = "staged job"
+    STAGED_OBJECT = "staged object"
+    STAGED_EXPIRY = "staged job expiry"
     HISTORY_LOG = "history log"
     HISTORY_POSTINGS = "history postings"
     HISTORY_SEGMENT = "history segment"
@@ -76,6 +83,11 @@ PREFIXES = {
     RecordKind.CHORD: b"\x01\x1e",
     RecordKind.CHORD_PART: b"\x01\x1f",
     RecordKind.DEAD_LETTER: b"\x01\x1b",
+    RecordKind.CURSOR: b"\x01\x1c",
+    RecordKind.IDEMPOTENCY: b"\x01\x1d",
+    RecordKind.STAGED_JOB: b"\x01\x26",
+    RecordKind.STAGED_OBJECT: b"\x01\x27",
+    RecordKind.STAGED_EXPIRY: b"\x01\x28",
     RecordKind.HISTORY_LOG: b"\x01\x20",
     RecordKind.HISTORY_POSTINGS: b"\x01\x21",
     RecordKind.HISTORY_SEGMENT: b"\x01\x22",

@@ -18,7 +18,7 @@ Source: RFC 0001. The format allows a key twice, so a decoded record keeps the p
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kombu_opendata.errors import InvalidMessage
@@ -92,6 +92,28 @@ def encode(
     return b"".join(parts)
 
 
+def encode_pairs(headers: Iterable[tuple[str, str]]) -> bytes:
+    """Headers as the record has them, for :func:`encode_with`.
+
+    Raises:
+        InvalidMessage: a header of more than 65,535 bytes or without UTF-8 form.
+    """
+    return b"".join([_encode_key(name) + types.utf8(text) for name, text in headers])
+
+
+def encode_with(
+    message_id: int,
+    created_at_ms: int,
+    received_at_ms: int,
+    visible_at_ms: int,
+    retention: int,
+    count: int,
+    pairs: bytes,
+) -> bytes:
+    """As :func:`encode`, with ``count`` headers that are encoded already."""
+    return _HEAD.pack(message_id, created_at_ms, received_at_ms, visible_at_ms, retention, count) + pairs
+
+
 def _encode_key(name: str) -> bytes:
     encoded = types.utf8(name)
     if len(_keys) < _KEYS_KEPT and len(encoded) <= len(_LENGTHS):
@@ -120,3 +142,29 @@ def decode(key: bytes, value: bytes) -> Metadata:
     return Metadata(
         message_id, created_at, received_at, visible_at, retention, tuple(zip(texts[::2], texts[1::2], strict=True))
     )
+
+
+def decode_some(key: bytes, value: bytes, wanted: Mapping[bytes, str]) -> tuple[Metadata, dict[str, str]]:
+    """The metadata in ``value`` without its headers, and of those the ones whose keys are ``wanted``.
+
+    Args:
+        wanted: the keys' bytes in UTF-8, and their texts.
+    """
+    *numbers, headers = types.read(_HEAD, key, value, 0)
+    found: dict[str, str] = {}
+    end = _HEAD.size
+    try:
+        for _ in range(headers):
+            start = end + 2
+            end = start + (value[end] | value[end + 1] << 8)
+            name = value[start:end]
+            start = end + 2
+            end = start + (value[end] | value[end + 1] << 8)
+            if name in wanted:
+                found[wanted[name]] = value[start:end].decode()
+    except IndexError:
+        raise types.corrupt(key, len(value), f"{headers} headers announced, fewer found") from None
+    except UnicodeDecodeError as error:
+        raise types.corrupt(key, start + error.start, "a header that is not UTF-8") from error
+    types.check_end(key, value, end)
+    return Metadata._make([*numbers, ()]), found

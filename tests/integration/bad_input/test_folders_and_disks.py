@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +17,13 @@ from kombu_opendata.storage.records import header, keys
 from kombu_opendata.storage.slate import SlateStore
 
 from ...support.broker import EmbeddedBroker
+from ...support.disks import small_disk
 from ...support.kombu_client import declare, refused, send, take_bodies
 from ...support.neighbour import Neighbour
 from ...support.processes import Children, wait_until
 from ...support.served import ServedBroker
 
 MIB = 1 << 20
-
-
-@contextmanager
-def small_disk(*options: str) -> Iterator[Path]:
-    """A file system in memory, mounted with these options."""
-    folder = Path(tempfile.mkdtemp(prefix="odq-disk-", dir="/tmp"))
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)], capture_output=True
-    )
-    try:
-        if mounted.returncode:
-            reason = f"file systems can't be mounted: {mounted.stderr.decode().strip()}"
-            if os.environ.get("CI"):
-                pytest.fail(reason)
-            pytest.skip(reason)
-        yield folder
-    finally:
-        if not mounted.returncode:
-            subprocess.run(["umount", "--lazy", str(folder)], check=True)
-        folder.rmdir()
 
 
 def test_a_folder_that_can_not_be_written(started: Children, tmp_path: Path) -> None:

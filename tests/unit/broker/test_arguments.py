@@ -30,6 +30,13 @@ VALUES: list[tuple[str, list[Any], list[Any]]] = [
     ("x-done-retention", [0, 0xFFFF_FFFF], [-1, 1 << 32, False]),
     ("x-failed-retention", [0, 0xFFFF_FFFF], [-1, 1 << 32, False]),
     ("x-lease", [30, 86_400], [0, 29, 86_401, "60"]),
+    (
+        "x-start",
+        ["now", "first", 0, 7, "2026-01-31T12:00:00Z", "2026-01-31 12:00:00.5+01:00"],
+        ["", "then", "7", "2026-01-31", "2026-01-31T12:00:00", -1, 1.5, True, None, 1 << 63, "20260131"],
+    ),
+    ("x-filter", ["a = 1", "topic(routing_key, '#')"], [1, None, True, b"a = 1"]),
+    ("x-filter-mode", ["any", "all"], ["", "some", 1, None]),
     ("x-max-priority", [1, 10, 255], [0, 256, 300, True, "high"]),
     ("x-queue-type", ["classic", "quorum"], ["stream", 1]),
     ("x-queue-mode", ["default", "lazy"], ["eager"]),
@@ -51,6 +58,8 @@ def test_what_an_argument_takes(name: str, value: Any) -> None:
     given, fields = {name: value}, {argument.field: value} if argument.field else {}
     if name == "x-dead-letter-routing-key":
         given["x-dead-letter-exchange"] = fields["dead_letter_exchange"] = ""
+    if name == "x-filter-mode":
+        given["x-filter"] = fields["filter"] = "a = 1"
     assert parse("q", given) == QueueArguments()._replace(**fields)
     assert unknown("queue", "q", {name: value}) == []
 
@@ -103,9 +112,24 @@ def test_dead_letter_arguments_that_do_not_fit(given: dict[str, Any], text: str)
     assert parse_stored("q", given) == QueueArguments()
 
 
+@pytest.mark.parametrize(
+    ("given", "argument", "text"),
+    [
+        ({"x-filter-mode": "all"}, "x-filter-mode", "queue 'q' has an x-filter-mode and no x-filter: give both"),
+        ({"x-filter": "a = "}, "x-filter", "queue 'q': x-filter, line 1, column 5: the filter ends where"),
+        ({"x-filter": "a = '" + "x" * 20_000 + "'"}, "x-filter", "the filter has 20006 bytes, the limit is 16384"),
+    ],
+)
+def test_filters_that_are_none(given: dict[str, Any], argument: str, text: str) -> None:
+    with pytest.raises(RequestError, match=text) as caught:
+        parse("q", given)
+    assert (caught.value.queue, caught.value.argument) == ("q", argument)  # type: ignore[attr-defined]
+    assert parse_stored("q", given) == QueueArguments()
+
+
 def test_only_unknown_x_arguments_are_warned_of() -> None:
-    given = {"x-filter": "a = 1", "x-message-ttl": 1, "note": 1}
-    assert unknown("queue", "q", given) == ["queue 'q': the argument 'x-filter' is unknown and has no effect"]
+    given = {"x-colour": "a = 1", "x-message-ttl": 1, "note": 1}
+    assert unknown("queue", "q", given) == ["queue 'q': the argument 'x-colour' is unknown and has no effect"]
     assert parse("q", given).message_ttl_ms == 1
 
 

@@ -95,6 +95,7 @@ def test_a_report_tells_what_was_done() -> None:
             "routed": 0,
             "leases_expired": 1,
             "settled_collected": 0,
+            "staged_removed": 0,
             "expired_removed": 1,
             "joined": [],
         }

@@ -165,5 +165,5 @@ def test_upcoming_begins_with_the_next_one() -> None:
 
 def test_summary() -> None:
     rows = [(1, 9, 0, 0, 0), (2, 3, 0, 0, 0), (3, 3, 0, 0, 0), (4, 0, 50, 70, 0), (5, 0, 40, 60, 0)]
-    assert Summary.of(rows, 10) == ((3, 2), 40, 5, 60, 1, 5)
-    assert Summary.of([], 0)[:4] == (None, None, 0, None)
+    assert Summary.of(rows, 10) == Summary((3, 2), 40, 5, 60, 2, 0, 50, 1, 5)
+    assert Summary.of([], 0) == Summary(None, None, 0, None)

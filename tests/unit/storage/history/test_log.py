@@ -104,8 +104,16 @@ def test_every_outcome(tmp_path: Path) -> None:
             (lambda entry: engine.fail(queue, (entry,), "w"), "rejected", False),
             (lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=False), "released", True),
             (lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=True), "rejected", True),
-            (lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=True, expired=True), "failed", False),
-            (lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=True, expired=True), "expired", True),
+            (
+                lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=True, lease_expired=True),
+                "failed",
+                False,
+            ),
+            (
+                lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=True, lease_expired=True),
+                "expired",
+                True,
+            ),
         ]
         for act, outcome, requeued in acts:
             act(await world.claim("q", OTHER))

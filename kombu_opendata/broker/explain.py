@@ -1,0 +1,157 @@
+"""Why a queue gets a message or not. The report is described in :mod:`kombu_opendata.client.filters`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NotFound, OpenDataError, RequestError, StoreError
+from ..protocol import messages as m
+from ..protocol.envelope import open_envelope
+from ..selectors import Explanation, compile_selector
+from ..selectors.explain import explain as explain_condition
+from ..storage import header_match
+from ..storage.engine import Engine
+from ..storage.queue_definition import Binding
+from ..storage.queue_filters import FILTER
+from ..storage.records import keys, metadata
+
+if TYPE_CHECKING:
+    from .handlers import Handlers
+    from .instance import Instance
+
+log = logging.getLogger(__name__)
+
+#: bindings that are explained; those that match come first
+MAX_BINDINGS = 50
+_PARTS_OF_A_BINDING = 20
+
+#: the headers of the envelope, typed; None where only texts are known
+Typed = Mapping[Any, Any] | None
+
+
+def filter_to_compile(instance: Instance, message: m.DeclareQueue | m.Explain) -> str | None:
+    """The filter in a message that has not been compiled yet, if there is one."""
+    if isinstance(message, m.Explain):
+        return message.filter
+    text = None if message.passive or message.queue in instance.queues else message.arguments.get(FILTER)
+    return text if isinstance(text, str) else None
+
+
+def explain(handlers: Handlers, msg: m.Explain) -> None:
+    """Answered at once for given headers, after reading the store for a message."""
+    if not msg.queue:
+        if not msg.filter:
+            raise RequestError("nothing to explain: name a queue, or give a filter")
+    elif msg.filter:
+        raise RequestError("give a queue or a filter, not both: a queue has a filter of its own")
+    if msg.message_id < 0:
+        handlers.instance.reply(handlers.session, m.Explained(msg.rid, _report(handlers, msg, msg.headers, None)))
+        return
+    if msg.headers:
+        raise RequestError("give a message id or headers, not both")
+    if msg.message_id >= keys.MAX_MESSAGE_ID:
+        raise RequestError(f"there is no message id {msg.message_id}", message_id=msg.message_id)
+    task = handlers.instance.loop.create_task(_explain_stored(handlers, msg))
+    handlers.instance.background.add(task)
+    task.add_done_callback(handlers.instance.background.discard)
+
+
+async def _explain_stored(handlers: Handlers, msg: m.Explain) -> None:
+    asked_on = handlers.session.connection
+    answer: m.Explained | m.Failed
+    try:
+        headers = await _metadata(handlers.engine, msg.message_id)
+        typed = await _typed_headers(handlers.engine, msg.message_id)
+        answer = m.Explained(msg.rid, _report(handlers, msg, headers, typed))
+    except OpenDataError as exc:
+        answer = m.Failed(msg.rid, exc.code, exc.text, exc.values)
+    except asyncio.CancelledError:
+        raise
+    except Exception as exc:
+        log.exception("a message could not be explained")
+        answer = m.Failed(msg.rid, OpenDataError.code, f"the broker failed at this call: {exc!r}; see its log", {})
+    if handlers.session.connection is asked_on:  # after a reconnect the client has asked again
+        handlers.instance.reply(handlers.session, answer)
+
+
+async def _metadata(engine: Engine, id: int) -> dict[str, str]:
+    key = keys.metadata_key(id)
+    value = await engine.store.get(key)
+    if value is None and id < engine.state.next_id:  # it may be in the journal only
+        if engine.is_dirty:
+            await engine.checkpoint()
+        else:
+            await engine.checkpoint_ended()
+        value = await engine.store.get(key)
+    if value is None:
+        raise NotFound(
+            f"no message {id} is stored: it was never published, only transient queues got it, or its time is over",
+            message_id=id,
+        )
+    return dict(metadata.decode(key, value).headers)
+
+
+async def _typed_headers(engine: Engine, id: int) -> Typed:
+    """What a headers exchange compares; the metadata has texts only."""
+    try:
+        await engine.payloads.load([id])
+    except StoreError:
+        return None
+    opened = open_envelope(engine.payloads.find(id) or b"")
+    return None if opened is None else opened[3]
+
+
+def _report(handlers: Handlers, msg: m.Explain, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
+    if not msg.queue:
+        found = compile_selector(msg.filter).explain(headers)
+        return {"matches": found.value is True, "filter": found.to_dict()}
+    queue = handlers._queue(msg.queue)
+    definition = handlers.topology.definition_of(queue.name)
+    bindings = [_binding(binding, headers, typed) for binding in definition.bindings]
+    bindings.sort(key=lambda binding: binding["matches"] is not True)
+    own = definition.filter
+    report: dict[str, Any] = {
+        "queue": queue.name,
+        "matches": _is_routed(handlers, queue.name, headers, typed),
+        "mode": None if own is None else own.mode,
+        "filter": None if own is None else own.selector.explain(headers).to_dict(),
+        "bindings": [_explained(binding, headers) for binding in bindings[:MAX_BINDINGS]],
+        "bindings_omitted": max(0, len(bindings) - MAX_BINDINGS),
+    }
+    return report
+
+
+def _is_routed(handlers: Handlers, queue: str, headers: dict[str, str], typed: Typed) -> bool:
+    exchange, key = headers.get("exchange", ""), headers.get("routing_key", "")
+    seen = headers if typed is None else typed
+    try:
+        return queue in handlers.topology.route(exchange, key, lambda: seen, headers)
+    except NotFound:
+        return False
+
+
+def _binding(binding: Binding, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
+    value: bool | None
+    if binding.type == "headers" and typed is not None:
+        value = headers.get("exchange") == binding.exchange and header_match.matches(binding.arguments, typed)
+    else:
+        value = explain_condition(binding.condition, headers, max_parts=1).value
+    return {"binding": binding, "matches": value}
+
+
+def _explained(found: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
+    binding: Binding = found["binding"]
+    explanation: Explanation = explain_condition(binding.condition, headers, max_parts=_PARTS_OF_A_BINDING)
+    return {
+        "exchange": binding.exchange,
+        "type": binding.type,
+        "routing_key": binding.routing_key,
+        "matches": found["matches"] is True,
+        "explanation": explanation.to_dict(),
+    }
+
+
+HANDLERS: dict[type, Callable[[Any, Any], None]] = {m.Explain: explain}

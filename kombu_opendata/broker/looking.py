@@ -1,0 +1,177 @@
+"""Calls of the queue client that only look: peek, a message by its id, pages by state, queues, where one would go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import RequestError
+from ..protocol import messages as m
+from ..protocol import queue_messages as q
+from ..protocol.envelope import metadata_headers, open_envelope
+from ..storage import looking
+from ..storage.looking import AVAILABLE, DELAYED, DONE, FAILED, IN_FLIGHT, Row
+from .entities import BrokerQueue
+from .reading import PAGE_BYTES, check_quantity
+
+if TYPE_CHECKING:
+    from .handlers import Handlers
+    from .instance import Instance
+
+MAX_PAGE = 1000
+#: buckets that one look for a message by its id reads
+_MAX_READS = 128
+#: queues that are looked at before others get their turn
+_QUEUES_AT_ONCE = 50
+
+
+def wire_row(instance: Instance, row: Row) -> q.StateRow:
+    """A row as a client sees it: Kombu's priority, the holder's name."""
+    holder = ""
+    if row.session:
+        session = instance.sessions.get(row.session)
+        holder = session.name if session is not None else instance.engine.state.session_names.get(row.session, "")
+    times = row.token, row.lease_until_ms
+    priority = 255 - row.priority if row.state not in (DONE, FAILED) else 0
+    return row.id, row.state, priority, row.visible_at_ms, row.attempts, *times, holder, row.settled_at_ms
+
+
+def _transient_rows(
+    self: Handlers, queue: BrokerQueue, after: int, limit: int, states: Iterable[str]
+) -> tuple[list[Row], int]:
+    now, messages = self.engine.clock.now_ms(), queue.messages
+    entries = messages.in_flight if IN_FLIGHT in states else messages.available
+    ids = sorted(id for id in entries if id > after)
+    rows = filter(None, (looking.loaded_row(messages, id, now) for id in ids))
+    found = [row for row in rows if row.state in states]
+    return found[:limit], found[limit - 1].id if len(found) > limit else -1
+
+
+# ---------------------------------------------------------------------- peek
+def peek(self: Handlers, msg: q.Peek) -> None:
+    check_quantity(msg.limit, MAX_PAGE)
+    queue = self._queue(msg.queue)
+    self.instance.calls.spawn(self.session, msg.rid, _peek(self, msg, queue))
+
+
+async def _peek(self: Handlers, msg: q.Peek, queue: BrokerQueue) -> None:
+    states = AVAILABLE, DELAYED
+    if queue.stored is None:
+        rows, after = _transient_rows(self, queue, msg.after, msg.limit, states)
+    else:
+        rows, after = await looking.waiting(self.engine, queue.stored, msg.after, msg.limit, states)
+    found: list[tuple[q.StateRow, int, bytes]] = []
+    size = 0
+    for row in rows:
+        entry = queue.messages.available.get(row.id)
+        if queue.stored is None:
+            envelope, received = entry.envelope if entry is not None else None, 0
+        else:
+            envelope = await self.engine.payloads.read(row.id)
+            about = await looking.metadata_of(self.engine, row.id)
+            received = about.received_at_ms if about is not None else self.engine.clock.now_ms()
+        if envelope is None:
+            continue  # settled meanwhile
+        found.append((wire_row(self.instance, row), received, envelope))
+        size += len(envelope)
+        if size >= PAGE_BYTES:
+            break
+    self.instance.reply(self.session, q.Peeked(msg.rid, found, size >= PAGE_BYTES or after >= 0))
+
+
+# ---------------------------------------------------------------------- by state
+def list_by_state(self: Handlers, msg: q.ListByState) -> None:
+    check_quantity(msg.limit, MAX_PAGE)
+    if msg.state not in looking.STATES:
+        raise RequestError(f"a message's state is one of {', '.join(looking.STATES)}, not {msg.state!r}")
+    queue = self._queue(msg.queue)
+    self.instance.calls.spawn(self.session, msg.rid, _list(self, msg, queue))
+
+
+async def _list(self: Handlers, msg: q.ListByState, queue: BrokerQueue) -> None:
+    stored = queue.stored
+    if stored is None:
+        known = msg.state not in (DONE, FAILED)
+        rows, after = _transient_rows(self, queue, msg.after, msg.limit, (msg.state,)) if known else ([], -1)
+    elif msg.state == IN_FLIGHT:
+        rows, after = looking.in_flight(stored, msg.after, msg.limit)
+    elif msg.state in (DONE, FAILED):
+        rows, after = await looking.settled_rows(self.engine, stored, msg.state, msg.after, msg.limit)
+    else:
+        rows, after = await looking.waiting(self.engine, stored, msg.after, msg.limit, (msg.state,))
+    self.instance.reply(self.session, q.StatePage(msg.rid, [wire_row(self.instance, row) for row in rows], after))
+
+
+# ---------------------------------------------------------------------- by id
+def get_message(self: Handlers, msg: q.GetMessage) -> None:
+    if not 0 <= msg.id < 1 << 63:
+        raise RequestError(f"message id {msg.id} is out of range", message_id=msg.id)
+    queues = [self._queue(msg.queue)] if msg.queue else list(self.instance.queues.values())
+    self.instance.calls.spawn(self.session, msg.rid, _get(self, msg, queues))
+
+
+async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue]) -> None:
+    engine = self.engine
+    envelope = await engine.payloads.read(msg.id)
+    about = await looking.metadata_of(engine, msg.id)
+    if about is None and envelope is not None:
+        await engine.checkpoint()  # it was sent just now
+        about = await looking.metadata_of(engine, msg.id)
+    states: list[tuple[str, Row]] = []
+    received = about.received_at_ms if about is not None else 0
+    left = _MAX_READS
+    for place, queue in enumerate(queues):
+        if place % _QUEUES_AT_ONCE == _QUEUES_AT_ONCE - 1:
+            await asyncio.sleep(0)
+        row: Row | None = None
+        if queue.stored is not None and envelope is not None:
+            row, left = await looking.state_of(engine, queue.stored, msg.id, received, left)
+        elif queue.stored is None:
+            entry = queue.messages.find(msg.id)
+            if entry is not None:
+                envelope = entry.envelope
+                row = looking.loaded_row(queue.messages, msg.id, engine.clock.now_ms())
+        if row is not None:
+            states.append((queue.name, row))
+    if msg.queue and not states and left:
+        envelope = None  # it is, or was, elsewhere
+    self.instance.reply(
+        self.session,
+        q.FoundMessage(
+            msg.rid,
+            envelope,
+            about.headers if about is not None else _headers(envelope),
+            about.created_at_ms if about is not None else 0,
+            received,
+            about.visible_at_ms if about is not None else 0,
+            [(name, wire_row(self.instance, row)) for name, row in states],
+            left > 0,
+        ),
+    )
+
+
+def _headers(envelope: bytes | None) -> dict[str, str]:
+    opened = open_envelope(envelope) if envelope is not None else None
+    return metadata_headers(opened[3], opened[5], opened[6], 0, opened[1]) if opened is not None else {}
+
+
+# ---------------------------------------------------------------------- queues and routes
+def list_queues(self: Handlers, msg: q.ListQueues) -> None:
+    found = [
+        (queue.name, *queue.properties, len(queue.consumers))
+        for queue in self.instance.queues.values() if not queue.deleting
+    ]  # fmt: skip
+    self.instance.reply(self.session, q.QueueList(msg.rid, found))
+
+
+def ask_routes(self: Handlers, msg: q.AskRoutes) -> None:
+    """Route a message that is never stored."""
+    envelope = m.Publish(0, 0, msg.exchange, msg.routing_key, msg.envelope, msg.texts, 0, 0)
+    self.instance.reply(self.session, q.Routed(msg.rid, [queue.name for queue in self.targets(envelope)]))
+
+
+HANDLERS: dict[type, Callable[[Any, Any], None]] = {
+    q.Peek: peek, q.ListByState: list_by_state, q.GetMessage: get_message, q.ListQueues: list_queues,
+    q.AskRoutes: ask_routes,
+}  # fmt: skip

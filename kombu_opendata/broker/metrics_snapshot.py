@@ -1,0 +1,236 @@
+"""The figures of a scrape, taken in the broker's loop: a piece at a time, so that ten thousand queues delay nobody.
+
+What one queue shows is of one moment if it has at most some thousand messages in memory; the queues, and the instance's
+own figures, may be some milliseconds apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..storage.counts import QueueCounts
+from ..storage.figures import Histogram, Standing
+from .entities import BrokerQueue
+from .metrics_table import BY_NAME, QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES
+
+if TYPE_CHECKING:
+    from .instance import Instance
+    from .server import Server
+
+#: what stands for the queues that have no series of their own; a queue of such a name is counted there, too
+OTHER, TRANSIENT = "(other)", "(transient)"
+#: the loop is used for so long at a time
+_PIECE_SECONDS = 0.001
+#: queues between two looks at the clock
+_LOOKS = 16
+_GAUGES = tuple(metric.name for metric in (*QUEUE_GAUGES, *QUEUE_AGES))
+_COUNTERS = {counter: metric.name for counter, metric in QUEUE_COUNTERS.items()}
+
+#: bounds, how many in each range, their sum
+Ranges = tuple[tuple[float, ...], tuple[int, ...], float]
+
+
+class Snapshot:
+    """Samples by the metric's name: a value, or a histogram's ranges, for each tuple of label values."""
+
+    def __init__(self) -> None:
+        self.samples: dict[str, dict[tuple[str, ...], float | Ranges]] = defaultdict(dict)
+
+    def set(self, name: str, value: float | Ranges, *labels: str) -> None:
+        assert len(labels) == len(BY_NAME[name].labels), name
+        self.samples[name][labels] = value
+
+
+class _Row:
+    """The figures of one series of labels: one queue, or a sum of several."""
+
+    def __init__(self) -> None:
+        self.ready = self.delayed = self.in_flight = self.consumers = 0
+        self.oldest_at_ms = self.newest_at_ms = 0
+        self.counts = QueueCounts()
+
+    def add(self, queue: BrokerQueue, standing: Standing | None) -> None:
+        """Add a queue's figures; no standing is that of an empty one."""
+        self.in_flight += len(queue.messages.in_flight)
+        self.consumers += len(queue.consumers)
+        self.counts.add(queue.counts)
+        if standing is None:
+            return
+        self.ready += standing.ready
+        self.delayed += standing.delayed
+        if standing.oldest_at_ms:
+            self.oldest_at_ms = min(self.oldest_at_ms or standing.oldest_at_ms, standing.oldest_at_ms)
+        self.newest_at_ms = max(self.newest_at_ms, standing.newest_at_ms)
+
+    def put(self, snapshot: Snapshot, now: int, *labels: str) -> None:
+        numbers = self.ready, self.delayed, self.in_flight, self.consumers
+        ages = [max(now - at, 0) / 1000 if at else 0.0 for at in (self.oldest_at_ms, self.newest_at_ms)]
+        for name, value in zip(_GAUGES, (*numbers, *ages), strict=True):
+            snapshot.set(name, value, *labels)
+        for counter, name in _COUNTERS.items():
+            snapshot.set(name, getattr(self.counts, counter), *labels)
+
+
+class InstanceView:
+    """Which queues of an instance have series of their own, and what was counted in those that are gone.
+
+    The first ``max_queues`` stored ones have, by their declaration; who has one keeps it, so that no counter goes down.
+    """
+
+    def __init__(self, instance: Instance, max_queues: int) -> None:
+        self._instance = instance
+        self._max = max_queues
+        self._labelled: set[str] = set()
+        self._others: set[str] = set()
+        self._gone = {OTHER: QueueCounts(), TRANSIENT: QueueCounts()}
+        self._went: dict[BrokerQueue, str] = {}  # since the collection under way began, and their labels
+        instance.on_queue_gone = self._queue_gone  # type: ignore[method-assign]
+
+    def _queue_gone(self, queue: BrokerQueue) -> None:
+        label = self._went[queue] = self._label(queue)
+        if label in self._gone:
+            self._gone[label].add(queue.counts)
+        self._labelled.discard(queue.name)
+        self._others.discard(queue.name)
+
+    def _label(self, queue: BrokerQueue) -> str:
+        name = queue.name
+        if queue.stored is None:
+            return TRANSIENT
+        if name in self._labelled:
+            return name
+        if name in self._others or len(self._labelled) >= self._max or name in self._gone:
+            self._others.add(name)
+            return OTHER
+        self._labelled.add(name)
+        return name
+
+    async def collect(self, snapshot: Snapshot, pace: Pace) -> None:
+        """Add the instance's figures.
+
+        A sum takes the queues that are there at the beginning, and what was counted in those that were gone by then. So
+        a queue that goes meanwhile is in it once, and the sum is never above the next one.
+        """
+        instance = self._instance
+        self._went.clear()
+        rows = {label: _Row() for label in self._gone}
+        for label, counts in self._gone.items():
+            rows[label].counts.add(counts)
+        now = instance.engine.clock.now_ms()
+        stored = transient = loaded = cold = 0
+        for number, queue in enumerate(list(instance.queues.values())):
+            if number % _LOOKS == 0 and pace.is_over:
+                await pace.rest()
+            standing = None
+            if len(queue.messages):
+                standing = Standing()
+                for _ in standing.look(queue.messages, now):
+                    await pace.rest()
+            if queue in self._went:
+                if (label := self._went[queue]) in self._gone:
+                    rows[label].counts.add(queue.counts)
+                continue
+            row = rows.get(label := self._label(queue))
+            if row is None:
+                row = rows[label] = _Row()
+            row.add(queue, standing)
+            if queue.stored is None:
+                transient += 1
+            else:
+                stored += 1
+                loaded += len(queue.messages.buckets)
+                cold += len(queue.messages.cold)
+        if not self._others and not any(rows[OTHER].counts.as_dict().values()):
+            del rows[OTHER]
+        for label, row in rows.items():
+            row.put(snapshot, now, instance.name, label)
+            if pace.is_over:
+                await pace.rest()
+        _put(snapshot, "queues", instance.name, stored=stored, transient=transient)
+        _put(snapshot, "buckets", instance.name, loaded=loaded, cold=cold)
+        _put_instance(snapshot, instance)
+
+
+def _put(snapshot: Snapshot, metric: str, instance: str, /, **values: float) -> None:
+    """Samples that differ in one more label."""
+    for label, value in values.items():
+        snapshot.set(metric, value, instance, label)
+
+
+def _put_instance(snapshot: Snapshot, instance: Instance) -> None:
+    """What is not of a queue; all of one moment."""
+    engine, name = instance.engine, instance.name
+    sessions = instance.sessions.values()
+    away = sum(session.connection is None for session in sessions)
+    _put(snapshot, "sessions", name, connected=len(sessions) - away, away=away)
+    leases = sum(map(len, engine.state.leases.values())) + sum(len(session.leases) for session in sessions)
+    journal, results = engine.journal, engine.state.results
+    letters = instance.dead_letters.report()
+    plain = {
+        "leases": leases,
+        "journal_bytes": journal.waiting_bytes if journal is not None else 0,
+        "journal_limit_bytes": journal.max_bytes if journal is not None else 0,
+        "store_stalled_seconds": engine.stalled_seconds,
+        "dead_letters_waiting": letters.pop("waiting"),
+        "results_stored_total": engine.results.stored,
+        "result_cache_bytes": results.results.size_bytes + results.parts.size_bytes,
+        "chords_open": len(results.chords),
+        "chords_completed_total": engine.results.chords_completed,
+        "messages_collected_total": instance.maintenance.collected,
+    }
+    for metric, value in plain.items():
+        snapshot.set(metric, value, name)
+    for outcome, count in letters.items():
+        snapshot.set("dead_letters_total", count, name, outcome.removesuffix("s") if outcome == "cycles" else outcome)
+    for duty, last in instance.maintenance.last.items():
+        snapshot.set("maintenance_runs_total", last.runs, name, duty)
+        snapshot.set("maintenance_last_run_timestamp_seconds", last.at_ms / 1000, name, duty)
+        snapshot.set("maintenance_last_run_duration_seconds", last.seconds, name, duty)
+    figures = engine.figures
+    for metric, histogram in {
+        "commit_duration_seconds": figures.commit_seconds,
+        "commit_effects": figures.commit_effects,
+        "commit_size_bytes": figures.commit_bytes,
+        "checkpoint_duration_seconds": figures.checkpoint_seconds,
+        "checkpoint_size_bytes": figures.checkpoint_bytes,
+    }.items():
+        snapshot.set(metric, _ranges(histogram), name)
+
+
+def _ranges(histogram: Histogram) -> Ranges:
+    return histogram.bounds, tuple(histogram.counts), histogram.sum
+
+
+class Pace:
+    """Says when the loop was used for long enough, and lets others have their turn."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + _PIECE_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        return self._loop.time() >= self._until
+
+    async def rest(self) -> None:
+        await asyncio.sleep(0)
+        self._until = self._loop.time() + _PIECE_SECONDS
+
+
+async def collect(server: Server, views: Iterable[InstanceView]) -> Snapshot:
+    """The figures of all instances, and of the broker."""
+    snapshot = Snapshot()
+    for view in views:
+        await view.collect(snapshot, Pace())
+    snapshot.set("connections", len(server.connections))
+    snapshot.set("connections_opened_total", server.connections_opened)
+    for metric, counter in (
+        ("connections_refused_total", server.connections_refused),
+        ("requests_refused_total", server.requests_refused),
+    ):
+        for code, count in counter.items():
+            snapshot.set(metric, count, code)
+    return snapshot

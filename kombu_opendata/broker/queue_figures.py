@@ -1,0 +1,115 @@
+"""GetMetrics: what a queue has at the moment, what happened in it, and how fast over the last minute."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..protocol import queue_messages as q
+from ..storage import looking
+from ..storage.looking import DONE, FAILED
+from .entities import BrokerQueue
+
+if TYPE_CHECKING:
+    from .handlers import Handlers
+    from .instance import Instance
+
+#: how often the counters are noted, and over how many notes a rate is
+SAMPLE_MS = 5_000
+_SAMPLES = 13
+_RATES = ("published", "delivered", "acked")
+
+Sample = tuple[int, dict[str, tuple[int, int, int]]]
+
+
+class Rates:
+    """Counters of all queues, noted now and then."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._samples: deque[Sample] = deque(maxlen=_SAMPLES)
+        self.tick()
+
+    def tick(self) -> None:
+        """Note them, if it is time."""
+        now = self._instance.engine.clock.now_ms()
+        if self._samples and now - self._samples[-1][0] < SAMPLE_MS:
+            return
+        self._samples.append((now, {name: _counts(queue) for name, queue in self._instance.queues.items()}))
+
+    def of(self, queue: BrokerQueue) -> dict[str, float]:
+        """Messages per second over the last minute, or since it can be said."""
+        now = self._instance.engine.clock.now_ms()
+        at, before = next(((at, counts) for at, counts in self._samples if now - at <= SAMPLE_MS * _SAMPLES), (now, {}))
+        counted = zip(_RATES, _counts(queue), before.get(queue.name, (0, 0, 0)), strict=True)
+        seconds = max(now - at, 1000) / 1000
+        return {f"{name}_per_second": round(max(count - old, 0) / seconds, 3) for name, count, old in counted}
+
+
+def _counts(queue: BrokerQueue) -> tuple[int, int, int]:
+    counts = queue.counts
+    return counts.published, counts.delivered, counts.acked
+
+
+def get_metrics(self: Handlers, msg: q.GetMetrics) -> None:
+    queues = [self._queue(name) for name in msg.queues] or [
+        queue for queue in self.instance.queues.values() if not queue.deleting
+    ]
+    self.instance.calls.spawn(self.session, msg.rid, _get_metrics(self, msg, queues))
+
+
+async def _get_metrics(self: Handlers, msg: q.GetMetrics, queues: list[BrokerQueue]) -> None:
+    found = {queue.name: await _figures(self, queue) for queue in queues}
+    self.instance.reply(self.session, q.Metrics(msg.rid, self.engine.clock.now_ms(), found))
+
+
+async def _figures(self: Handlers, queue: BrokerQueue) -> dict[str, Any]:
+    messages, now = queue.messages, self.engine.clock.now_ms()
+    delayed = _delayed(queue, now)
+    waiting, held = len(messages), len(messages.in_flight)
+    oldest, newest = await _ages(self, queue, now)
+    settled = {DONE: 0, FAILED: 0}
+    if queue.stored is not None:
+        settled = {state: await looking.count_settled(self.engine, queue.stored, state) for state in settled}
+    return {
+        "length": waiting + held,
+        "visible": max(waiting - delayed, 0),
+        "in_flight": held,
+        "delayed": min(delayed, waiting),
+        "oldest_age_seconds": oldest,
+        "newest_age_seconds": newest,
+        "consumers": len(queue.consumers),
+        **settled,
+        **queue.counts.as_dict(),
+        **self.instance.rates.of(queue),
+        "counted_since_ms": self.instance.opened_at_ms,
+    }
+
+
+def _delayed(queue: BrokerQueue, now: int) -> int:
+    """How many are not visible yet; an estimate where a cold bucket has changed since it was left."""
+    loaded = sum(not looking.is_visible(entry, now) for entry in queue.messages.available.values())
+    return loaded + sum(summary.delayed_at(now) for summary in queue.messages.cold.values())
+
+
+async def _ages(self: Handlers, queue: BrokerQueue, now: int) -> tuple[float | None, float | None]:
+    """How old the oldest and the newest message is, in flight or not, in seconds; None where there is none."""
+    messages = queue.messages
+    ids = [*messages.available, *messages.in_flight]
+    lows, highs = (
+        [summary.lowest_id for summary in messages.cold.values()],
+        [s.highest_id for s in messages.cold.values()],
+    )
+    if not ids and not lows:
+        return None, None
+    if queue.stored is None:
+        return None, None
+    ages = []
+    for id in (min([*ids, *lows]), max([*ids, *highs])):
+        about = await looking.metadata_of(self.engine, id)
+        ages.append(0.0 if about is None else max(now - about.received_at_ms, 0) / 1000)
+    return ages[0], ages[1]
+
+
+HANDLERS: dict[type, Callable[[Any, Any], None]] = {q.GetMetrics: get_metrics}

@@ -1,0 +1,172 @@
+"""Read: messages claimed for a time, at once or when some come; and popped ones."""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import PreconditionFailed, RequestError
+from ..protocol import queue_messages as q
+from ..protocol.messages import Outcome
+from ..storage.queue_state import Entry
+from . import leases, timed
+from .entities import BrokerQueue, Session
+
+if TYPE_CHECKING:
+    from .handlers import Handlers
+    from .instance import Instance
+
+MAX_QUANTITY = 1000
+#: of a lease, a delay, a wait: thirty days
+MAX_MS = 30 * 86_400_000
+MAX_WAIT_MS = 3_600_000
+#: an answer has more bytes of messages only if its first one is larger
+PAGE_BYTES = 4 << 20
+
+
+class Reader:
+    """A Read that waits at its queue, or takes what is there."""
+
+    def __init__(self, session: Session, msg: q.Read) -> None:
+        self.session = session
+        self._msg = msg
+        self._holder = timed.session_of(session.name)
+        self._rows: list[q.ReadRow] = []
+        self._bytes = 0
+        self._timer: TimerHandle | None = None
+        self._waits = msg.wait_ms > 0
+
+    @property
+    def rid(self) -> int:
+        return self._msg.rid
+
+    def begin(self, instance: Instance, queue: BrokerQueue) -> None:
+        """Stand in line."""
+        if self._waits:
+            self._timer = instance.loop.call_later(self._msg.wait_ms / 1000, self.stop, instance, queue)
+        queue.getters.append(self)
+        instance.wake(queue)
+
+    def take(self, instance: Instance, queue: BrokerQueue, entry: Entry) -> bool:
+        row = claim(instance, queue, entry, self._holder, self.session.name, self._msg)
+        self._rows.append(row)
+        self._bytes += len(row[4])
+        if len(self._rows) < self._msg.quantity and self._bytes < PAGE_BYTES:
+            return False
+        self._answer(instance)
+        return True
+
+    def nothing(self, instance: Instance, queue: BrokerQueue) -> bool:
+        if self._waits and not self._rows:
+            return False
+        self._answer(instance)
+        return True
+
+    def end(self, instance: Instance, queue: BrokerQueue) -> None:
+        self._rows.clear()  # they are gone with their queue
+        self._answer(instance)
+
+    def drop(self, instance: Instance, queue: BrokerQueue) -> None:
+        """The client asks again and gets what this one took; if it does not, the time of the leases ends."""
+        self._cancel()
+        if self._rows:
+            self._answer(instance)
+
+    def stop(self, instance: Instance, queue: BrokerQueue) -> None:
+        """Wait no longer."""
+        if self in queue.getters:
+            queue.getters.remove(self)
+            self._answer(instance)
+
+    def _answer(self, instance: Instance) -> None:
+        self._cancel()
+        instance.calls.answer(self.session, q.ReadMessages(self._msg.rid, self._rows), self._bytes)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def claim(
+    instance: Instance,
+    queue: BrokerQueue,
+    entry: Entry,
+    holder: bytes,
+    name: str,
+    msg: q.Read,
+    envelope: bytes | None = None,
+) -> q.ReadRow:
+    """Claim an available message, whose payload is given or at hand, for a reader."""
+    engine, stored = instance.engine, queue.stored
+    if stored is not None:
+        envelope = engine.payloads.find(entry.id) or b"" if envelope is None else envelope
+        engine.name_session(holder, name)
+        engine.claim(stored, (entry,), holder, msg.vt_ms)
+    else:
+        envelope = entry.envelope or b""
+        at = max(engine.clock.now_ms(), entry.visible_at)
+        queue.messages.claim(entry, holder, at, at + msg.vt_ms)
+        queue.counts.delivered += 1
+        queue.counts.redelivered += entry.returned
+    instance.delivered += 1
+    row = entry.id, entry.claimed_at, entry.attempts, entry.lease_until, envelope, entry.returned or entry.attempts > 1
+    if msg.pop:
+        leases.end(instance, Session(holder, name), queue, entry, Outcome.ACK)
+    else:
+        instance.timed.note(queue.name, entry)
+    return row
+
+
+# ---------------------------------------------------------------------- the calls
+def check_ms(value: int, low: int, what: str, high: int = MAX_MS) -> None:
+    """Refuse a time out of range.
+
+    Raises:
+        RequestError: the text says the range.
+    """
+    if not low <= value <= high:
+        raise RequestError(f"{what} is {low} to {high} ms, not {value}", value=value, limit=high)
+
+
+def check_quantity(value: int, high: int = MAX_QUANTITY) -> None:
+    """Refuse a number of messages out of range.
+
+    Raises:
+        RequestError: the text says the range.
+    """
+    if not 1 <= value <= high:
+        raise RequestError(f"ask for 1 to {high} messages, not {value}", value=value, limit=high)
+
+
+def read(self: Handlers, msg: q.Read) -> None:
+    if self.instance.calls.repeat(self.session, msg.rid):
+        return
+    check_quantity(msg.quantity)
+    check_ms(msg.vt_ms, 1, "the visibility timeout")
+    check_ms(msg.wait_ms, 0, "the longest wait", MAX_WAIT_MS)
+    queue = self._queue(msg.queue)
+    if self.session.suspended:
+        raise PreconditionFailed(f"the worker {self.session.name!r} is suspended: resume it", worker=self.session.name)
+    queue.used_at_ms = self.engine.clock.now_ms()
+    if msg.selector or msg.equal:
+        from .choosing import choose, condition_of
+
+        work = choose(self, msg, queue, condition_of(msg))
+        self.instance.calls.spawn(self.session, msg.rid, work, once=True)
+    else:
+        Reader(self.session, msg).begin(self.instance, queue)
+
+
+def stop_reading(self: Handlers, msg: q.StopReading) -> None:
+    stop = self.instance.calls.stops.get((self.session.id, msg.read_rid))
+    if stop is not None:
+        stop.set()
+    for queue in self.instance.queues.values():
+        for getter in queue.getters:
+            if isinstance(getter, Reader) and getter.session is self.session and getter.rid == msg.read_rid:
+                getter.stop(self.instance, queue)
+                return
+
+
+HANDLERS: dict[type, Callable[[Any, Any], None]] = {q.Read: read, q.StopReading: stop_reading}

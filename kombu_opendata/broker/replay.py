@@ -1,0 +1,217 @@
+"""Replay: moves the routing cursors on beside the live traffic.
+
+One task goes round all cursors of an instance. A step keeps the event loop for a few milliseconds; where clients were
+served since the last one, a pause follows that leaves them most of the time. The maintenance duty "route" moves the
+same cursors on, so that somebody who asks for it sees what it did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OpenDataError, StoreFull
+from ..storage.records.cursor import Cursor
+from ..storage.routing import Step
+from ..storage.state import Queue
+from .arguments import DROP_HEAD
+from .entities import BrokerQueue
+
+if TYPE_CHECKING:
+    from .instance import Instance
+
+log = logging.getLogger(__name__)
+
+#: how long a step keeps the event loop, about
+_STEP_SECONDS = 0.006
+#: of the time, so much is a replay's while clients are served
+_BUSY_SHARE = 0.25
+#: how long a cursor that can't go on (a full queue, a full disk) waits
+_WAIT_SECONDS = 0.25
+#: after an error; the cursor stays where it is
+_RETRY_SECONDS = 10.0
+#: the maintenance duty moves each cursor on by so many steps
+_DUTY_STEPS = 20
+#: the rate is an average over about so many steps
+_RATE_STEPS = 50
+
+
+class _Pace:
+    """How fast a cursor was lately, and when it may go on."""
+
+    def __init__(self) -> None:
+        self.rate = 0.0  # messages looked at a second
+        self.not_before = 0.0
+        self.is_full = False
+        self.error = ""
+        self.ended_at: float | None = None
+
+    def note(self, step: Step, began: float, ended: float) -> None:
+        seconds = ended - (began if self.ended_at is None else self.ended_at)
+        if step.seen and seconds > 0:
+            weight = 1 if self.ended_at is None else 1 / _RATE_STEPS
+            self.rate += weight * (step.seen / seconds - self.rate)
+        self.ended_at = ended
+        self.is_full = step.is_full
+
+
+class Replays:
+    """The cursors of one instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._engine = instance.engine
+        self._paces: dict[str, _Pace] = {}
+        self._wanted = asyncio.Event()
+        self._stepping = asyncio.Lock()
+        self._served = 0
+        self.routed = 0
+        if any(not cursor.is_done for cursor in self._engine.state.cursors.values()):
+            self._wanted.set()
+
+    def wake(self) -> None:
+        """There is a new cursor."""
+        self._wanted.set()
+
+    # ------------------------------------------------------------------ going on
+    async def run(self) -> None:
+        """Move cursors on until cancelled."""
+        loop = self._instance.loop
+        while True:
+            await self._wanted.wait()
+            self._engine.router.prune()
+            names = [name for name, cursor in self._engine.state.cursors.items() if not cursor.is_done]
+            if not names:
+                self._wanted.clear()
+                continue
+            ready = [name for name in names if self._pace(name).not_before <= loop.time()]
+            if not ready:
+                soonest = min(self._pace(name).not_before for name in names)
+                await asyncio.sleep(max(soonest - loop.time(), 0.001))
+            for name in ready:
+                began = loop.time()
+                await self._advance(name)
+                await self._pause(loop.time() - began)
+
+    def _pace(self, name: str) -> _Pace:
+        return self._paces.setdefault(name, _Pace())
+
+    async def _pause(self, worked_seconds: float) -> None:
+        """Leave the loop to others; for longer if clients were served since the last pause."""
+        served = self._instance.published + self._instance.delivered
+        busy, self._served = served != self._served, served
+        await asyncio.sleep(min(worked_seconds, 4 * _STEP_SECONDS) * (1 / _BUSY_SHARE - 1) if busy else 0)
+
+    async def _advance(self, name: str) -> Step:
+        """One step of one cursor. What goes wrong with one is no matter of the others."""
+        loop, pace = self._instance.loop, self._pace(name)
+        queue = self._instance.queues.get(name)
+        if queue is None or queue.stored is None or queue.deleting:
+            pace.not_before = loop.time() + _WAIT_SECONDS  # it goes with its queue
+            return Step([], 0, False)
+        began = loop.time()
+        try:
+            async with self._stepping:
+                step = await self._engine.router.step(name, _STEP_SECONDS, room(queue))
+        except StoreFull:
+            pace.not_before = loop.time() + _WAIT_SECONDS
+            pace.error = "the disk is full"
+            return Step([], 0, False)
+        except OpenDataError as exc:
+            if self._engine.failure is not None:
+                raise
+            log.error("queue %r: the replay waits: %s", name, exc.text)
+            pace.error = exc.text
+            self._engine.router.forget(name)
+            pace.not_before = loop.time() + _RETRY_SECONDS
+            return Step([], 0, False)
+        pace.note(step, began, loop.time())
+        pace.error = ""
+        if step.is_full:
+            pace.not_before = loop.time() + _WAIT_SECONDS
+        self.added(queue, step.ids)
+        return step
+
+    def added(self, queue: BrokerQueue, ids: list[int]) -> None:
+        """A stored queue has new messages: they are delivered and committed in this turn."""
+        instance = self._instance
+        self.routed += len(ids)
+        if queue.is_bounded or queue.messages.next_deadline:
+            for id in ids:
+                instance.upkeep.added(queue, id)
+        if ids:
+            instance.wake(queue)
+        instance.schedule()
+
+    async def advance(self) -> int:
+        """The maintenance duty: move each cursor on a little; returns how many messages were routed."""
+        before = self.routed
+        for name in [name for name, cursor in self._engine.state.cursors.items() if not cursor.is_done]:
+            for _ in range(_DUTY_STEPS):
+                step = await self._advance(name)
+                await asyncio.sleep(0)
+                if step.is_over or step.is_full or not step.seen:
+                    break
+        return self.routed - before
+
+    # ------------------------------------------------------------------ beginning and ending
+    def declared(self, queue: Queue, cursor: Cursor) -> None:
+        """A queue was declared just now; in the same commit it gets its cursor, if it starts before now."""
+        if not cursor.is_done:
+            self.start(queue, cursor)
+
+    def start(self, queue: Queue, cursor: Cursor) -> None:
+        """Begin to fill a queue.
+
+        Raises:
+            PreconditionFailed: it is being filled already.
+        """
+        self._engine.router.start(queue, cursor)
+        self._paces.pop(queue.name, None)
+        self.wake()
+
+    def bound(self, queue: Queue) -> None:
+        """A queue was bound."""
+        self._engine.router.bound(queue)
+        self.wake()
+
+    # ------------------------------------------------------------------ reporting
+    def report(self, name: str) -> dict[str, Any] | None:
+        """How far the cursor of a queue is; None if it never had one."""
+        cursor = self._engine.state.cursors.get(name)
+        if cursor is None:
+            return None
+        pace = self._paces.get(name) or _Pace()
+        return {
+            "queue": name,
+            "start": cursor.start,
+            "position": cursor.position,
+            "end": cursor.end,
+            "seen": cursor.seen,
+            "routed": cursor.routed,
+            "rate": round(pace.rate, 1) if not cursor.is_done else 0.0,
+            "done": cursor.is_done,
+            "again": cursor.again,
+            "waiting": pace.is_full and not cursor.is_done,
+            "error": pace.error,
+            "selector": cursor.selector,
+            "started_at_ms": cursor.started_at_ms,
+            "changed_at_ms": cursor.changed_at_ms,
+        }
+
+
+def room(queue: BrokerQueue, *, always: bool = False) -> Callable[[int, int], bool]:
+    """Whether a queue takes more; with a maximum length that drops its oldest it does, unless ``always`` counts."""
+    limits, messages = queue.arguments, queue.messages
+    if not queue.is_bounded or not (always or limits.overflow != DROP_HEAD):
+        return lambda _messages, _bytes: True
+
+    def accepts(more: int, size: int) -> bool:
+        return not (
+            0 <= limits.max_length < len(messages) + more
+            or 0 <= limits.max_length_bytes < messages.available_bytes + size
+        )
+
+    return accepts

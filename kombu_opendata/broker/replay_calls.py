@@ -1,0 +1,178 @@
+"""The calls about replay, redrive and the deletion of settled messages; the long ones are answered at their end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OpenDataError, PreconditionFailed, RequestError
+from ..protocol import messages as m
+from ..selectors import Selector, compile_selector
+from ..storage import settled_moves
+from ..storage.moves import Which
+from ..storage.settled_moves import Selection
+from . import starts
+from .entities import BrokerQueue, Session
+from .replay import room
+
+if TYPE_CHECKING:
+    from .handlers import Handlers
+    from .instance import Instance
+
+log = logging.getLogger(__name__)
+
+#: message ids that one call names
+MAX_IDS = 100_000
+_MAX_AGE_MS = 1 << 53
+
+
+class ReplayCalls:
+    """The long calls of one instance that are under way."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, session: Session, rid: int, work: Awaitable[Any]) -> None:
+        """Answer a call when its work is done; meanwhile everything else goes on."""
+        task = self._instance.loop.create_task(self._finish(session, rid, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, session: Session, rid: int, work: Awaitable[Any]) -> None:
+        instance, connection = self._instance, session.connection
+        answer: Any
+        try:
+            answer = await work
+        except OpenDataError as exc:
+            if instance.engine.failure is not None:
+                instance.fail(exc)
+                return
+            answer = m.Failed(rid, exc.code, exc.text, exc.values)
+        except Exception as exc:
+            log.exception("a call about settled messages failed")
+            instance.fail(exc)
+            return
+        if session.connection is connection:  # after a reconnect the client has asked again
+            instance.reply(session, answer)
+
+    async def close(self) -> None:
+        """Stop what is under way; what it did so far stands."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+# ---------------------------------------------------------------------- the calls
+def cursors(self: Handlers, msg: m.Cursors) -> None:
+    for name in msg.queues:
+        self._queue(name)
+    names = msg.queues or list(self.engine.state.cursors)
+    found = [self.instance.replays.report(name) for name in names]
+    self.instance.reply(self.session, m.CursorList(msg.rid, [report for report in found if report is not None]))
+
+
+def replay(self: Handlers, msg: m.Replay) -> None:
+    queue, replays = _stored(self, msg.queue), self.instance.replays
+    assert queue.stored is not None
+    if msg.stop:
+        if not self.engine.router.stop(queue.stored):
+            raise PreconditionFailed(f"queue {queue.name!r} is not being filled: nothing to stop", queue=queue.name)
+    else:
+        _selector(msg.selector)
+        now = self.engine.clock.now_ms()
+        cursor = starts.cursor(
+            msg.start, msg.until, next_id=self.engine.state.next_id, now_ms=now, again=True, selector=msg.selector
+        )
+        replays.start(queue.stored, cursor)
+    self.instance.reply(self.session, m.ReplayStarted(msg.rid, replays.report(queue.name) or {}))
+
+
+def redrive(self: Handlers, msg: m.Redrive) -> None:
+    source = _stored(self, msg.queue)
+    target = _stored(self, msg.target) if msg.target else source
+    if msg.limit < 0:
+        raise RequestError(f"a limit of {msg.limit}: give how many messages at most, or 0 for all", limit=msg.limit)
+    selection = Selection(_ids(msg.ids), _selector(msg.selector), None, msg.limit)
+    self.instance.replay_calls.spawn(self.session, msg.rid, _redrive(self, msg.rid, source, target, selection))
+
+
+async def _redrive(
+    self: Handlers, rid: int, source: BrokerQueue, target: BrokerQueue, selection: Selection
+) -> m.Redriven:
+    """Until all are moved, or the connection is gone."""
+    assert source.stored is not None
+    assert target.stored is not None
+    session, connection = self.session, self.session.connection
+
+    def on_step(done: settled_moves.Redriven) -> bool:
+        self.instance.replays.added(target, done.ids)
+        return session.connection is connection and not target.deleting and not source.deleting
+
+    work = settled_moves.Redrive(
+        self.engine, source.stored, target.stored, selection, room(target, always=True), on_step
+    )
+    done = await work.run()
+    return m.Redriven(rid, done.moved, done.already, done.expired, done.waiting, done.is_full)
+
+
+def delete_settled(self: Handlers, msg: m.DeleteSettled) -> None:
+    queue = _stored(self, msg.queue)
+    if msg.which not in ("done", "failed"):
+        raise RequestError(f"settled messages are 'done' or 'failed', not {msg.which[:40]!r}", which=msg.which[:40])
+    if not -1 <= msg.older_than_ms <= _MAX_AGE_MS:
+        raise RequestError(f"an age of {msg.older_than_ms} ms is out of range", value=msg.older_than_ms)
+    if (msg.older_than_ms >= 0) + (msg.ids is not None) + msg.all != 1:
+        raise RequestError("say which messages go by one of: older_than_ms, ids, all")
+    before = self.engine.clock.now_ms() - msg.older_than_ms + 1 if msg.older_than_ms >= 0 else None
+    work = _delete_settled(self, msg, queue, Selection(_ids(msg.ids), None, before))
+    self.instance.replay_calls.spawn(self.session, msg.rid, work)
+
+
+async def _delete_settled(
+    self: Handlers, msg: m.DeleteSettled, queue: BrokerQueue, selection: Selection
+) -> m.SettledDeleted:
+    """Until all are gone, or the connection is."""
+    assert queue.stored is not None
+    session, connection = self.session, self.session.connection
+
+    def go_on(_deleted: int) -> bool:
+        self.instance.schedule()
+        return session.connection is connection and not queue.deleting
+
+    which: Which = "done" if msg.which == "done" else "failed"
+    return m.SettledDeleted(msg.rid, await settled_moves.delete(self.engine, queue.stored, which, selection, go_on))
+
+
+# ---------------------------------------------------------------------- checking
+def _stored(self: Handlers, name: str) -> BrokerQueue:
+    """A queue that has a log.
+
+    Raises:
+        NotFound: there is no such queue.
+        RequestError: it is not stored.
+    """
+    queue = self._queue(name)
+    if queue.stored is None:
+        raise RequestError(
+            f"queue {name!r} is not stored (it is not durable, or exclusive, or auto-delete): it has no history",
+            queue=name,
+        )
+    return queue
+
+
+def _selector(text: str) -> Selector | None:
+    return compile_selector(text) if text else None
+
+
+def _ids(ids: list[int] | None) -> frozenset[int] | None:
+    if ids is not None and len(ids) > MAX_IDS:
+        raise RequestError(f"{len(ids)} message ids: name at most {MAX_IDS} at a time", limit=MAX_IDS)
+    return None if ids is None else frozenset(ids)
+
+
+HANDLERS: dict[type, Callable[[Any, Any], None]] = {
+    m.Cursors: cursors, m.Replay: replay, m.Redrive: redrive, m.DeleteSettled: delete_settled,
+}  # fmt: skip

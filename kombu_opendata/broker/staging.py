@@ -1,0 +1,323 @@
+"""Staged jobs on the broker's side: says where to write, commits, aborts, reports, and collects what is left over.
+
+A commit looks at the end of each batch before anything changes, so that what is damaged, cut off or another job's is
+refused. Then one effect makes the whole job exist; :mod:`.staging_router` puts its messages into queues. Commits and
+aborts of one job follow each other, so that no batch goes that a commit has just looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..errors import CorruptRecord, NotFound, OpenDataError, PreconditionFailed, RequestError
+from ..protocol import messages as m
+from ..protocol.staging_messages import Job
+from ..staging.format import Block
+from ..staging.reader import check_batch, path_of, read_inline
+from ..staging.target import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id, job_folder
+from ..storage.staged_rows import Chunk
+from ..storage.staged_state import StagedJob
+from .entities import Session
+from .staging_router import StagingRouter
+
+if TYPE_CHECKING:
+    from .handlers import Handlers
+    from .instance import Instance
+
+log = logging.getLogger(__name__)
+
+MAX_BATCHES = 100_000
+MAX_JOBS_PAGE = 1000
+#: batches that are looked at in one go, and how many of these at a time
+_CHECK = 32
+_CHECKS = 4
+#: how often orphans are looked for, at most
+_ORPHANS_SECONDS = 600.0
+#: settings of a bucket that are no secrets, by the environment variable that a broker has them in
+_SHARED_OPTIONS = {
+    "AWS_ENDPOINT_URL": "endpoint", "AWS_ENDPOINT": "endpoint", "AWS_ENDPOINT_URL_S3": "endpoint",
+    "AWS_DEFAULT_REGION": "region", "AWS_REGION": "region",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "virtual_hosted_style_request",
+}  # fmt: skip
+_SECRET = ("key", "secret", "token", "password", "credential", "sas", "signature")
+
+
+class StagingService:
+    """The staged jobs of one instance.
+
+    Attributes:
+        router: puts committed messages into queues.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self.router = StagingRouter(instance)
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._users: Counter[str] = Counter()
+        self._orphans_at = 0.0
+
+    async def run(self) -> None:
+        """Route until cancelled."""
+        await self.router.run()
+
+    def report(self) -> dict[str, int]:
+        """Figures for the status call."""
+        staged = self._instance.engine.state.staged
+        return {
+            "jobs": len(staged.active),
+            "objects": len(staged.objects),
+            "waiting_rows": sum(job.rows - job.routed for job in staged.routing()),
+            "routed": self.router.routed,
+            "unroutable": self.router.unroutable,
+            "damaged": self.router.damaged,
+        }
+
+    # ------------------------------------------------------------------ calls
+    def target(self, rid: int, max_message_bytes: int) -> m.StagingInfo:
+        """Where executors write.
+
+        Raises:
+            InvalidURL: the store can't hold staged batches.
+            StoreError: a package is missing, or the store's settings are refused.
+        """
+        staging = self._instance.engine.staging
+        staging.folder()
+        options = {name: value for name, value in staging.options.items() if not any(s in name for s in _SECRET)}
+        if staging.url.startswith("s3"):
+            options |= {
+                name: os.environ[variable] for variable, name in _SHARED_OPTIONS.items() if variable in os.environ
+            }
+        return m.StagingInfo(
+            rid, staging.url, self._instance.name, options, max_message_bytes, INLINE_BYTES, INLINE_ROWS
+        )  # fmt: skip
+
+    async def commit(self, job_id: str, batches: list[BatchInfo], max_message_bytes: int) -> tuple[StagedJob, bool]:
+        """Commit a job; returns it, and whether it was this call that did it.
+
+        Raises:
+            RequestError, NotFound, CorruptRecord, QueueFull, StoreFull, StoreError: nothing was added.
+        """
+        staging = self._instance.engine.staging
+        async with self._alone(job_id):
+            job = await staging.find(job_id)
+            if job is not None:
+                return job, False
+            if any(batch.data for batch in batches):
+                return self._commit_inline(job_id, batches, max_message_bytes), True
+            paths = await self._check(job_id, batches)
+            rows = [(path, batch.rows, batch.bytes, batch.checksum) for path, batch in zip(paths, batches, strict=True)]
+            job = staging.commit(job_id, rows)
+        self.router.wake()
+        return job, True
+
+    async def _check(self, job_id: str, batches: list[BatchInfo]) -> list[str]:
+        """Look whether all batches are what the commit says; returns their paths, in order."""
+        if not batches:
+            return []
+        folder, name = self._instance.engine.staging.folder(), self._instance.name
+        paths = [path_of(batch, job_id) for batch in batches]
+        if len(set(paths)) < len(paths):
+            raise RequestError(f"job {job_id!r}: a batch is named twice", job_id=job_id)
+        limit = asyncio.Semaphore(_CHECKS)
+
+        def check(some: list[BatchInfo]) -> None:
+            for batch in some:
+                try:
+                    check_batch(folder, batch, name, job_id)
+                except CorruptRecord as exc:
+                    if "missing" in exc.text:
+                        raise NotFound(
+                            f"job {job_id!r}: {exc.text}; was it aborted, or staged for another instance?",
+                            uri=batch.uri,
+                        ) from exc
+                    raise
+
+        async def check_some(start: int) -> None:
+            async with limit:
+                await asyncio.to_thread(check, batches[start : start + _CHECK])
+
+        async with asyncio.TaskGroup() as group:
+            for start in range(0, len(batches), _CHECK):
+                group.create_task(check_some(start))
+        return paths
+
+    def _commit_inline(self, job_id: str, batches: list[BatchInfo], max_message_bytes: int) -> StagedJob:
+        """Commit a job whose batches came with the call: it is routed at once, in the same commit."""
+        if not all(batch.data for batch in batches):
+            raise RequestError(f"job {job_id!r}: either all of its batches go inline, or none", job_id=job_id)
+        size, rows = sum(len(batch.data) for batch in batches), sum(batch.rows for batch in batches)
+        if size > INLINE_BYTES or rows > INLINE_ROWS:
+            raise RequestError(
+                f"job {job_id!r}: {rows} rows of {size} bytes are too much to go inline (the limit is {INLINE_ROWS} "
+                f"rows and {INLINE_BYTES} bytes): write them as objects",
+                limit=INLINE_BYTES,
+            )
+        found: list[tuple[bytes, Block, bytes]] = []
+        for batch in batches:
+            found += read_inline(batch, self._instance.name, job_id, max_message_bytes)
+        engine = self._instance.engine
+        plans = self.router.plan_all([(block, payload) for _encoded, block, payload in found])
+        engine.check_room(2 * size)
+        job = engine.staging.commit(job_id, [("", batch.rows, batch.bytes, batch.checksum) for batch in batches])
+        for (encoded, block, payload), plan in zip(found, plans, strict=True):
+            first_id = job.first_id + job.routed
+            now = engine.clock.now_ms()
+            chunk = Chunk(
+                job_id, first_id, now, job.committed_at_ms, "", 0, 0, block.rows, encoded, payload or b""
+            )  # fmt: skip
+            self.router.apply(chunk, block, plan)
+        return job
+
+    async def abort(self, job_id: str, uris: list[str]) -> int:
+        """Remove staged batches of a job that is not committed; returns how many.
+
+        Raises:
+            PreconditionFailed: it is committed.
+            RequestError, StoreError: a URI of another job; the store fails.
+        """
+        paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
+        staging = self._instance.engine.staging
+        async with self._alone(job_id):
+            if await staging.find(job_id) is not None:
+                raise PreconditionFailed(
+                    f"job {job_id!r} is committed: its messages exist; purge or delete its queues instead",
+                    job_id=job_id,
+                )
+            return await asyncio.to_thread(_remove, staging.folder(), paths, job_folder(job_id))
+
+    @asynccontextmanager
+    async def _alone(self, job_id: str) -> AsyncIterator[None]:
+        """One call for a job at a time."""
+        lock = self._locks.setdefault(job_id, asyncio.Lock())
+        self._users[job_id] += 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[job_id] -= 1
+            if not self._users[job_id]:
+                del self._users[job_id], self._locks[job_id]
+
+    # ------------------------------------------------------------------ collection
+    async def collect(self) -> int:
+        """Forget old jobs, remove objects that nobody needs; returns how many objects went."""
+        engine, now = self._instance.engine, self._instance.engine.clock.now_ms()
+        await engine.staging.forget_old(now)
+        removed = await engine.staging.remove_unneeded()
+        if self._instance.loop.time() >= self._orphans_at:
+            self._orphans_at = self._instance.loop.time() + _ORPHANS_SECONDS
+            removed += await engine.staging.remove_orphans(now, {job_folder(job_id) for job_id in self._users})
+        return removed
+
+
+def _remove(folder: Any, paths: list[str], job: str) -> int:
+    if paths:
+        return int(folder.delete(paths))
+    return sum(folder.delete([found.path for found in page]) for page in folder.files(job))
+
+
+def job_tuple(job: StagedJob) -> Job:
+    """A job as an answer has it."""
+    queues = {name: (a, b, c, d) for name, (a, b, c, d) in job.queues.items()}
+    return (
+        job.id, job.state, job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed,
+        job.unroutable, job.damaged, queues,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- the calls
+def get_staging_target(self: Handlers, msg: m.GetStagingTarget) -> None:
+    self.instance.reply(self.session, self.instance.staging.target(msg.rid, self.max_message_bytes))
+
+
+def commit_job(self: Handlers, msg: m.CommitJob) -> None:
+    check_job_id(msg.job_id)
+    if len(msg.batches) > MAX_BATCHES:
+        raise RequestError(f"{len(msg.batches)} batches: a job has at most {MAX_BATCHES}", limit=MAX_BATCHES)
+    batches = [BatchInfo(uri, rows, size, crc, data=data) for uri, rows, size, crc, data in msg.batches]
+    for batch in batches:
+        if batch.rows <= 0 or batch.bytes <= 0:
+            raise RequestError(f"batch {batch.uri[:200]!r} claims {batch.rows} rows in {batch.bytes} bytes")
+        path_of(batch, msg.job_id)
+    _spawn(self, msg.rid, _commit(self, msg, batches))
+
+
+async def _commit(self: Handlers, msg: m.CommitJob, batches: list[BatchInfo]) -> m.JobReport:
+    job, added = await self.instance.staging.commit(msg.job_id, batches, self.max_message_bytes)
+    same = job.rows == sum(batch.rows for batch in batches)
+    return m.JobReport(msg.rid, job_tuple(job), added, same)
+
+
+def abort_job(self: Handlers, msg: m.AbortJob) -> None:
+    check_job_id(msg.job_id)
+    _spawn(self, msg.rid, _abort(self, msg))
+
+
+async def _abort(self: Handlers, msg: m.AbortJob) -> m.Count:
+    return m.Count(msg.rid, await self.instance.staging.abort(msg.job_id, msg.uris))
+
+
+def get_job(self: Handlers, msg: m.GetJob) -> None:
+    check_job_id(msg.job_id)
+    _spawn(self, msg.rid, _get(self, msg))
+
+
+async def _get(self: Handlers, msg: m.GetJob) -> m.JobReport:
+    job = await self.engine.staging.find(msg.job_id)
+    unknown: Job = (msg.job_id, "unknown", 0, 0, 0, 0, 0, 0, 0, 0, {})
+    return m.JobReport(msg.rid, job_tuple(job) if job is not None else unknown)
+
+
+def list_jobs(self: Handlers, msg: m.ListJobs) -> None:
+    if msg.after:
+        check_job_id(msg.after)
+    if not 0 < msg.limit <= MAX_JOBS_PAGE:
+        raise RequestError(f"a page has 1 to {MAX_JOBS_PAGE} jobs, not {msg.limit}", limit=MAX_JOBS_PAGE)
+    _spawn(self, msg.rid, _list(self, msg))
+
+
+async def _list(self: Handlers, msg: m.ListJobs) -> m.Jobs:
+    jobs, more = await self.engine.staging.page(msg.after, msg.limit)
+    return m.Jobs(msg.rid, [job_tuple(job) for job in jobs], more)
+
+
+def _spawn(self: Handlers, rid: int, work: Awaitable[Any]) -> None:
+    """Answer a call when its work is done; meanwhile everything else goes on."""
+    task = self.instance.loop.create_task(_answer(self.instance, self.session, rid, work))
+    self.instance.background.add(task)
+    task.add_done_callback(self.instance.background.discard)
+
+
+async def _answer(instance: Instance, session: Session, rid: int, work: Awaitable[Any]) -> None:
+    asked_on = session.connection
+    try:
+        answer = await work
+    except BaseExceptionGroup as group:
+        first = _first(group)
+        answer = m.Failed(rid, first.code, first.text, first.values)
+    except OpenDataError as exc:
+        answer = m.Failed(rid, exc.code, exc.text, exc.values)
+    except Exception as exc:
+        log.exception("a call about a staged job failed")
+        answer = m.Failed(rid, OpenDataError.code, f"the broker failed at this call: {exc!r}; see its log", {})
+    if session.connection is asked_on:  # after a reconnect the client has asked again
+        instance.reply(session, answer)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> OpenDataError:
+    for exc in group.exceptions:
+        if isinstance(exc, OpenDataError):
+            return exc
+    raise group
+
+
+HANDLERS: dict[type, Callable[[Any, Any], None]] = {
+    m.GetStagingTarget: get_staging_target, m.CommitJob: commit_job, m.AbortJob: abort_job, m.GetJob: get_job,
+    m.ListJobs: list_jobs,
+}  # fmt: skip

@@ -1,0 +1,118 @@
+"""Leases for a time: what a read of the queue client claims, whatever becomes of its connection.
+
+Such a lease is held by a session that no connection can have: its id begins with :data:`MARK` and goes on with a hash
+of the reader's name. Nobody renews it, it ends at exactly its time, and whoever knows the message's id may settle it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from ..protocol.messages import Outcome
+from ..storage.queue_state import Entry
+from . import leases
+from .entities import Session
+
+if TYPE_CHECKING:
+    from asyncio import TimerHandle
+
+    from .instance import Instance
+
+log = logging.getLogger(__name__)
+
+#: the first bytes of a reader's session; random ids begin so once in 2^48
+MARK = b"\0timed"
+#: leases that end in one turn of the loop
+_ENDS_PER_TURN = 1000
+_MAX_DELAY_SECONDS = 3600.0
+
+
+def session_of(reader: str) -> bytes:
+    """The session that holds what a reader of this name reads."""
+    return MARK + hashlib.blake2b(reader.encode("utf-8", "surrogatepass"), digest_size=16 - len(MARK)).digest()
+
+
+def is_timed(session: bytes) -> bool:
+    """Whether a lease of this session ends by time alone."""
+    return session.startswith(MARK)
+
+
+class TimedLeases:
+    """The timed leases of one instance, by when they end. The heap may have pairs of leases that ended otherwise."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._ends: list[tuple[int, str, int, int]] = []  # lease until, queue, message id, token
+        self._limit = 1024
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = 0
+
+    def load(self) -> None:
+        """Those that the store has: they end at their time, however long the broker was away."""
+        self._ends = self._all()
+        heapify(self._ends)
+        self._limit = 2 * len(self._ends) + 1024
+        self._set_timer()
+
+    def stop(self) -> None:
+        """The instance is closing."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def note(self, queue: str, entry: Entry) -> None:
+        """A timed lease began, or ends at another time now."""
+        heappush(self._ends, (entry.lease_until, queue, entry.id, entry.claimed_at))
+        if len(self._ends) > self._limit:
+            self.load()
+        elif self._timer is None or entry.lease_until < self._timer_at_ms:
+            self._set_timer()
+
+    def holder(self, entry: Entry) -> Session:
+        """The reader as a session."""
+        name = self._instance.engine.state.session_names.get(entry.session, "")
+        return Session(entry.session, name)
+
+    def _all(self) -> list[tuple[int, str, int, int]]:
+        return [
+            (entry.lease_until, name, entry.id, entry.claimed_at)
+            for name, queue in self._instance.queues.items()
+            for entry in queue.messages.in_flight.values() if is_timed(entry.session)
+        ]  # fmt: skip
+
+    # ------------------------------------------------------------------ time
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._ends:
+            self._timer_at_ms = self._ends[0][0]
+            delay = (self._timer_at_ms - self._instance.engine.clock.now_ms()) / 1000
+            self._timer = self._instance.loop.call_later(min(max(delay, 0), _MAX_DELAY_SECONDS), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        try:
+            self.expire()
+        except Exception as exc:
+            log.exception("instance %s failed", self._instance.name)
+            self._instance.fail(exc)
+
+    def expire(self) -> int:
+        """End those whose time is over, so many in a turn; returns how many."""
+        now, ended = self._instance.engine.clock.now_ms(), 0
+        while self._ends and self._ends[0][0] <= now and ended < _ENDS_PER_TURN:
+            until, name, id, token = heappop(self._ends)
+            queue = self._instance.queues.get(name)
+            entry = queue.messages.in_flight.get(id) if queue is not None else None
+            if queue is None or entry is None or entry.claimed_at != token or entry.lease_until != until:
+                continue  # settled, or ends later, which the heap has too
+            if not queue.deleting and is_timed(entry.session):
+                leases.end(self._instance, self.holder(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
+                ended += 1
+        if ended:
+            self._instance.schedule()
+        self._set_timer()
+        return ended

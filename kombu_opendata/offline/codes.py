@@ -1,0 +1,117 @@
+"""The kinds of findings: how bad each is, what it means and what to do. ``docs/verify.md`` has the same table."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+
+class Severity(enum.Enum):
+    """How bad a finding is."""
+
+    DAMAGE = "damage"  # something is lost, or can't be read
+    INCONSISTENCY = "inconsistency"  # records contradict each other
+    NOTE = "note"  # worth knowing; no reason to act
+
+
+class Code(NamedTuple):
+    """A kind of finding."""
+
+    severity: Severity
+    meaning: str
+    remedy: str
+
+
+_D, _I, _N = Severity.DAMAGE, Severity.INCONSISTENCY, Severity.NOTE
+_RESTORE = "restore the store from a backup"
+_REPORT = "keep a copy of the store and report it: the broker should never write this"
+
+CODES: dict[str, Code] = {
+    # ---- SlateDB's files
+    "slatedb-open": Code(_D, "a broker can't open the store either", f"see the findings about files; {_RESTORE}"),
+    "slatedb-unreadable": Code(_D, "records in that range can't be read", _RESTORE),
+    "manifest-damaged": Code(_D, "SlateDB does not know which files belong to the database", _RESTORE),
+    "manifest-suspect": Code(
+        _D, "SlateDB may read the wrong files, or number new writes wrongly", f"don't start a broker; {_RESTORE}"
+    ),
+    "table-missing": Code(_D, "every record in it is lost", _RESTORE),
+    "table-damaged": Code(_D, "the records in the damaged part are lost, in all its versions", _RESTORE),
+    "wal-missing": Code(_D, "the writes in it are lost, unless the journal has them", _RESTORE),
+    "wal-damaged": Code(
+        _D,
+        "a broker can't open the store",
+        "on a local store that is synced the journal has these commits too: move the WAL's files aside and verify "
+        "again; otherwise restore the store from a backup",
+    ),
+    "wal-gap": Code(_D, "writes in between are lost, unless the journal has them", _RESTORE),
+    "compactions-damaged": Code(_D, "a broker can't start its compactor", "remove the newest file in compactions"),
+    "boundary-damaged": Code(_D, "SlateDB can't collect its garbage", "remove the file: it is written again"),
+    "sync-damaged": Code(
+        _D, "a broker can't open the store", "remove the file, if the machine has not lost power since the broker ran"
+    ),
+    "power-lost": Code(
+        _N,
+        "the next broker puts aside what was not synced; the journal covers it, so this report may show too much",
+        "start the broker once, then verify again",
+    ),
+    # ---- the journal
+    "journal-missing": Code(_D, "the last commits before the broker ended may be lost", "restore the journal's folder"),
+    "journal-header": Code(_D, "a broker can't open the store, or loses the commits in it", "restore the file"),
+    "journal-record": Code(_D, "this commit and those after it in the file are lost", "restore the file"),
+    "journal-sequence": Code(_I, "the file was put there by hand or its header is damaged", "restore the file"),
+    "journal-gap": Code(_D, "commits are lost, and a broker can't open the store", "restore the journal's folder"),
+    "journal-behind": Code(
+        _D, "the journal is older than the store: commits may be lost", "restore both from the same moment"
+    ),
+    "journal-torn": Code(
+        _N,
+        "normal when the machine or the broker died while it wrote: that commit was not answered",
+        "nothing, unless the broker ended cleanly: then the file was damaged",
+    ),
+    "journal-position": Code(_D, "a broker can't open the store", _RESTORE),
+    "journal-replay": Code(
+        _D, "a broker can't open the store; the other findings are about the store without these commits", _RESTORE
+    ),
+    # ---- any record
+    "record-corrupt": Code(_D, "what it said is lost; a broker may refuse to open the store", _RESTORE),
+    "key-unknown": Code(_N, "a newer version or another program wrote it; it is not looked at", "nothing"),
+    "key-value-mismatch": Code(_I, "the record was moved, or written by another program", _RESTORE),
+    # ---- the store as a whole
+    "header-damaged": Code(_D, "a broker takes the store for a new one, or refuses it", _RESTORE),
+    "header-instance": Code(_I, "the folder holds another instance's data", "give the folder its name back"),
+    "sequence-missing": Code(_D, "a broker gives out message ids again that are in use", _RESTORE),
+    "sequence-behind": Code(_D, "a broker gives out message ids again that are in use", _RESTORE),
+    "time-implausible": Code(_I, "the clock was wrong, or the record is damaged", "see when the message is due"),
+    # ---- queues
+    "queue-incomplete": Code(_D, "a broker can't open the store, or loses the queue", _RESTORE),
+    "queue-unknown": Code(_I, "records of a queue that does not exist: nobody can reach them", _REPORT),
+    "bucket-order": Code(_I, "a broker may overlook the bucket", _REPORT),
+    "bucket-overfull": Code(_N, "a broker works with it, but slower", "nothing"),
+    "bucket-empty": Code(_N, "it takes space and nothing else", "nothing"),
+    "filter-differs": Code(_I, "readers of the records see another queue than the broker", "bind the queue again"),
+    "settings-implausible": Code(_I, "the queue behaves in a way that nobody can have wanted", "declare it again"),
+    "binding-orphan": Code(_N, "the binding has no effect", "nothing"),
+    "exchange-implausible": Code(_I, "messages to this exchange are not routed", "delete and declare it again"),
+    # ---- messages
+    "message-twice": Code(_I, "the message may run twice, or be settled and delivered at once", _REPORT),
+    "metadata-missing": Code(_D, "filters, history and retention know nothing of the message", _RESTORE),
+    "payload-missing": Code(_D, "the message can't be delivered", _RESTORE),
+    "payload-uri": Code(_D, "the message can't be delivered", _RESTORE),
+    "batch-missing": Code(
+        _D, "the message can't be delivered; it will be in its queue's failed list", "restore the batch object"
+    ),
+    "chunks-wrong": Code(_D, "the message can't be delivered", _RESTORE),
+    "message-orphan": Code(_I, "nobody will deliver or collect it: it takes space for ever", _REPORT),
+    "routes-wrong": Code(_I, "the payload is collected too early, or never", _REPORT),
+    "entry-implausible": Code(_I, "the message is delivered at the wrong time, or given up too early or late", _REPORT),
+    # ---- leases, producers, dead letters
+    "lease-missing": Code(_I, "after a restart its consumer can't settle it: it runs again", _REPORT),
+    "lease-stale": Code(_I, "nothing: a broker overlooks it", _REPORT),
+    "lease-twice": Code(_I, "two consumers may settle the same message", _REPORT),
+    "producer-implausible": Code(_I, "a repeated publish may be stored twice, or a new one refused", _REPORT),
+    "dead-letter-wrong": Code(_I, "the dead letter can't be published", _REPORT),
+    # ---- results
+    "result-expiry": Code(_I, "the result is never removed", _REPORT),
+    "result-implausible": Code(_I, "the result is kept too long, or not found", _REPORT),
+    "chord-wrong": Code(_I, "the chord's callback is sent too early, or never", _REPORT),
+}

@@ -1,0 +1,50 @@
+"""Decoded values as texts, numbers, lists and maps: what JSON can express."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+PREVIEW_BYTES = 256
+
+
+def readable(value: Any, limit: int = PREVIEW_BYTES) -> Any:
+    """``value`` for JSON; long bytes become a preview."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return readable(value._asdict(), limit)
+    if is_dataclass(value) and not isinstance(value, type):
+        return readable(asdict(value), limit)
+    if isinstance(value, Mapping):
+        return {_name(name): readable(part, limit) for name, part in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [readable(part, limit) for part in value]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return preview(bytes(value), limit)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return _clean(value)
+    return str(value)
+
+
+def preview(data: bytes, limit: int = PREVIEW_BYTES) -> Any:
+    """Bytes as a text where they are one, else in hexadecimal; cut where they are long, with their size."""
+    shown = data[:limit]
+    try:
+        text = shown.decode()
+        kind = "text"
+    except UnicodeDecodeError as exc:
+        # A cut character is no reason to show hexadecimal.
+        whole = len(data) > limit and exc.start > len(shown) - 4
+        kind, text = ("text", shown[: exc.start].decode()) if whole else ("hex", shown.hex())
+    if kind == "text" and len(data) <= limit and text.isprintable():
+        return text
+    return {"bytes": len(data), kind: text}
+
+
+def _name(name: Any) -> str:
+    return str(_clean(name)) if not isinstance(name, bytes) else name.decode("utf-8", "backslashreplace")
+
+
+def _clean(value: Any) -> Any:
+    """Texts with surrogates, of names that are not UTF-8, can't be written to a terminal or as JSON."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

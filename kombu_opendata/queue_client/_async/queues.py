@@ -1,0 +1,127 @@
+"""Queues, exchanges and bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ...errors import NotFound
+from ...protocol import messages as m
+from ...protocol import queue_messages as q
+from .. import checks
+from ..models import Binding, QueueInfo
+from ..options import QueueOptions
+from .base import AsyncBase
+
+
+class AsyncQueues(AsyncBase):
+    """Calls about queues and about how messages get there."""
+
+    async def create(self, queue: str, options: QueueOptions | None = None) -> None:
+        """Create a queue; nothing happens if there is one that was created alike.
+
+        Raises:
+            PreconditionFailed: there is one with other options: drop it first.
+            RequestError: a name or an option that can't be.
+        """
+        checks.name(queue, "the queue's name")
+        chosen = options or QueueOptions()
+        kind = chosen.durable, chosen.exclusive, chosen.auto_delete
+        await self._calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False))
+
+    async def drop(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue with all its messages and its history; returns how many messages waited.
+
+        Args:
+            if_unused: not if it has consumers. Without it, they are told and end.
+            if_empty: not if messages wait in it.
+
+        Raises:
+            NotFound: there is no such queue.
+            PreconditionFailed: it is used, or not empty.
+        """
+        checks.name(queue, "the queue's name")
+        await self._calls.call(m.DeclareQueue(0, queue, True, False, False, {}, True))
+        answer: m.Count = await self._calls.call(m.DeleteQueue(0, queue, if_unused, if_empty))
+        return answer.count
+
+    async def list_queues(self) -> list[QueueInfo]:
+        """All queues, by name."""
+        answer: q.QueueList = await self._calls.call(q.ListQueues(0))
+        return sorted((QueueInfo(*found) for found in answer.queues), key=lambda info: info.name)
+
+    async def get_queue(self, queue: str) -> QueueInfo:
+        """A queue as it was created.
+
+        Raises:
+            NotFound: there is no such queue.
+        """
+        for info in await self.list_queues():
+            if info.name == queue:
+                return info
+        raise NotFound(f"no queue {queue!r}: create it first", queue=queue)
+
+    async def purge(self, queue: str) -> int:
+        """Remove every message that waits, also the delayed ones; what is in flight stays. Returns how many."""
+        answer: m.Count = await self._calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name")))
+        return answer.count
+
+    # ------------------------------------------------------------ exchanges and bindings
+    async def declare_exchange(
+        self,
+        exchange: str,
+        type: Literal["direct", "topic", "fanout", "headers"] = "topic",
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Create an exchange; nothing happens if there is one that was created alike.
+
+        Raises:
+            PreconditionFailed: there is one with other properties.
+        """
+        message = m.DeclareExchange(0, exchange, type, durable, auto_delete, dict(arguments or {}), False)
+        await self._calls.call(message)
+
+    async def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
+        """Delete an exchange with its bindings; nothing happens if there is none.
+
+        Raises:
+            PreconditionFailed: it has bindings, and ``if_unused`` was asked for.
+        """
+        await self._calls.call(m.DeleteExchange(0, exchange, if_unused))
+
+    async def bind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Have a queue get what is published to an exchange with this routing key, or one that fits this pattern.
+
+        In a pattern of a topic exchange, ``*`` is one word and ``#`` any number of words; words are separated by dots.
+        """
+        await self._calls.call(m.Bind(0, queue, exchange, routing_key, dict(arguments or {})))
+
+    async def unbind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Undo :meth:`bind`; nothing happens if there is no such binding."""
+        await self._calls.call(m.Unbind(0, queue, exchange, routing_key, dict(arguments or {})))
+
+    async def list_bindings(self, queue: str | None = None) -> list[Binding]:
+        """All bindings, or those of one queue."""
+        answer: m.Bindings = await self._calls.call(m.ListBindings(0))
+        return [Binding(*found) for found in answer.bindings if queue is None or found[0] == queue]
+
+    async def test_routing(
+        self, exchange: str, routing_key: str = "", headers: Mapping[str, Any] | None = None
+    ) -> list[str]:
+        """Which queues would get such a message; nothing is sent.
+
+        Raises:
+            NotFound: there is no such exchange.
+        """
+        sent, _digest = checks.outgoing(
+            b"", headers, exchange, routing_key, priority=0, due_ms=0, ttl=None, now_ms=self._now_ms()
+        )
+        answer: q.Routed = await self._calls.call(q.AskRoutes(0, exchange, routing_key, sent[0], sent[1]))
+        return answer.queues

@@ -1,0 +1,139 @@
+"""Reading: claimed for a time, popped, or pushed to an iterator."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from ...errors import RequestError
+from ...protocol import queue_messages as q
+from .. import checks
+from ..checks import Seconds
+from ..models import Message, message_delivered, message_read
+from .base import AsyncBase
+
+MAX_QUANTITY = 1000
+MAX_POLL_SECONDS = 3600
+
+
+class AsyncReading(AsyncBase):
+    """Calls that hand messages out."""
+
+    async def read(
+        self,
+        queue: str,
+        vt: Seconds = 30,
+        qty: int = 1,
+        *,
+        where: str | Mapping[str, Any] | None = None,
+    ) -> list[Message]:
+        """Claim up to ``qty`` messages for ``vt`` seconds; what is not settled by then can be read again.
+
+        The claim holds whatever becomes of this client, ends at exactly its time, and costs an attempt. The messages
+        come by priority, then by id; there may be fewer than asked for when they are large (4 MiB).
+
+        Args:
+            vt: the visibility timeout, up to thirty days; at least a millisecond.
+            qty: 1 to 1,000.
+            where: only messages whose headers have these values, or for which a selector is true. Of a long queue the
+                first 10,000 visible messages are looked at.
+
+        Raises:
+            NotFound: there is no such queue.
+        """
+        return await self._read(queue, vt, qty, 0.0, where)
+
+    async def read_with_poll(
+        self,
+        queue: str,
+        vt: Seconds = 30,
+        qty: int = 1,
+        *,
+        max_poll_seconds: Seconds = 5,
+        where: str | Mapping[str, Any] | None = None,
+    ) -> list[Message]:
+        """As :meth:`read`, but wait up to an hour for the first message; the broker wakes this call, nothing polls.
+
+        Other calls of this client go on meanwhile. A cancelled call gives back what it may have got.
+        """
+        return await self._read(queue, vt, qty, max_poll_seconds, where)
+
+    async def pop(self, queue: str, qty: int = 1) -> list[Message]:
+        """Take up to ``qty`` messages and acknowledge them at once.
+
+        They are archived (done): what this client loses it can still look at. A lost connection loses nothing.
+        """
+        return await self._read(queue, 60, qty, 0.0, None, pop=True)
+
+    async def _read(
+        self,
+        queue: str,
+        vt: Seconds,
+        qty: int,
+        poll: Seconds,
+        where: str | Mapping[str, Any] | None,
+        *,
+        pop: bool = False,
+    ) -> list[Message]:
+        message = q.Read(
+            0,
+            checks.name(queue, "the queue's name"),
+            checks.whole(qty, "qty", 1, MAX_QUANTITY),
+            checks.milliseconds(vt, "vt", low=0.001),
+            checks.milliseconds(poll, "max_poll_seconds", high=MAX_POLL_SECONDS),
+            pop,
+        )
+        if isinstance(where, str):
+            message.selector = checks.name(where, "the selector")
+        elif where is not None:
+            message.equal = _texts(where)
+        answer = await self._calls.read(message)
+        return [message_read(queue, row) for row in answer.messages]
+
+    async def consume(
+        self,
+        queue: str,
+        *,
+        prefetch: int = 10,
+        timeout: Seconds | None = None,  # noqa: ASYNC109
+    ) -> AsyncGenerator[Message, None]:
+        """Iterate over the messages of a queue as they come, pushed by the broker.
+
+        What is handed out belongs to this iterator's connection for as long as it lives, without a time to extend; a
+        lost connection is resumed. Settle each message with a call of this client. When the iterator is closed, or its
+        process ends, what is not settled goes back.
+
+        Args:
+            prefetch: how many unsettled messages the broker may push, 1 to 10,000.
+            timeout: end after so many seconds without a message; None waits for ever.
+
+        Raises:
+            NotFound: there is no such queue.
+            ConnectionLost: it could not be resumed.
+        """
+        checks.whole(prefetch, "the prefetch", 1, 10_000)
+        seconds = None if timeout is None else checks.milliseconds(timeout, "the timeout", high=1e9) / 1000
+        subscription = await self._calls.subscribe(checks.name(queue, "the queue's name"), prefetch)
+        try:
+            while True:
+                delivery = await subscription.next(seconds)
+                if delivery is None:
+                    return
+                yield message_delivered(delivery, subscription)
+        finally:
+            await subscription.close()
+
+
+def _texts(where: Mapping[str, Any]) -> dict[str, str]:
+    """Header values as the texts that are stored."""
+    found = {}
+    for name, value in where.items():
+        if isinstance(value, bool):
+            found[name] = "true" if value else "false"
+        elif isinstance(value, (str, int, float)):
+            found[name] = str(value)
+        else:
+            raise RequestError(f"header {name!r} can be compared with a text, a number or a boolean, not {value!r}")
+    if not found:
+        raise RequestError("no header was given to choose by: leave where out")
+    return found

@@ -1,0 +1,165 @@
+"""Sending: to one queue, many at once, to every queue that wants it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...errors import NotFound, OpenDataError, Unroutable
+from ...protocol import queue_messages as q
+from .. import checks
+from ..checks import Moment, Seconds
+from ..models import Published
+from .base import AsyncBase
+
+#: how long an idempotency key is remembered
+KEY_SECONDS = 86_400.0
+
+
+class AsyncSending(AsyncBase):
+    """Calls that store messages. Each returns when they are durable, and a lost connection stores nothing twice."""
+
+    async def send(
+        self,
+        queue: str,
+        body: Any,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        delay: Seconds | None = None,
+        at: Moment | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        idempotency_key: str = "",
+        key_seconds: Seconds = KEY_SECONDS,
+        properties: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Send a message to a queue; returns its id.
+
+        Args:
+            body: bytes, text, or any JSON value.
+            headers: scalars among them can be filtered by.
+            delay: it can be read in so many seconds …
+            at: … or from this moment on (a datetime, or seconds since the epoch).
+            priority: 0 to 255, higher first.
+            ttl: it is removed if nobody read it within so many seconds.
+            idempotency_key: a second send to this queue with the same key and body stores nothing and returns the first
+                id.
+            key_seconds: how long that is remembered: a day; thirty at most.
+            properties: AMQP's, for Kombu consumers.
+
+        Raises:
+            NotFound: there is no such queue.
+            KeyReused: the key was used with another body.
+            MessageTooLarge, InvalidMessage, RequestError: the call is wrong; nothing was stored.
+            QueueFull, StoreFull: not now; nothing was stored.
+        """
+        now = self._now_ms()
+        due = checks.due_at_ms(delay, at, now)
+        sent, digest = checks.outgoing(
+            body, headers, "", queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties
+        )
+        answer = await self._send_to(queue, [sent], idempotency_key, digest, key_seconds)
+        return answer.ids[0]
+
+    async def send_batch(
+        self,
+        queue: str,
+        bodies: Iterable[Any],
+        headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        delay: Seconds | None = None,
+        at: Moment | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        idempotency_key: str = "",
+        key_seconds: Seconds = KEY_SECONDS,
+    ) -> list[int]:
+        """Send up to 10,000 messages in one commit, all or none; returns their ids in order.
+
+        Args:
+            headers: the same for all, or one mapping for each body.
+            idempotency_key: of the batch as a whole.
+
+        The others, and what is raised, as in :meth:`send`; of no bodies nothing is sent.
+        """
+        now = self._now_ms()
+        due = checks.due_at_ms(delay, at, now)
+        given = list(bodies)
+        each = [headers] * len(given) if headers is None or isinstance(headers, Mapping) else list(headers)
+        checks.whole(len(each), "the number of headers", len(given), len(given))
+        made = [
+            checks.outgoing(body, of, "", queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now)
+            for body, of in zip(given, each, strict=True)
+        ]
+        if not made:
+            return []
+        digest = hashlib.blake2b(b"".join(part for _sent, part in made), digest_size=checks.DIGEST_BYTES).digest()
+        answer = await self._send_to(queue, [sent for sent, _part in made], idempotency_key, digest, key_seconds)
+        return answer.ids
+
+    async def publish(
+        self,
+        body: Any,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        delay: Seconds | None = None,
+        at: Moment | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        idempotency_key: str = "",
+        key_seconds: Seconds = KEY_SECONDS,
+        properties: Mapping[str, Any] | None = None,
+    ) -> Published:
+        """Send a message to every queue that matches: by its bindings, its name, or its filter. It is stored once.
+
+        The arguments as in :meth:`send`. An idempotency key counts for this exchange and routing key.
+
+        Raises:
+            NotFound: there is no such exchange.
+        """
+        now = self._now_ms()
+        due = checks.due_at_ms(delay, at, now)
+        message, digest = checks.outgoing(
+            body, headers, exchange, routing_key,
+            priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties,
+        )  # fmt: skip
+        call = self._message(exchange, routing_key, [message], idempotency_key, digest, key_seconds)
+        answer = _known(await self._calls.send(call))
+        id = answer.ids[0] if answer.ids[0] >= 0 else None
+        return Published(id, tuple(answer.queues[0] if answer.queues else ()), answer.repeated)
+
+    async def _send_to(
+        self, queue: str, messages: list[q.Outgoing], key: str, digest: bytes, key_seconds: Seconds
+    ) -> q.Sent:
+        call = self._message("", checks.name(queue, "the queue's name"), messages, key, digest, key_seconds)
+        call.mandatory = True
+        try:
+            return _known(await self._calls.send(call))
+        except Unroutable as exc:
+            raise NotFound(f"no queue {queue!r}: create it first", queue=queue) from exc
+
+    def _message(
+        self,
+        exchange: str,
+        routing_key: str,
+        messages: list[q.Outgoing],
+        key: str,
+        digest: bytes,
+        key_seconds: Seconds,
+    ) -> q.Send:
+        for value, what in ((exchange, "the exchange"), (routing_key, "the routing key"), (key, "the idempotency key")):
+            checks.text(value, what)
+        ttl = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001) if key else 0
+        return q.Send(
+            0, 0, exchange, routing_key, messages, self._now_ms(),
+            key=key, digest=digest if key else b"", key_ttl_ms=ttl,
+        )  # fmt: skip
+
+
+def _known(answer: q.Sent) -> q.Sent:
+    if not answer.ids:
+        raise OpenDataError("the messages are stored, but the broker that could tell their ids was restarted")
+    return answer

@@ -1,0 +1,18 @@
+# Made by tools/unasync.py from ../_async/client.py: change that one, then run the script.
+"""The client: all groups of calls together."""
+
+from __future__ import annotations
+
+from .looking import Looking
+from .queues import Queues
+from .reading import Reading
+from .replaying import Replaying
+from .sending import Sending
+from .settling import Settling
+from .workers import Workers
+
+
+class QueueClient(
+    Sending, Reading, Settling, Looking, Queues, Replaying, Workers
+):
+    """A client of a broker, for programs without Celery. Any number of tasks or threads may use one client."""

@@ -1,0 +1,102 @@
+"""Bodies on their way out and in: JSON values, text, bytes; and what Kombu's producers make of theirs.
+
+=======================  =================================  =============================================
+sent                     content type                       read
+=======================  =================================  =============================================
+bytes                    ``application/data``               bytes
+text                     ``text/plain``                     text
+any other JSON value     ``application/json``               the value; Kombu's ``json`` serializer, too
+(by Kombu)               ``application/x-msgpack``          the value
+(by Kombu)               anything else, or damaged          bytes, as they are
+=======================  =================================  =============================================
+
+What Kombu compressed (header ``compression``) is decompressed, up to :data:`MAX_DECOMPRESSED_BYTES`.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidMessage
+
+#: a body that would be larger is left as it is
+MAX_DECOMPRESSED_BYTES = 256 << 20
+
+_BINARY = ("application/data", "binary")
+_TEXT = ("text/plain", "utf-8")
+_JSON = ("application/json", "utf-8")
+
+_encode_json = msgspec.json.Encoder().encode
+_decode_json = msgspec.json.Decoder().decode
+_decode_msgpack = msgspec.msgpack.Decoder().decode
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "application/json": _decode_json,
+    "application/x-msgpack": _decode_msgpack,
+    "application/x-msgspec+json": _decode_json,
+}
+
+
+def encode(body: Any) -> tuple[bytes | str, str, str]:
+    """A body, its content type and its encoding.
+
+    Raises:
+        InvalidMessage: no JSON value, no text, no bytes.
+    """
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body), *_BINARY
+    if isinstance(body, str):
+        return body, *_TEXT
+    try:
+        return _encode_json(body).decode(), *_JSON
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise InvalidMessage(
+            f"the body must be bytes, text or a JSON value, and this {type(body).__name__} is none: {exc}", name="body"
+        ) from exc
+
+
+def decode(body: Any, content_type: str | None, content_encoding: str | None, headers: Mapping[Any, Any]) -> Any:
+    """The value that was sent, or its bytes where that can't be told."""
+    raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)
+    compression = headers.get("compression")
+    if compression is not None:
+        plain = _decompress(raw, str(compression))
+        if plain is None:
+            return raw
+        raw = plain
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    try:
+        if kind in _DECODERS:
+            return _DECODERS[kind](raw)
+        if kind.startswith("text/") or (kind == "" and isinstance(body, str)):
+            encoding = content_encoding if content_encoding not in (None, "", "binary") else "utf-8"
+            return raw.decode(encoding or "utf-8")
+    except (ValueError, LookupError, RecursionError):  # msgspec's are ValueErrors
+        return raw
+    return raw
+
+
+def _decompress(raw: bytes, kind: str) -> bytes | None:
+    """The plain bytes; None where the kind is unknown, they are damaged, or there would be too many."""
+    try:
+        if kind in ("application/x-gzip", "gzip", "zlib"):
+            inflater = zlib.decompressobj()
+            plain = inflater.decompress(raw, MAX_DECOMPRESSED_BYTES)
+            return plain if inflater.eof else None
+        if kind in ("application/x-bz2", "bzip2", "bzip"):
+            unpacker = bz2.BZ2Decompressor()
+            plain = unpacker.decompress(raw, MAX_DECOMPRESSED_BYTES)
+            return plain if unpacker.eof else None
+        if kind in ("application/x-lzma", "lzma", "xz"):
+            unpacked = lzma.LZMADecompressor()
+            plain = unpacked.decompress(raw, MAX_DECOMPRESSED_BYTES)
+            return plain if unpacked.eof else None
+    except (zlib.error, OSError, lzma.LZMAError, EOFError):
+        return None
+    return None

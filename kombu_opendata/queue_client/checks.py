@@ -1,0 +1,147 @@
+"""Arguments of calls as the wire wants them; what can't be meant is refused before anything is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ..errors import InvalidMessage, RequestError
+from ..protocol.envelope import encode_fields, metadata_headers
+from ..protocol.queue_messages import Item, Outgoing
+from . import bodies
+from .models import Message
+
+#: seconds, as a number or a timedelta
+Seconds = float | timedelta
+#: a moment: a datetime (UTC where it names no zone), or seconds since the epoch
+Moment = datetime | float
+#: a message, or its id
+Target = Message | int
+
+#: thirty days; the broker's bound for leases and polls
+MAX_SECONDS = 30 * 86_400
+MAX_DELAY_SECONDS = 100 * 366 * 86_400
+MAX_PRIORITY = 255
+DIGEST_BYTES = 16
+
+
+def milliseconds(value: Any, what: str, *, low: float = 0, high: float = MAX_SECONDS) -> int:
+    """A number of seconds, in ms; a fraction of one counts as one.
+
+    Raises:
+        RequestError: no number, not a number (NaN), or out of range.
+    """
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
+        raise RequestError(f"{what} is a number of seconds or a timedelta, not {value!r}", name=what)
+    if not low <= seconds <= high:
+        raise RequestError(f"{what} is {low:g} to {high:g} seconds, not {seconds:g}", name=what, limit=high)
+    return math.ceil(seconds * 1000)
+
+
+def whole(value: Any, what: str, low: int, high: int) -> int:
+    """A whole number in range.
+
+    Raises:
+        RequestError: none, or out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise RequestError(f"{what} is a whole number from {low} to {high}, not {value!r}", name=what, limit=high)
+    return value
+
+
+def due_at_ms(delay: Seconds | None, at: Moment | None, now_ms: int) -> int:
+    """When a message is visible first, ms since the epoch; 0 is at once.
+
+    Raises:
+        RequestError: both were given, or one that can't be.
+    """
+    if delay is not None and at is not None:
+        raise RequestError("give a delay or a time, not both")
+    if delay is not None:
+        wait = milliseconds(delay, "the delay", high=MAX_DELAY_SECONDS)
+        return now_ms + wait if wait else 0
+    if at is None:
+        return 0
+    if isinstance(at, datetime):
+        return max(0, math.ceil((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
+    return milliseconds(at, "the time", high=1 << 43)
+
+
+def name(value: Any, what: str) -> str:
+    """A name.
+
+    Raises:
+        RequestError: it is no text, or empty.
+    """
+    if not isinstance(value, str) or not value:
+        raise RequestError(f"{what} is a text that is not empty, not {value!r}", name=what)
+    return text(value, what)
+
+
+def text(value: Any, what: str) -> str:
+    """A text.
+
+    Raises:
+        RequestError: it is none, or has no UTF-8 form.
+    """
+    try:
+        value.encode()
+    except (AttributeError, UnicodeEncodeError) as exc:
+        raise RequestError(f"{what} is a text that has a UTF-8 form, not {value!a}", name=what) from exc
+    return str(value)
+
+
+def outgoing(
+    body: Any,
+    headers: Mapping[str, Any] | None,
+    exchange: str,
+    routing_key: str,
+    *,
+    priority: int,
+    due_ms: int,
+    ttl: Seconds | None,
+    now_ms: int,
+    properties: Mapping[str, Any] | None = None,
+) -> tuple[Outgoing, bytes]:
+    """A message for the wire; and a digest of its body, which is what an idempotency key stands for.
+
+    Raises:
+        InvalidMessage, RequestError: it can't be sent; the text names what is wrong.
+    """
+    whole(priority, "the priority", 0, MAX_PRIORITY)
+    ttl_ms = -1 if ttl is None else milliseconds(ttl, "the time to live", high=MAX_DELAY_SECONDS)
+    raw, content_type, content_encoding = bodies.encode(body)
+    given = {str(key): value for key, value in (headers or {}).items()}
+    known = {"priority": priority, "delivery_mode": 2, "timestamp": now_ms // 1000, **(properties or {})}
+    if ttl_ms >= 0:
+        known["expiration"] = str(ttl_ms)
+    try:
+        envelope = encode_fields((raw, content_type, content_encoding, given, known, exchange, routing_key))
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise InvalidMessage(f"the headers or properties can't be encoded: {exc}", name="headers") from exc
+    texts = metadata_headers(given, exchange, routing_key, priority, content_type)
+    data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
+    digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES, person=content_type[-16:].encode()).digest()
+    return (envelope, texts, priority, due_ms, ttl_ms), digest
+
+
+def items_of(queue: str, targets: Iterable[Target], token: int | None = None) -> list[Item]:
+    """What to settle: of a message its lease's token, if it has one; an id alone is "whoever holds it for a time".
+
+    Raises:
+        RequestError: no message and no id, or a message of another queue.
+    """
+    items = []
+    for target in targets:
+        if isinstance(target, Message):
+            if target.queue != queue:
+                raise RequestError(f"message {target.id} is of queue {target.queue!r}, not of {queue!r}", queue=queue)
+            items.append((target.id, target.token if token is None else token))
+        else:
+            whole(target, "a message id", 0, (1 << 63) - 1)
+            items.append((target, token or 0))
+    return items

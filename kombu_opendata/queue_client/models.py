@@ -1,0 +1,310 @@
+"""What the queue client hands out: plain values, the same for both clients. Moments are UTC datetimes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ..errors import OpenDataError, from_wire
+from ..protocol import messages as m
+from ..protocol import queue_messages as q
+from ..protocol.envelope import UNREADABLE
+from ..protocol.envelope import decode as open_envelope
+from . import bodies
+
+
+def moment(ms: int) -> datetime | None:
+    """A time in ms since the epoch; None for 0."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as a read, a delivery, a peek or a look by its id shows it.
+
+    Attributes:
+        id: its number, which is never used again; ids ascend with time.
+        queue: where it was found.
+        body: as it was sent: a JSON value, text, or bytes where the content type is none of these.
+        headers: of the message, as they were sent.
+        content_type, content_encoding: of the body.
+        properties: AMQP's, as Kombu knows them.
+        exchange, routing_key: where it was published to.
+        attempts: how often it was handed out, this time included.
+        redelivered: it was handed out before.
+        token: of the lease; 0 where nothing holds it. It is good for one settlement.
+        leased_until: when the lease of a read ends; None for a delivery of ``consume``, which its connection holds.
+        received_at: when the broker took it; None in a read, which does not look for it.
+        visible_at: when it can be read, in a peek.
+        raw: the bytes of the body as they are stored.
+    """
+
+    id: int
+    queue: str
+    body: Any
+    headers: dict[str, Any] = field(default_factory=dict)
+    content_type: str = ""
+    content_encoding: str = ""
+    properties: dict[str, Any] = field(default_factory=dict)
+    exchange: str = ""
+    routing_key: str = ""
+    attempts: int = 0
+    redelivered: bool = False
+    token: int = 0
+    leased_until: datetime | None = None
+    received_at: datetime | None = None
+    visible_at: datetime | None = None
+    raw: bytes = field(default=b"", repr=False)
+    #: the subscription that it came from, which settles it
+    source: Any = field(default=None, repr=False, compare=False)
+
+
+def message_of(id: int, queue: str, envelope: bytes, **fields: Any) -> Message:
+    """A message from its envelope; bytes that are none are its body."""
+    try:
+        body, content_type, content_encoding, headers, properties, exchange, key = open_envelope(envelope)
+    except UNREADABLE:
+        return Message(id, queue, envelope, raw=envelope, **fields)
+    return Message(
+        id,
+        queue,
+        bodies.decode(body, content_type, content_encoding, headers),
+        {str(name): value for name, value in headers.items()},
+        content_type or "",
+        content_encoding or "",
+        {str(name): value for name, value in properties.items()},
+        exchange,
+        key,
+        raw=body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body),
+        **fields,
+    )
+
+
+def message_read(queue: str, row: q.ReadRow) -> Message:
+    """A message of a Read."""
+    id, token, attempts, until, envelope, redelivered = row
+    fields = {"attempts": attempts, "redelivered": redelivered, "token": token, "leased_until": moment(until)}
+    return message_of(id, queue, envelope, **fields)
+
+
+def message_delivered(delivery: m.Delivery, source: Any) -> Message:
+    """A message of a consumer."""
+    _channel, _tag, queue, id, token, attempts, envelope, redelivered = delivery
+    fields = {"attempts": attempts, "redelivered": redelivered, "token": token, "source": source}
+    return message_of(id, queue, envelope, **fields)
+
+
+@dataclass(frozen=True)
+class MessageState:
+    """Where a message is in a queue.
+
+    Attributes:
+        state: ``available``, ``delayed``, ``in_flight``, ``done`` or ``failed``.
+        priority: higher first; 0 for what is done or failed.
+        attempts: how often it was handed out.
+        visible_at: when it can be read.
+        token: of the lease that holds it.
+        leased_until, holder: when that ends at the latest, and who has it.
+        settled_at: when it was done or failed.
+    """
+
+    id: int
+    queue: str
+    state: str
+    priority: int
+    attempts: int
+    visible_at: datetime | None = None
+    token: int = 0
+    leased_until: datetime | None = None
+    holder: str = ""
+    settled_at: datetime | None = None
+
+
+def state_of(queue: str, row: q.StateRow) -> MessageState:
+    """A row of the broker."""
+    id, state, priority, visible, attempts, token, until, holder, settled = row
+    times = moment(visible), token, moment(until), holder, moment(settled)
+    return MessageState(id, queue, state, priority, attempts, *times)
+
+
+@dataclass(frozen=True)
+class StoredMessage:
+    """A message by its id, and where it is.
+
+    Attributes:
+        message: payload and headers; its ``queue`` is the first of ``states``, or empty.
+        metadata: the headers as texts that filters see.
+        created_at, received_at, visible_at: by the sender's clock, by the broker's, when it may be read first.
+        states: for each queue that has it.
+        complete: False if the search for its states ended at its bound.
+    """
+
+    message: Message
+    metadata: dict[str, str]
+    created_at: datetime | None
+    received_at: datetime | None
+    visible_at: datetime | None
+    states: tuple[MessageState, ...]
+    complete: bool
+
+
+@dataclass(frozen=True)
+class StatePage:
+    """A page of messages in one state. ``after``: ask with it for the next page; None: there is no more."""
+
+    messages: tuple[MessageState, ...]
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where a message went.
+
+    Attributes:
+        id: None if no queue took it.
+        queues: the names of those that did.
+        repeated: the idempotency key was used before, and this is what was stored then.
+    """
+
+    id: int | None
+    queues: tuple[str, ...]
+    repeated: bool = False
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of a call for many messages.
+
+    Attributes:
+        done: the ids that were settled.
+        refused: the others, each with the error that says why.
+        until: when the leases end now, or the messages become visible; of ``set_vt``.
+    """
+
+    done: tuple[int, ...]
+    refused: dict[int, OpenDataError]
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, answer: q.SettledMessages) -> Settled:
+        refused = {id: from_wire(code, text, values) for id, code, text, values in answer.refused}
+        return cls(tuple(answer.done), refused, moment(answer.until_ms))
+
+
+@dataclass(frozen=True)
+class QueueInfo:
+    """A queue as it was created. ``arguments`` are the ``x-`` arguments of docs/queue-arguments.md."""
+
+    name: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    consumers: int
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A queue gets what is published to an exchange with a routing key, or one that fits a pattern."""
+
+    queue: str
+    exchange: str
+    routing_key: str
+
+
+@dataclass(frozen=True)
+class QueueMetrics:
+    """Figures of a queue; counts in messages.
+
+    Attributes:
+        length: visible + delayed + in_flight.
+        visible: can be read now. delayed: later. in_flight: held by somebody.
+        oldest_age_seconds, newest_age_seconds: since the broker took the oldest and the newest message of ``length``;
+            None where there is none, and for queues that are not stored.
+        total: sent to the queue since ``counted_since``, when the broker started (or the queue was created).
+        done, failed: settled and kept; exact up to 65,000, of more the middle of the list counts as full.
+        consumers: that are connected.
+        sent_per_second, delivered_per_second, acked_per_second: over the last minute.
+        counts: all counters since ``counted_since``, by the names of docs/client-api.md.
+        at: when this was.
+    """
+
+    queue: str
+    length: int
+    visible: int
+    delayed: int
+    in_flight: int
+    oldest_age_seconds: float | None
+    newest_age_seconds: float | None
+    total: int
+    done: int
+    failed: int
+    consumers: int
+    sent_per_second: float
+    delivered_per_second: float
+    acked_per_second: float
+    counts: dict[str, int]
+    counted_since: datetime | None
+    at: datetime | None
+
+
+#: what the broker calls alike
+_SAME = (
+    "length", "visible", "in_flight", "delayed", "oldest_age_seconds", "newest_age_seconds", "consumers", "done",
+    "failed", "delivered_per_second", "acked_per_second",
+)  # fmt: skip
+_FIGURES = frozenset((*_SAME, "published_per_second", "counted_since_ms"))
+
+
+def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetrics:
+    """The broker's figures of a queue."""
+    known = {name: figures[name] for name in _SAME}
+    return QueueMetrics(
+        queue=queue,
+        total=figures["published"],
+        sent_per_second=figures["published_per_second"],
+        counts={name: value for name, value in figures.items() if name not in _FIGURES},
+        counted_since=moment(figures["counted_since_ms"]),
+        at=moment(at_ms),
+        **known,
+    )
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A session: a client that is connected, was so a moment ago, or holds something still.
+
+    Attributes:
+        id: names it in the other calls.
+        name: as the client calls itself.
+        since: when it connected first; None for one that only holds something.
+        connected: over a socket, now.
+        suspended: it gets no messages until it is resumed.
+        held: how many messages it holds.
+        consumers: the queues that it consumes.
+        reader: what it holds was read for a time, by clients of this name.
+    """
+
+    id: str
+    name: str
+    since: datetime | None
+    connected: bool
+    suspended: bool
+    held: int
+    consumers: tuple[str, ...]
+    reader: bool
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Worker:
+        return cls(
+            found["session"].hex(),
+            found["name"],
+            moment(found["since_ms"]),
+            found["connected"],
+            found["suspended"],
+            found["held"],
+            tuple(found["consumers"]),
+            found["reader"],
+        )

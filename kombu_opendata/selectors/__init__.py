@@ -1,0 +1,15 @@
+"""Selectors: filters over the headers of messages, as in JMS (docs/rfcs/0005-selectors.md).
+
+    selector = compile_selector("task LIKE 'billing.%' AND priority >= 5")
+    selector.matches({"task": "billing.send", "priority": "7"})
+
+Nothing here imports the parser (sqlglot) before there is a text to parse.
+"""
+
+from __future__ import annotations
+
+from ..errors import SelectorError
+from .explain import Explanation
+from .selector import Selector, compile_selector
+
+__all__ = ["Explanation", "Selector", "SelectorError", "compile_selector"]

@@ -1,0 +1,276 @@
+"""Trees to functions.
+
+For each condition there are two: one says whether it is *true*, the other whether it is *false*; where both say no, it
+is unknown. So every function is plain two-valued Python, and three-valued logic is nothing but which ones are joined:
+AND is true when all its parts are true and false when one of them is false; NOT swaps the two.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from .like import compile_like
+from .nodes import (
+    And,
+    Arithmetic,
+    Between,
+    Boolean,
+    Compare,
+    Condition,
+    Header,
+    In,
+    IsNull,
+    Like,
+    Negative,
+    Not,
+    Number,
+    Or,
+    Text,
+    Topic,
+    Value,
+    any_of,
+)
+from .topic import compile_topic
+from .values import boolean_of, number_of, operation
+
+Headers: TypeAlias = Mapping[str, str]
+Predicate: TypeAlias = Callable[[Headers], bool]
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+#: the operator that is true where this one is false
+OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+#: the operator that says the same with both sides exchanged
+MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_NUMERIC = (Number, Negative, Arithmetic)
+
+
+def compile_condition(node: Condition, wanted: bool = True) -> Predicate:
+    """Whether the condition is true; with ``wanted`` False, whether it is false."""
+    match node:
+        case And(parts):
+            functions = [compile_condition(part, wanted) for part in parts]
+            return _every(functions) if wanted else _some(functions)
+        case Or(parts):
+            functions = [compile_condition(part, wanted) for part in parts]
+            return _some(functions) if wanted else _every(functions)
+        case Not(part):
+            return compile_condition(part, not wanted)
+        case Compare(sign, left, right):
+            return _compare(sign if wanted else OPPOSITES[sign], left, right)
+        case Between(operand, low, high):
+            both = And((Compare(">=", operand, low), Compare("<=", operand, high)))
+            return compile_condition(both, wanted)
+        case In(operand, members):
+            return _in(operand, members, wanted)
+        case Like(operand, pattern, escape):
+            return _text_test(operand, compile_like(pattern, escape), wanted)
+        case Topic(header, pattern):
+            return _text_test(header, compile_topic(pattern), wanted)
+        case IsNull(header):
+            name = header.name
+            return (lambda headers: name not in headers) if wanted else (lambda headers: name in headers)
+        case Header(name):
+            text = "true" if wanted else "false"
+            return lambda headers: headers.get(name) == text
+        case Boolean(value):
+            return _always if value is wanted else _never
+
+
+def _always(headers: Headers) -> bool:
+    return True
+
+
+def _never(headers: Headers) -> bool:
+    return False
+
+
+def _every(functions: list[Predicate]) -> Predicate:
+    if len(functions) == 2:
+        first, second = functions
+        return lambda headers: first(headers) and second(headers)
+    if len(functions) == 3:
+        first, second, third = functions
+        return lambda headers: first(headers) and second(headers) and third(headers)
+
+    def every(headers: Headers) -> bool:
+        for function in functions:  # noqa: SIM110 - a generator takes twice the time
+            if not function(headers):
+                return False
+        return True
+
+    return every
+
+
+def _some(functions: list[Predicate]) -> Predicate:
+    if len(functions) == 2:
+        first, second = functions
+        return lambda headers: first(headers) or second(headers)
+
+    def some(headers: Headers) -> bool:
+        for function in functions:  # noqa: SIM110 - a generator takes twice the time
+            if function(headers):
+                return True
+        return False
+
+    return some
+
+
+# ---------------------------------------------------------------------- texts
+def _text_test(operand: Value, test: Callable[[str], bool], wanted: bool) -> Predicate:
+    """A condition over a text; of what is no text it is unknown."""
+    if isinstance(operand, Text):
+        return _always if test(operand.value) is wanted else _never
+    if not isinstance(operand, Header):
+        return _never
+    name = operand.name
+
+    def true(headers: Headers) -> bool:
+        text = headers.get(name)
+        return text is not None and test(text)
+
+    def false(headers: Headers) -> bool:
+        text = headers.get(name)
+        return text is not None and not test(text)
+
+    return true if wanted else false
+
+
+# ---------------------------------------------------------------------- comparisons
+def _compare(sign: str, left: Value, right: Value) -> Predicate:
+    """Whether the comparison is true."""
+    if isinstance(right, Header) and not isinstance(left, Header):
+        return _compare(MIRRORED[sign], right, left)
+    apply = _OPERATORS[sign]
+    if isinstance(left, Header):
+        if isinstance(right, Text):
+            return _with_text(left.name, sign, right.value)
+        if isinstance(right, Number):
+            return _with_number(left.name, apply, right.value)
+        if isinstance(right, Boolean):
+            return _with_boolean(left.name, sign, right.value)
+        if isinstance(right, Header):
+            return _headers(left.name, apply, right.name)
+    if isinstance(left, (Header, *_NUMERIC)) and isinstance(right, _NUMERIC):
+        return _numbers(apply, left, right)
+    if isinstance(left, Text) and isinstance(right, Text):
+        return _always if apply(left.value, right.value) else _never
+    if isinstance(left, Boolean) and isinstance(right, Boolean) and sign in ("=", "<>"):
+        return _always if apply(left.value, right.value) else _never
+    return _never  # values that can't be compared
+
+
+def _with_text(name: str, sign: str, value: str) -> Predicate:
+    if sign == "=":
+        return lambda headers: headers.get(name) == value
+    apply = _OPERATORS[sign]
+
+    def compare(headers: Headers) -> bool:
+        text = headers.get(name)
+        return text is not None and apply(text, value)
+
+    return compare
+
+
+def _with_number(name: str, apply: Callable[[Any, Any], bool], value: float) -> Predicate:
+    def compare(headers: Headers) -> bool:
+        text = headers.get(name)
+        if text is None:
+            return False
+        number = number_of(text)
+        return number is not None and apply(number, value)
+
+    return compare
+
+
+def _with_boolean(name: str, sign: str, value: bool) -> Predicate:
+    if sign not in ("=", "<>"):
+        return _never
+    text = "true" if value is (sign == "=") else "false"
+    return lambda headers: headers.get(name) == text
+
+
+def _headers(left: str, apply: Callable[[Any, Any], bool], right: str) -> Predicate:
+    """Two headers: as numbers if both are, else as texts."""
+
+    def compare(headers: Headers) -> bool:
+        one, other = headers.get(left), headers.get(right)
+        if one is None or other is None:
+            return False
+        first, second = number_of(one), number_of(other)
+        return apply(one, other) if first is None or second is None else apply(first, second)
+
+    return compare
+
+
+def _numbers(apply: Callable[[Any, Any], bool], left: Value, right: Value) -> Predicate:
+    first, second = _number(left), _number(right)
+
+    def compare(headers: Headers) -> bool:
+        one = first(headers)
+        if one is None:
+            return False
+        other = second(headers)
+        return other is not None and apply(one, other)
+
+    return compare
+
+
+def _number(node: Value) -> Callable[[Headers], Any]:
+    """A value as a number; None where it is none."""
+    match node:
+        case Number(value):
+            return lambda headers: value
+        case Header(name):
+            return lambda headers: None if (text := headers.get(name)) is None else number_of(text)
+        case Negative(operand):
+            positive = _number(operand)
+            return lambda headers: None if (value := positive(headers)) is None else -value
+        case Arithmetic(sign, left, right):
+            first, second, calculate = _number(left), _number(right), operation(sign)
+            return lambda headers: calculate(first(headers), second(headers))
+        case _:
+            return lambda headers: None
+
+
+# ---------------------------------------------------------------------- IN
+def _in(operand: Value, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
+    texts = frozenset(member for member in members if isinstance(member, str))
+    if isinstance(operand, Header) and len(texts) == len(set(members)):
+        name = operand.name
+        if wanted:
+            return lambda headers: headers.get(name) in texts
+        return lambda headers: (text := headers.get(name)) is not None and text not in texts
+    if isinstance(operand, Header):
+        return _in_mixed(operand.name, members, wanted)
+    return compile_condition(any_of([Compare("=", operand, _constant(member)) for member in members]), wanted)
+
+
+def _in_mixed(name: str, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
+    """A header among texts, numbers and booleans: one look-up for each kind."""
+    texts = frozenset(member for member in members if isinstance(member, str))
+    booleans = frozenset(member for member in members if isinstance(member, bool))
+    numbers = frozenset(member for member in members if type(member) in (int, float))
+
+    def value(headers: Headers) -> bool | None:
+        text = headers.get(name)
+        if text is None:
+            return None
+        number, boolean = number_of(text), boolean_of(text)
+        if text in texts or (number is not None and number in numbers) or (boolean is not None and boolean in booleans):
+            return True
+        comparable = (not numbers or number is not None) and (not booleans or boolean is not None)
+        return False if comparable else None
+
+    return lambda headers: value(headers) is wanted
+
+
+def _constant(value: str | float | bool) -> Value:
+    if isinstance(value, bool):
+        return Boolean(value)
+    if isinstance(value, str):
+        return Text(value)
+    return Number(value) if value >= 0 else Negative(Number(-value))

@@ -1,0 +1,95 @@
+"""Why a selector is true, false or unknown for some headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .compiler import compile_condition
+from .nodes import And, Boolean, Condition, Node, Not, Or, headers_of, text_of
+
+#: of a part's text and of a header's value so much is shown
+MAX_SHOWN = 200
+#: parts that are explained; of an AND or OR with more the rest is counted
+MAX_PARTS = 500
+
+_WORDS = {True: "true", False: "false", None: "unknown"}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One condition, its value (True, False or None for unknown), the headers it read, and its parts.
+
+    ``omitted`` is how many parts are not shown.
+    """
+
+    text: str
+    value: bool | None
+    headers: dict[str, str | None] = field(default_factory=dict)
+    parts: tuple[Explanation, ...] = ()
+    omitted: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for the wire and for JSON."""
+        found: dict[str, Any] = {"text": self.text, "value": self.value}
+        if self.headers:
+            found["headers"] = self.headers
+        if self.parts:
+            found["parts"] = [part.to_dict() for part in self.parts]
+        if self.omitted:
+            found["omitted"] = self.omitted
+        return found
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Explanation:
+        """The other way round."""
+        parts = tuple(cls.from_dict(part) for part in found.get("parts", ()))
+        return cls(found["text"], found["value"], dict(found.get("headers", {})), parts, found.get("omitted", 0))
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines(""))
+
+    def _lines(self, indent: str) -> list[str]:
+        seen = ", ".join(f"{name} is {_shown(value)}" for name, value in self.headers.items())
+        lines = [f"{indent}{_WORDS[self.value]}: {self.text}" + (f"   ({seen})" if seen else "")]
+        for part in self.parts:
+            lines += part._lines(indent + "  ")
+        return lines + ([f"{indent}  … and {self.omitted} more"] if self.omitted else [])
+
+
+def _shown(value: str | None) -> str:
+    return "missing" if value is None else repr(value)
+
+
+def explain(node: Condition, headers: Mapping[str, str], max_parts: int = MAX_PARTS) -> Explanation:
+    """Explain a condition for these headers, itself and its parts, ``max_parts`` in all."""
+    return _explain(node, headers, [max_parts])
+
+
+def _explain(node: Condition, headers: Mapping[str, str], left: list[int]) -> Explanation:
+    left[0] -= 1
+    below = node.parts if isinstance(node, (And, Or)) else (node.part,) if isinstance(node, Not) else ()
+    parts = []
+    for part in below:
+        if left[0] <= 0:
+            break
+        parts.append(_explain(part, headers, left))
+    seen = {} if below or isinstance(node, Boolean) else _seen(node, headers)
+    return Explanation(_cut(text_of(node)), value_of(node, headers), seen, tuple(parts), len(below) - len(parts))
+
+
+def value_of(node: Condition, headers: Mapping[str, str]) -> bool | None:
+    """True, False, or None for unknown."""
+    if compile_condition(node)(headers):
+        return True
+    return False if compile_condition(node, wanted=False)(headers) else None
+
+
+def _seen(node: Node, headers: Mapping[str, str]) -> dict[str, str | None]:
+    values = ((name, headers.get(name)) for name in headers_of(node))
+    return {name: None if value is None else _cut(value) for name, value in values}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"

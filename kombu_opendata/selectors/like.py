@@ -1,0 +1,129 @@
+"""LIKE without regular expressions: the time is linear in the text, whatever the pattern.
+
+A pattern is cut at its ``%`` into segments. The first is anchored at the beginning, the last at the end; each between
+them is taken where it comes first, which is never wrong, as what follows then has the most room. A segment is found by
+:meth:`str.find`, or where it has ``_`` by one bit per character of the segment, shifted along the text (the
+"shift-and" method of Baeza-Yates and Gonnet).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+#: a character, or None for any
+Part = str | None
+Matcher = Callable[[str], bool]
+
+
+def compile_like(pattern: str, escape: str = "") -> Matcher:
+    """Whether a text matches the pattern."""
+    segments = _segments(pattern, escape)
+    if len(segments) == 1:
+        return _exact(segments[0])
+    if all(None not in segment for segment in segments) and not any(segments[1:-1]):
+        return _around("".join(map(str, segments[0])), "".join(map(str, segments[-1])))
+    return _general(segments)
+
+
+def constant_prefix(pattern: str, escape: str = "") -> tuple[str, bool]:
+    """What every matching text begins with, and whether that is all of it."""
+    segments = _segments(pattern, escape)
+    first = segments[0]
+    end = first.index(None) if None in first else len(first)
+    return "".join(map(str, first[:end])), len(segments) == 1 and end == len(first)
+
+
+def constant_suffix(pattern: str, escape: str = "") -> str:
+    """What every matching text ends with."""
+    last = _segments(pattern, escape)[-1]
+    begin = len(last) - last[::-1].index(None) if None in last else 0
+    return "".join(map(str, last[begin:]))
+
+
+def _segments(pattern: str, escape: str) -> list[list[Part]]:
+    segments: list[list[Part]] = [[]]
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            segments[-1].append(next(characters, escape))
+        elif character == "%":
+            segments.append([])
+        else:
+            segments[-1].append(None if character == "_" else character)
+    return segments
+
+
+def _exact(segment: list[Part]) -> Matcher:
+    size, at_start = len(segment), _here(segment)
+    if None not in segment:
+        return "".join(map(str, segment)).__eq__
+    return lambda text: len(text) == size and at_start(text, 0)
+
+
+def _around(first: str, last: str) -> Matcher:
+    """``first%last``."""
+    if not first:
+        return (lambda text: text.endswith(last)) if last else (lambda text: True)
+    if not last:
+        return lambda text: text.startswith(first)
+    size = len(first) + len(last)
+    return lambda text: len(text) >= size and text.startswith(first) and text.endswith(last)
+
+
+def _general(segments: list[list[Part]]) -> Matcher:
+    first, *middle, last = segments
+    at_start, at_end = _here(first), _here(last)
+    searches = [(_finder(segment), len(segment)) for segment in middle if segment]
+    begin, tail = len(first), len(last)
+
+    def matches(text: str) -> bool:
+        limit = len(text) - tail
+        if begin > limit or not at_start(text, 0) or not at_end(text, limit):
+            return False
+        place = begin
+        for find, size in searches:
+            place = find(text, place, limit)
+            if place < 0:
+                return False
+            place += size
+        return True
+
+    return matches
+
+
+def _here(segment: list[Part]) -> Callable[[str, int], bool]:
+    """Whether the segment stands at a place of a text that is long enough for it."""
+    runs = []
+    at = 0
+    while at < len(segment):
+        end = at
+        while end < len(segment) and segment[end] is not None:
+            end += 1
+        if end > at:
+            runs.append((at, "".join(map(str, segment[at:end]))))
+        at = end + 1
+    return lambda text, place: all(text.startswith(run, place + offset) for offset, run in runs)
+
+
+def _finder(segment: list[Part]) -> Callable[[str, int, int], int]:
+    """Where the segment stands first in ``text[place:limit]``; -1 for nowhere."""
+    if None not in segment:
+        wanted = "".join(map(str, segment))
+        return lambda text, place, limit: text.find(wanted, place, limit)
+    size = len(segment)
+    anything = sum(1 << at for at, part in enumerate(segment) if part is None)
+    fits = {part: anything for part in segment if part is not None}
+    for at, part in enumerate(segment):
+        if part is not None:
+            fits[part] |= 1 << at
+    found = 1 << size - 1
+
+    def find(text: str, place: int, limit: int) -> int:
+        states = 0
+        for at in range(place, limit):
+            states = (states << 1 | 1) & fits.get(text[at], anything)
+            if states & found:
+                return at - size + 1
+        return -1
+
+    return find

@@ -1,0 +1,75 @@
+"""The patterns of topic exchanges, as AMQP 0-9-1 has them: ``*`` is one word, ``#`` any number of words.
+
+Words are separated by dots; an empty text has none. Matching is linear in the text whatever the pattern: one bit for
+each place between words, moved along by each part of the pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+
+def topic_matches(pattern: str, routing_key: str) -> bool:
+    """Whether a routing key matches."""
+    return compile_topic(pattern)(routing_key)
+
+
+@lru_cache(maxsize=10_000)
+def compile_topic(pattern: str) -> Callable[[str], bool]:
+    """Whether a text matches the pattern."""
+    parts = _words(pattern)
+    if "*" not in parts and "#" not in parts:
+        return pattern.__eq__
+    if parts == ("#",):
+        return lambda text: True
+    start = pattern[:-2]
+    if start and "*" not in parts and parts.index("#") == len(parts) - 1:
+        return lambda text: text.startswith(start) and text[len(start) : len(start) + 1] in ("", ".")
+    if "#" not in parts:
+        return _words_only(parts)
+    return lambda text: _reaches(parts, _words(text))
+
+
+def constant_prefix(pattern: str) -> tuple[str, bool]:
+    """What every matching text begins with, and whether that is all of it."""
+    parts = _words(pattern)
+    end = next((at for at, part in enumerate(parts) if part in ("*", "#")), len(parts))
+    if end == len(parts):
+        return pattern, True
+    start = ".".join(parts[:end])
+    return (start + "." if parts[end] == "*" and end else start), False
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(".")) if text else ()
+
+
+def _words_only(parts: tuple[str, ...]) -> Callable[[str], bool]:
+    fixed = [(at, part) for at, part in enumerate(parts) if part != "*"]
+    count = len(parts)
+
+    def matches(text: str) -> bool:
+        words = _words(text)
+        return len(words) == count and all(words[at] == part for at, part in fixed)
+
+    return matches
+
+
+def _reaches(parts: tuple[str, ...], words: tuple[str, ...]) -> bool:
+    """Whether the whole pattern takes one to the end of the words."""
+    where: dict[str, int] = dict.fromkeys(parts, 0)
+    for at, word in enumerate(words):
+        if word in where:
+            where[word] |= 1 << at
+    everywhere = (1 << len(words)) - 1
+    reached = 1  # a bit for each number of words that the pattern so far can take
+    for part in parts:
+        if part == "#":
+            lowest = reached & -reached
+            reached = (everywhere << 1 | 1) & -lowest
+        else:
+            reached = (reached & (everywhere if part == "*" else where[part])) << 1
+        if not reached:
+            return False
+    return bool(reached >> len(words))

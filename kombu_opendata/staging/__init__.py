@@ -1,0 +1,41 @@
+"""Staged batches: many messages written as one object beside the store, made visible by one commit.
+
+Executors write, a driver commits, the broker routes in the background; docs/rfcs/0008-staged-batches.md has the formats
+and the protocol. Nothing in here needs a broker, SlateDB or PySpark, so it runs wherever rows are::
+
+    # on the driver (kombu_opendata.client.staging)
+    with StagingClient("opendata:///var/lib/app-queue") as client:
+        target = client.staging_target()                      # picklable: ship it to the executors
+        …
+        # on an executor, once for each attempt of a partition
+        writer = BatchWriter(target, job_id, partition, attempt)
+        try:
+            for row in rows:
+                writer.add(envelope, headers, exchange="", routing_key="celery", priority=0,
+                           created_at_ms=…, visible_at_ms=0, ttl_ms=-1)
+            info = writer.close()                             # BatchInfo: small, picklable
+        except BaseException:
+            writer.abort()
+            raise
+        …
+        # on the driver again
+        job = client.commit_job(job_id, infos)                # JobInfo; the same job id again adds nothing
+        client.job_status(job_id)                             # counts per queue: routed, done, failed, removed
+        client.abort_job(job_id)                              # what was staged and not committed goes
+
+``envelope`` and ``headers`` are what a publish sends: :func:`kombu_opendata.transport.envelope.encode` and
+:func:`kombu_opendata.protocol.envelope.metadata_headers`. ``priority`` is Kombu's (0 to 255, higher first), times are
+ms since the epoch; ``visible_at_ms`` 0 is at once, ``ttl_ms`` -1 is none, counted from the commit.
+
+:meth:`BatchWriter.add_many` takes columns, which is faster: a list of envelopes, and for everything else either one
+value for all rows or a list of as many values. A header of None is absent in that row.
+
+A partition without rows gives a ``BatchInfo`` with ``rows`` 0 and no object; a small one carries its bytes itself
+(``data``) and has no object either. Both are committed like any other. The messages of a job get consecutive ids, in
+the order of the batches in the commit and of the rows in each: ``first_id`` up to ``first_id + rows - 1``.
+"""
+
+from .target import BatchInfo, JobInfo, QueueCounts, StagingTarget
+from .writer import BatchWriter
+
+__all__ = ["BatchInfo", "BatchWriter", "JobInfo", "QueueCounts", "StagingTarget"]

@@ -1,0 +1,188 @@
+"""What a driver, its executors and the broker tell each other of a job. Plain values, all picklable."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+
+from ..errors import RequestError
+
+MAX_JOB_ID_BYTES = 255
+MAX_PART = 0xFFFF_FFFF
+#: what of a job's batches together goes inline: in the commit itself, without an object
+INLINE_BYTES = 128 << 10
+INLINE_ROWS = 500
+
+_Bytes = bytes  # the name is a field's, too
+_SCHEME = "batch:"
+_OBJECT = re.compile(r"batch:([0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch)", re.ASCII)
+_PAYLOAD = re.compile(
+    r"batch:([0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch)"
+    r":([0-9]{1,18}):([0-9]{1,10}):([0-9a-f]{8})",
+    re.ASCII,
+)
+#: names of files that a sweep of the staged folder may remove: batches, and ones that were not finished
+FILE_NAME = re.compile(r"[0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch(\.part)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class StagingTarget:
+    """Where the executors of a job write; the broker says it.
+
+    Attributes:
+        url: of the folder of staged batches: ``file:///…`` or ``s3://bucket/…``, ``gs:``, ``az:``.
+        instance: the broker's instance; its name is in each batch.
+        options: the object store's settings as far as they are no secrets (``endpoint``, ``region``, …). Credentials
+            come from the executor's environment.
+        max_message_bytes: of one envelope.
+        inline_bytes, inline_rows: a batch of at most so much is not written, but handed over by the commit.
+    """
+
+    url: str
+    instance: str = "default"
+    options: dict[str, str] = field(default_factory=dict)
+    max_message_bytes: int = 64 << 20
+    inline_bytes: int = INLINE_BYTES
+    inline_rows: int = INLINE_ROWS
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """A batch that was written: what the commit must know of it.
+
+    Attributes:
+        uri: ``batch:<job>/<file>``, relative to the staged folder; empty if there are no rows.
+        rows: messages in it.
+        bytes: size of the object.
+        checksum: CRC-32 that covers all of it, by the checksums of its parts.
+        partition, attempt: as they were given to the writer.
+        data: the object itself when it is small and was not written; else empty.
+    """
+
+    uri: str
+    rows: int
+    bytes: int
+    checksum: int
+    partition: int = 0
+    attempt: int = 0
+    data: _Bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True)
+class QueueCounts:
+    """What became of a job's messages in one queue.
+
+    Attributes:
+        routed: were put into the queue.
+        done: acknowledged.
+        failed: given up, or rejected.
+        removed: expired, purged, dropped for the queue's length, or gone with the queue.
+    """
+
+    routed: int = 0
+    done: int = 0
+    failed: int = 0
+    removed: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Available or in flight."""
+        return self.routed - self.done - self.failed - self.removed
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """A job, as the broker knows it. A message in two queues counts in both.
+
+    Attributes:
+        job_id: as the driver chose it.
+        state: ``unknown`` (never committed, or forgotten), ``routing`` (committed, and being put into queues),
+            ``routed``, or ``settled`` (each of its messages is done, failed or removed).
+        first_id: the first message's id; the last one's is ``first_id + rows - 1``.
+        rows: messages.
+        batches: batches with rows.
+        bytes: of the batches.
+        committed_at_ms: when, by the broker's clock; 0 if it is not committed.
+        routed: rows that were routed so far, whatever came of it.
+        unroutable: rows that no queue takes; they are dropped, as a publish would be.
+        damaged: rows that could not be read when they were routed; the broker's log says why.
+        queues: counts by queue.
+        added: whether it was this commit that added the messages; False if the job id was committed before.
+        same: whether the batches of this commit hold as many rows as those that were committed.
+    """
+
+    job_id: str
+    state: str = "unknown"
+    first_id: int = 0
+    rows: int = 0
+    batches: int = 0
+    bytes: int = 0
+    committed_at_ms: int = 0
+    routed: int = 0
+    unroutable: int = 0
+    damaged: int = 0
+    queues: dict[str, QueueCounts] = field(default_factory=dict)
+    added: bool = False
+    same: bool = True
+
+    @property
+    def done(self) -> int:
+        """Acknowledged, over all queues."""
+        return sum(counts.done for counts in self.queues.values())
+
+    @property
+    def failed(self) -> int:
+        """Given up or rejected, over all queues."""
+        return sum(counts.failed for counts in self.queues.values())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of it is waiting any more."""
+        return self.state == "settled"
+
+
+# ---------------------------------------------------------------------- names
+def check_job_id(job_id: str) -> None:
+    """Raises RequestError: empty, over 255 bytes, or no valid Unicode."""
+    try:
+        size = len(job_id) if len(job_id) > MAX_JOB_ID_BYTES else len(job_id.encode())
+    except UnicodeEncodeError as exc:
+        raise RequestError(f"the job id is not valid Unicode: {exc.reason}") from exc
+    if not 0 < size <= MAX_JOB_ID_BYTES:
+        raise RequestError(
+            f"a job id has 1 to {MAX_JOB_ID_BYTES} bytes, not {size}: use e.g. a UUID or a table's name and its date",
+            size=size,
+            limit=MAX_JOB_ID_BYTES,
+        )
+
+
+def job_folder(job_id: str) -> str:
+    """The name of a job's folder of batches: a digest, as a job id may be any text."""
+    return hashlib.blake2b(job_id.encode(), digest_size=12).hexdigest()
+
+
+def batch_path(job_id: str, partition: int, attempt: int, token: str) -> str:
+    """Where a batch is in the staged folder; ``token`` is 16 hexadecimal digits that no other attempt has."""
+    return f"{job_folder(job_id)}/{partition}-{attempt}-{token}.batch"
+
+
+def batch_uri(path: str) -> str:
+    """The URI of a batch."""
+    return _SCHEME + path
+
+
+def parse_batch_uri(uri: str) -> str | None:
+    """The path of a batch in the staged folder; None if the URI is none of a batch."""
+    found = _OBJECT.fullmatch(uri)
+    return found[1] if found else None
+
+
+def parse_payload_uri(uri: str) -> tuple[str, int, int, int] | None:
+    """(path, offset, length, CRC-32) of a message in a batch; None if the URI is another one.
+
+    ``batch:<job>/<file>:<offset>:<length>:<crc, 8 hexadecimal digits>``, relative to the staged folder, so that a store
+    can be moved.
+    """
+    found = _PAYLOAD.fullmatch(uri)
+    return (found[1], int(found[2]), int(found[3]), int(found[4], 16)) if found else None

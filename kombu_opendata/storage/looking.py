@@ -1,0 +1,246 @@
+"""Looking at a queue's messages without changing or claiming anything: by state, in pages, by id.
+
+Cold buckets are read and not brought into memory. What is shown is what was true at some moment of the call; a message
+that moves meanwhile may be missed or shown where it was. Reads of a call are bounded, so a page may be short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from .queue_state import Entry, QueueState, Summary
+from .records import active, keys, metadata, settled
+from .records.metadata import Metadata
+from .settled_log import SettledLog
+from .state import Queue
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+AVAILABLE, IN_FLIGHT, DELAYED, DONE, FAILED = "available", "in_flight", "delayed", "done", "failed"
+STATES = (AVAILABLE, IN_FLIGHT, DELAYED, DONE, FAILED)
+#: buckets that one call reads from the store
+MAX_READS = 256
+#: a position in a settled list is bucket × this + place
+_PLACES = 1 << 16
+
+
+class Row(NamedTuple):
+    """A message in a queue, as its state says it. Times are ms since the epoch; 0 where there is none."""
+
+    id: int
+    state: str
+    priority: int = 0  # the stored one: lower first
+    visible_at_ms: int = 0
+    attempts: int = 0
+    token: int = 0
+    lease_until_ms: int = 0
+    session: bytes = b""
+    settled_at_ms: int = 0
+
+
+def is_visible(entry: Entry, now: int) -> bool:
+    """Whether an available message can be delivered; see :meth:`QueueState.peek`."""
+    return entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1
+
+
+def row_of(entry: Entry, now: int) -> Row:
+    """A loaded message that waits."""
+    state = AVAILABLE if is_visible(entry, now) else DELAYED
+    return Row(entry.id, state, entry.priority, entry.visible_at, entry.attempts)
+
+
+def row_in_flight(entry: Entry) -> Row:
+    """A message that somebody holds."""
+    until = entry.lease_until
+    return Row(entry.id, IN_FLIGHT, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session)
+
+
+class _Part(NamedTuple):
+    """A bucket with messages from ``lowest`` on."""
+
+    lowest: int
+    number: int
+    summary: Summary | None  # None: it is loaded
+
+
+async def waiting(
+    engine: Engine, queue: Queue, after: int, limit: int, states: tuple[str, ...]
+) -> tuple[list[Row], int]:
+    """Available or delayed messages above an id, by id; and from where to go on, -1 at the end."""
+    now = engine.clock.now_ms()
+    found: dict[int, Row] = {}
+    reads = 0
+    parts = sorted(_parts(queue, after, states, now))
+    for place, part in enumerate(parts):
+        enough = sorted(id for id in found if id < part.lowest)[limit - 1 : limit]
+        if enough:
+            return _cut(found, limit)
+        if part.summary is not None:
+            if reads >= MAX_READS:
+                done = sorted(id for id in found if id < part.lowest)
+                rows = [found[id] for id in done[:limit]]
+                return rows, (rows[-1].id if len(done) > limit else parts[place].lowest - 1)
+            reads += 1
+        for row in await _rows_of(engine, queue, part, now):
+            if row.id > after and row.state in states:
+                found.setdefault(row.id, row)
+    return _cut(found, limit)
+
+
+def _cut(found: dict[int, Row], limit: int) -> tuple[list[Row], int]:
+    ids = sorted(found)
+    return [found[id] for id in ids[:limit]], ids[limit - 1] if len(ids) > limit else -1
+
+
+def _parts(queue: Queue, after: int, states: tuple[str, ...], now: int) -> Iterator[_Part]:
+    messages = queue.messages
+    for number, bucket in messages.buckets.items():
+        if bucket.available and max(bucket.available) > after:
+            yield _Part(min(bucket.available), number, None)
+    for number, summary in messages.cold.items():
+        wanted = (DELAYED in states and summary.delayed) or (AVAILABLE in states and _may_have_visible(summary, now))
+        if summary.highest_id > after and wanted:
+            yield _Part(summary.lowest_id, number, summary)
+
+
+def _may_have_visible(summary: Summary, now: int) -> bool:
+    return summary.delayed < summary.messages or (summary.next_visible_at or 0) <= now
+
+
+async def _rows_of(engine: Engine, queue: Queue, part: _Part, now: int) -> list[Row]:
+    bucket = queue.messages.buckets.get(part.number)
+    if bucket is None and part.number in queue.messages.cold:
+        key = keys.active_key(queue.name, part.number)
+        value = await engine.store.get(key)
+        bucket = queue.messages.buckets.get(part.number)
+        if bucket is None and value is not None:
+            return [
+                Row(id, AVAILABLE if visible_at <= now else DELAYED, priority, visible_at, attempts)
+                for id, priority, visible_at, _deadline, attempts in active.decode(key, value)[0]
+            ]
+    return [row_of(entry, now) for entry in bucket.available.values()] if bucket is not None else []
+
+
+def in_flight(queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
+    """What is claimed, by id from above ``after``; and from where to go on, -1 at the end."""
+    return _cut({id: row_in_flight(entry) for id, entry in queue.messages.in_flight.items() if id > after}, limit)
+
+
+# ---------------------------------------------------------------------- done and failed
+def _log_of(queue: Queue, state: str) -> tuple[SettledLog, Callable[[str, int], bytes]]:
+    return (queue.done, keys.done_key) if state == DONE else (queue.failed, keys.failed_key)
+
+
+async def settled_bucket(engine: Engine, queue: Queue, state: str, number: int) -> list[tuple[int, int, int]]:
+    """The rows (id, at, attempts) of one bucket of a list."""
+    log, key_of = _log_of(queue, state)
+    key = key_of(queue.name, number)
+    if number != log.tail and number not in log.dirty:
+        async with engine.checkpointing:  # else the store may be behind what memory let go
+            if number != log.tail and number not in log.dirty:
+                value = await engine.store.get(key)
+                return list(settled.decode(key, value)) if value is not None else []
+    rows = log.rows if number == log.tail else log.dirty[number]
+    return list(settled.decode(key, settled.join(rows)))
+
+
+async def settled_rows(engine: Engine, queue: Queue, state: str, position: int, limit: int) -> tuple[list[Row], int]:
+    """A page of a list, the oldest first; and the position to go on from, -1 at the end."""
+    log, _key_of = _log_of(queue, state)
+    number, place = divmod(max(position, 0), _PLACES)
+    if number < log.first:
+        number, place = log.first, 0
+    found: list[Row] = []
+    for _ in range(MAX_READS):
+        if number > log.tail:
+            return found, -1
+        rows = await settled_bucket(engine, queue, state, number)
+        for id, at, attempts in rows[place : place + limit - len(found)]:
+            found.append(Row(id, state, attempts=attempts, settled_at_ms=at))
+            place += 1
+        if place < len(rows):
+            return found, number * _PLACES + place
+        number, place = number + 1, 0
+        if len(found) >= limit:
+            break
+    return found, number * _PLACES if number <= log.tail else -1
+
+
+async def count_settled(engine: Engine, queue: Queue, state: str) -> int:
+    """How long a list is: exact up to 64 buckets; of a longer one the middle is taken for full."""
+    log, _key_of = _log_of(queue, state)
+    numbers = list(range(log.first, log.tail))
+    if len(numbers) > 64:
+        ends = numbers[:8] + numbers[-8:]
+        counts = [len(await settled_bucket(engine, queue, state, number)) for number in ends]
+        return sum(counts) + (len(numbers) - len(ends)) * 1024 + len(log.rows)
+    counts = [len(await settled_bucket(engine, queue, state, number)) for number in numbers]
+    return sum(counts) + len(log.rows)
+
+
+# ---------------------------------------------------------------------- one message
+async def metadata_of(engine: Engine, id: int) -> Metadata | None:
+    """A message's metadata, if the store has it already."""
+    key = keys.metadata_key(id)
+    value = await engine.store.get(key)
+    return None if value is None else metadata.decode(key, value)
+
+
+async def headers_of(engine: Engine, ids: list[int]) -> dict[int, dict[str, str]]:
+    """The metadata headers of those of these messages that the store has already."""
+    found: dict[int, dict[str, str]] = {}
+    order = sorted(ids)
+    if order and order[-1] - order[0] < 4 * len(order):
+        first, last = keys.metadata_key(order[0]), keys.metadata_key(order[-1]) + b"\0"
+        wanted = set(order)
+        for key, value in await engine.store.scan(first, last):
+            about = metadata.decode(key, value)
+            if about.message_id in wanted:
+                found[about.message_id] = about.headers
+        return found
+    for id in order:
+        about_one = await metadata_of(engine, id)
+        if about_one is not None:
+            found[id] = about_one.headers
+    return found
+
+
+def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
+    """A message in memory."""
+    entry = messages.in_flight.get(id)
+    if entry is not None:
+        return row_in_flight(entry)
+    entry = messages.available.get(id)
+    return None if entry is None else row_of(entry, now)
+
+
+async def state_of(engine: Engine, queue: Queue, id: int, received_at_ms: int, reads: int) -> tuple[Row | None, int]:
+    """Where a message is in a queue, and how many of the allowed reads are left; with none left it may be anywhere.
+
+    The lists are ordered by time and nothing is settled before it was received, so the search goes from the newest
+    bucket back until then.
+    """
+    now = engine.clock.now_ms()
+    row = loaded_row(queue.messages, id, now)
+    if row is not None:
+        return row, reads
+    for number in queue.messages.cold_buckets_of([id]):
+        reads -= 1
+        for row in await _rows_of(engine, queue, _Part(0, number, None), now):
+            if row.id == id:
+                return row, reads
+    for state in (DONE, FAILED):
+        log, _key_of = _log_of(queue, state)
+        for number in range(log.tail, log.first - 1, -1):
+            if reads <= 0:
+                return None, 0
+            reads -= number != log.tail
+            rows = await settled_bucket(engine, queue, state, number)
+            for found, at, attempts in rows:
+                if found == id:
+                    return Row(id, state, attempts=attempts, settled_at_ms=at), reads
+            if rows and rows[0][1] < received_at_ms:
+                break
+    return None, reads

@@ -1,0 +1,142 @@
+"""Which of some messages a queue has, and where, also in cold buckets and settled lists, which are not in memory.
+
+The store is read once; from then on the queue tells what changes. So a look at a message is exact as long as the
+membership is attached, and costs no I/O.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Container, Iterable
+from typing import TYPE_CHECKING
+
+from ..errors import CorruptRecord
+from .moves import Which, settled_log
+from .records import active, keys, settled
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .state import Queue
+
+_LISTS: tuple[Which, Which] = ("done", "failed")
+#: buckets that are read at a time, so that no scan holds the event loop for long
+_BUCKETS = 16
+_ACTIVE_IDS = struct.Struct(f"<Q{active.ENTRY_BYTES - 8}x")
+_SETTLED_IDS = struct.Struct(f"<Q{settled.ENTRY_BYTES - 8}x")
+
+
+class Membership:
+    """The messages of ``wanted`` in one queue. Use :meth:`of`, and :meth:`detach` at the end."""
+
+    def __init__(self, engine: Engine, queue: Queue, wanted: Container[int]) -> None:
+        self._engine = engine
+        self.queue = queue
+        self.wanted = wanted
+        self._cold: dict[int, int] = {}  # id → bucket
+        self._settled: dict[Which, dict[int, int]] = {"done": {}, "failed": {}}
+        self._notes = {which: self._note_to(which) for which in _LISTS}
+
+    @classmethod
+    async def of(cls, engine: Engine, queue: Queue, wanted: Container[int]) -> Membership:
+        """Find out which of the messages ``wanted`` are in the queue.
+
+        Raises:
+            CorruptRecord: a bucket does not decode.
+        """
+        found = cls(engine, queue, wanted)
+        async with engine.checkpointing:  # so the store has everything but what is dirty now
+            found._attach()
+        try:
+            await found._read_cold()
+            for which in _LISTS:
+                await found._read_settled(which)
+        except BaseException:
+            found.detach()
+            raise
+        return found
+
+    # ------------------------------------------------------------------ looking
+    def is_active(self, id: int) -> bool:
+        """Whether the message is available or in flight."""
+        messages = self.queue.messages
+        return id in messages.available or id in messages.in_flight or self._cold.get(id, -1) in messages.cold
+
+    def settled_in(self, id: int) -> tuple[Which, int] | None:
+        """The list and the bucket that has the message, unless it was removed from there."""
+        for which in _LISTS:
+            bucket = self._settled[which].get(id)
+            if bucket is not None:
+                return which, bucket
+        return None
+
+    def __contains__(self, id: int) -> bool:
+        return self.is_active(id) or self.settled_in(id) is not None
+
+    # ------------------------------------------------------------------ being told
+    def _attach(self) -> None:
+        self.queue.messages.watchers.append(self._note_cold)
+        for which in _LISTS:
+            log = settled_log(self.queue, which)
+            log.watchers.append(self._notes[which])
+            for number in {*log.dirty, log.tail}:
+                rows = log.loaded(number) or []
+                self._note_settled(which, number, (int.from_bytes(row[:8], "little") for row in rows))
+
+    def detach(self) -> None:
+        """Be told nothing more."""
+        if self._note_cold in self.queue.messages.watchers:
+            self.queue.messages.watchers.remove(self._note_cold)
+        for which in _LISTS:
+            watchers = settled_log(self.queue, which).watchers
+            if self._notes[which] in watchers:
+                watchers.remove(self._notes[which])
+
+    def _note_cold(self, bucket: int, ids: Iterable[int]) -> None:
+        wanted = self.wanted
+        self._cold.update((id, bucket) for id in ids if id in wanted)
+
+    def _note_settled(self, which: Which, bucket: int, ids: Iterable[int]) -> None:
+        wanted = self.wanted
+        self._settled[which].update((id, bucket) for id in ids if id in wanted)
+
+    def _note_to(self, which: Which) -> Callable[[int, int], None]:
+        noted = self._settled[which]
+
+        def note(id: int, bucket: int) -> None:
+            if id in self.wanted:
+                self._cold.pop(id, None)
+                noted[id] = bucket
+
+        return note
+
+    # ------------------------------------------------------------------ reading
+    async def _read_cold(self) -> None:
+        messages = self.queue.messages
+        if not messages.cold:
+            return
+        start, end = keys.prefix_range(keys.active_prefix(self.queue.name))
+        async for rows in self._engine.store.scan_batches(start, end, batch=_BUCKETS):
+            for key, value in rows:
+                number = keys.parse(key).bucket or 0
+                if number in messages.cold:
+                    self._note_cold(number, _ids(key, value, _ACTIVE_IDS))
+
+    async def _read_settled(self, which: Which) -> None:
+        log = settled_log(self.queue, which)
+        prefix_of = keys.done_prefix if which == "done" else keys.failed_prefix
+        async for rows in self._engine.store.scan_batches(
+            *keys.prefix_range(prefix_of(self.queue.name)), batch=_BUCKETS
+        ):
+            for key, value in rows:
+                number = keys.parse(key).bucket or 0
+                if log.loaded(number) is None:
+                    self._note_settled(which, number, _ids(key, value, _SETTLED_IDS))
+
+
+def _ids(key: bytes, value: bytes, layout: struct.Struct) -> Iterable[int]:
+    """The ids in the first list of a bucket's record; a cold bucket has no other."""
+    count = int.from_bytes(value[:2], "little")
+    rows = value[2 : 2 + count * layout.size]
+    if len(rows) != count * layout.size:
+        raise CorruptRecord(f"record {key.hex()}: {count} entries in {len(value)} bytes", key=key, offset=0)
+    return (id for (id,) in layout.iter_unpack(rows))

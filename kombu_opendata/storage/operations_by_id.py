@@ -1,0 +1,88 @@
+"""Operations on messages that somebody names by their ids, and leases for a time: what the queue client adds.
+
+As all operations, each changes memory at once and notes an effect for the commit. Entries must be loaded
+(:meth:`Engine.find_entries`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from . import effects as fx
+from .operations import Operations
+from .queue_state import Entry
+from .state import UNLIMITED_ATTEMPTS, Queue
+
+
+class OperationsById(Operations):
+    """The operations, and these."""
+
+    def extend(self, queue: Queue, entries: Iterable[Entry], lease_ms: int) -> int:
+        """Have leases that nobody renews end in so many ms; returns when, ms since the epoch."""
+        until = self.clock.now_ms() + lease_ms
+        pairs: list[int] = []
+        for entry in entries:
+            self.state.extend(queue, entry, until)
+            pairs += entry.id, entry.bucket
+        self.effects.append((fx.EXTEND, queue.name, until, pairs))
+        return until
+
+    def delay(self, queue: Queue, entries: Iterable[Entry], delay_ms: int) -> None:
+        """Make available messages visible in so many ms, sooner or later than they were."""
+        at = self.clock.now_ms()
+        pairs: list[int] = []
+        for entry in entries:
+            queue.messages.delay(entry, at + delay_ms, at)
+            pairs += entry.id, entry.bucket
+        self.effects.append((fx.DELAY, queue.name, at, at + delay_ms, pairs))
+
+    def release(self, queue: Queue, entries: Iterable[Entry], consumer: str, delay_ms: int) -> None:
+        """in flight → available in so many ms, at no cost of an attempt."""
+        at = self.clock.now_ms()
+        pairs: list[int] = []
+        for entry in entries:
+            self.state.put_back(queue, entry, at, False, consumer, at + delay_ms)
+            pairs += entry.id, entry.bucket
+        self.effects.append((fx.RETURN, queue.name, at, pairs, False, consumer, at + delay_ms))
+        queue.counts.came_back(len(pairs) // 2, costs_attempt=False, lease_expired=False)
+
+    def give_up(self, queue: Queue, entries: Iterable[Entry], consumer: str) -> None:
+        """in flight → available at once, though the queue has a delay between attempts; failed if none is left."""
+        at = self.clock.now_ms()
+        pairs: list[int] = []
+        spent: list[Entry] = []
+        for entry in entries:
+            if UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
+                spent.append(entry)
+                continue
+            self.state.put_back(queue, entry, at, True, consumer)
+            pairs += entry.id, entry.bucket
+        queue.counts.came_back(len(pairs) // 2 + len(spent), costs_attempt=True, lease_expired=False)
+        if pairs:
+            self.effects.append((fx.RETURN, queue.name, at, pairs, True, consumer))
+        if spent:
+            self.fail(queue, spent, consumer, "delivery_limit")
+
+    def delete(self, queue: Queue, entries: Iterable[Entry]) -> None:
+        """available or in flight → gone, without history."""
+        pairs: list[int] = []
+        for entry in entries:
+            if entry.session:
+                queue.counts.deleted += 1
+            else:
+                queue.counts.purged += 1
+            self.state.delete(queue, entry)
+            self.payloads.drop(entry.id)
+            pairs += entry.id, entry.bucket
+        self.effects.append((fx.DELETE, queue.name, pairs))
+
+    def archive(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        """available → done, without a claim."""
+        at = self.clock.now_ms()
+        pairs: list[int] = []
+        for entry in entries:
+            self.state.archive(queue, entry, at)
+            self.payloads.drop(entry.id)
+            pairs += entry.id, entry.bucket
+        queue.counts.archived += len(pairs) // 2
+        self.effects.append((fx.ARCHIVE, queue.name, at, pairs))

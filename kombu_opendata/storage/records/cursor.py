@@ -1,0 +1,79 @@
+"""Routing cursor: how far the background routing of stored messages into one queue has come.
+
+=============  ========  ===============================================================================
+field          type      meaning
+=============  ========  ===============================================================================
+version        u8        1
+flags          u8        1: messages that are done or failed in the queue are routed again;
+                         2: some of the messages before the end may be in the queue already
+start          u64       the first message id that is looked at
+position       u64       the next message id to look at; at the end the routing is over
+end            u64       the first message id that is not looked at: it was routed when it was published
+from           i64       ms since the epoch; messages received before are passed over
+until          i64       ms since the epoch; messages received from then on are passed over; 0 is none
+started at     i64       ms since the epoch
+changed at     i64       ms since the epoch; when it was last moved on
+seen           u64       messages looked at
+routed         u64       messages put into the queue
+selector       ``Utf8``  must be true besides the queue's filter; empty is none
+=============  ========  ===============================================================================
+
+The format is ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from kombu_opendata.storage.records import types
+
+VERSION = 1
+_AGAIN, _CHECKS = 1, 2
+_HEAD = struct.Struct("<BBQQQqqqqQQ")
+
+
+class Cursor(NamedTuple):
+    """A queue's routing cursor; see the module for its fields."""
+
+    start: int
+    position: int
+    end: int
+    from_ms: int = 0
+    until_ms: int = 0
+    started_at_ms: int = 0
+    changed_at_ms: int = 0
+    seen: int = 0
+    routed: int = 0
+    again: bool = False
+    checks: bool = False
+    selector: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to look at."""
+        return self.position >= self.end
+
+
+def encode(cursor: Cursor) -> bytes:
+    """The record of a cursor.
+
+    Raises:
+        InvalidMessage: the selector has more than 65,535 bytes.
+        RequestError: a number out of range.
+    """
+    flags = _AGAIN * cursor.again | _CHECKS * cursor.checks
+    fields = ", ".join(("version", "flags", *Cursor._fields[:9]))
+    return types.pack(_HEAD, fields, VERSION, flags, *cursor[:9]) + types.utf8(cursor.selector)
+
+
+def decode(key: bytes, value: bytes) -> Cursor:
+    """The cursor in ``value``."""
+    version, flags, *numbers = types.read(_HEAD, key, value, 0)
+    if version != VERSION:
+        raise types.corrupt(key, 0, f"a routing cursor of version {version}")
+    if flags & ~(_AGAIN | _CHECKS):
+        raise types.corrupt(key, 1, f"unknown flags {flags}")
+    selector, offset = types.read_utf8(key, value, _HEAD.size)
+    types.check_end(key, value, offset)
+    return Cursor._make([*numbers, bool(flags & _AGAIN), bool(flags & _CHECKS), selector])

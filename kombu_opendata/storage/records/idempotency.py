@@ -1,0 +1,86 @@
+"""Idempotency: what a send with an idempotency key stored, so that the same send stores nothing again.
+
+==================  =========  ==========================================================
+field               type       meaning
+==================  =========  ==========================================================
+version             u8         1
+messages            u32        how many were sent together
+expires at          i64        ms since the epoch; then the key is forgotten
+digest              16 bytes   of what was sent, so that a key used for something else is
+                               told apart
+queues              Array      of ``Array<Utf8>``: the names each message went to; one
+                               entry stands for all messages
+ids                 i64 each   of the messages; -1 for one that no queue took
+==================  =========  ==========================================================
+
+The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). The format is ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import NamedTuple
+
+from kombu_opendata.errors import RequestError
+from kombu_opendata.storage.records import types
+
+VERSION = 1
+DIGEST_BYTES = 16
+HASH_BYTES = 16
+
+_FIXED = struct.Struct(f"<BIq{DIGEST_BYTES}s")
+_ID_BYTES = 8
+
+
+class Sending(NamedTuple):
+    """What was sent under a key."""
+
+    ids: tuple[int, ...]
+    expires_at_ms: int
+    digest: bytes
+    queues: tuple[tuple[str, ...], ...]
+
+
+def name_of(exchange: str, routing_key: str, key: str) -> bytes:
+    """The hash that stands for a key at its destination: BLAKE2b of the three texts, each terminated."""
+    parts = (part.encode("utf-8", "surrogatepass") for part in (exchange, routing_key, key))
+    return hashlib.blake2b(b"".join(map(types.terminated, parts)), digest_size=HASH_BYTES).digest()
+
+
+def encode(sending: Sending) -> bytes:
+    """The record of ``sending``."""
+    if len(sending.digest) != DIGEST_BYTES:
+        raise RequestError(f"a digest has {DIGEST_BYTES} bytes, not {len(sending.digest)}")
+    fixed = types.pack(
+        _FIXED, "version, messages, expires at, digest",
+        VERSION, len(sending.ids), sending.expires_at_ms, sending.digest,
+    )  # fmt: skip
+    parts = [fixed, types.array_count(len(sending.queues), "destinations")]
+    for names in sending.queues:
+        parts += types.array_count(len(names), "queues"), *map(types.utf8, names)
+    try:
+        return b"".join(parts) + struct.pack(f"<{len(sending.ids)}q", *sending.ids)
+    except struct.error as error:
+        raise RequestError(f"a message id out of range: {error}") from error
+
+
+def decode(key: bytes, value: bytes) -> Sending:
+    """What ``value`` says was sent."""
+    version, messages, expires_at, digest = types.read(_FIXED, key, value, 0)
+    if version != VERSION:
+        raise types.corrupt(key, 0, f"an idempotency record of version {version}")
+    (count,) = types.read(types.COUNT, key, value, _FIXED.size)
+    offset = _FIXED.size + types.COUNT.size
+    queues: list[tuple[str, ...]] = []
+    for _ in range(count):
+        (size,) = types.read(types.COUNT, key, value, offset)
+        offset += types.COUNT.size
+        names = []
+        for _ in range(size):
+            name, offset = types.read_utf8(key, value, offset)
+            names.append(name)
+        queues.append(tuple(names))
+    types.check_end(key, value, offset + messages * _ID_BYTES)
+    ids = struct.unpack_from(f"<{messages}q", value, offset)
+    return Sending(ids, expires_at, digest, tuple(queues))

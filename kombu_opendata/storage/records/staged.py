@@ -1,0 +1,133 @@
+"""Staged jobs: what was committed, the batch objects that their messages are in, and when a job is forgotten.
+
+Job, ``01 26 <job id TB>``:
+
+================  =======  ======================================================================
+field             type     meaning
+================  =======  ======================================================================
+version           u8       1
+first id          u64      of its messages; the others follow
+rows              u64      how many messages
+batches           u32      that had rows
+bytes             u64      of the batches
+committed at      i64      ms since the epoch
+routed            u64      rows that were routed so far; the next one is ``first id + routed``
+unroutable        u64      of them: rows that no queue took
+damaged           u64      of them: rows that could not be read
+settled at        i64      ms since the epoch; 0 while a message is waiting
+queues            u16      how many follow, each: name ``Utf8``, routed, done, failed, removed: u64
+================  =======  ======================================================================
+
+Staged object, ``01 27 <first message id u64>``:
+
+================  =======  ======================================================================
+field             type     meaning
+================  =======  ======================================================================
+version           u8       1
+rows              u64      messages in it
+live              u64      of them: messages that are not collected
+bytes             u64      size of the object
+checksum          u32      CRC-32 of its footer
+path              Utf8     in the folder of staged batches
+job id            Utf8
+================  =======  ======================================================================
+
+Job expiry, ``01 28 <settled at u64> <job id TB>``: its version as u8, 1.
+
+The formats are ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from kombu_opendata.storage.records import types
+
+_JOB = struct.Struct("<BQQIQqQQQqH")
+_COUNTS = struct.Struct("<QQQQ")
+_OBJECT = struct.Struct("<BQQQI")
+_ONE = struct.Struct("<B")
+_VERSION = 1
+
+_JOB_FIELDS = "version, first id, rows, batches, bytes, committed at, routed, unroutable, damaged, settled at, queues"
+
+
+class Job(NamedTuple):
+    """A committed job; ``queues``: name → (routed, done, failed, removed)."""
+
+    first_id: int
+    rows: int
+    batches: int
+    bytes: int
+    committed_at_ms: int
+    routed: int
+    unroutable: int
+    damaged: int
+    settled_at_ms: int
+    queues: dict[str, tuple[int, int, int, int]]
+
+
+class Object(NamedTuple):
+    """A batch object of a committed job."""
+
+    rows: int
+    live: int
+    bytes: int
+    checksum: int
+    path: str
+    job_id: str
+
+
+def encode_job(job: Job) -> bytes:
+    """The record of `job`."""
+    head = types.pack(_JOB, _JOB_FIELDS, _VERSION, *job[:9], len(job.queues))
+    return head + b"".join(types.utf8(name) + _COUNTS.pack(*counts) for name, counts in job.queues.items())
+
+
+def decode_job(key: bytes, value: bytes) -> Job:
+    """The job in `value`."""
+    version, *fields, count = types.read(_JOB, key, value, 0)
+    _check_version(key, version)
+    queues: dict[str, tuple[int, int, int, int]] = {}
+    at = _JOB.size
+    for _ in range(count):
+        name, at = types.read_utf8(key, value, at)
+        routed, done, failed, removed = types.read(_COUNTS, key, value, at)
+        queues[name] = (routed, done, failed, removed)
+        at += _COUNTS.size
+    types.check_end(key, value, at)
+    return Job._make((*fields, queues))
+
+
+def encode_object(found: Object) -> bytes:
+    """The record of an object."""
+    head = types.pack(_OBJECT, "version, rows, live, bytes, checksum", _VERSION, *found[:4])
+    return head + types.utf8(found.path) + types.utf8(found.job_id)
+
+
+def decode_object(key: bytes, value: bytes) -> Object:
+    """The object in `value`."""
+    version, rows, live, size, checksum = types.read(_OBJECT, key, value, 0)
+    _check_version(key, version)
+    if live > rows:
+        raise types.corrupt(key, 9, f"{live} live messages of {rows}")
+    path, at = types.read_utf8(key, value, _OBJECT.size)
+    job_id, at = types.read_utf8(key, value, at)
+    types.check_end(key, value, at)
+    return Object(rows, live, size, checksum, path, job_id)
+
+
+def encode_expiry() -> bytes:
+    """The record that says by its key when a job was settled."""
+    return _ONE.pack(_VERSION)
+
+
+def decode_expiry(key: bytes, value: bytes) -> None:
+    """Nothing but a version is in `value`."""
+    _check_version(key, *types.read_all(_ONE, key, value))
+
+
+def _check_version(key: bytes, version: int) -> None:
+    if version != _VERSION:
+        raise types.corrupt(key, 0, f"record version {version}")

@@ -1,0 +1,365 @@
+"""Background routing: the cursors that bring stored messages into a queue (docs/rfcs/0006-replay.md).
+
+A cursor goes through the metadata log in order of ids. A step reads and filters without holding anything up, then
+applies what it found in one go while no checkpoint is under way: so nothing that it adds can have been collected in
+between, and its position and its rows are in one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import PreconditionFailed
+from ..selectors import compile_selector
+from . import effects as fx
+from . import moves, settled_moves, stored_messages
+from .ffi import Pair
+from .membership import Membership
+from .moves import Which
+from .records import metadata
+from .records.cursor import Cursor
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .state import Queue
+    from .topology import Topology
+
+#: ids whose membership in a queue is in memory at a time
+_WINDOW_IDS = 1 << 16
+#: messages that one step adds at most, and after how many that it looked at it looks at the time
+_STEP_ROWS = 512
+_LOOK_ROWS = 16
+#: collected messages that a reader remembers before it reads its block again
+_MAX_WATCHED = 100_000
+#: journal bytes of one row, about
+_ROW_BYTES = 40
+#: how long after its start a cursor begins anew when its queue is bound
+LATE_BINDING_MS = 30_000
+
+
+class Step(NamedTuple):
+    """What one step did.
+
+    ``ids`` were added. ``is_full``: the queue takes no more now. ``is_over``: there is nothing left to do.
+    """
+
+    ids: list[int]
+    seen: int
+    is_over: bool
+    is_full: bool = False
+
+
+#: whether a queue takes so many more messages with so many bytes together
+Accepts = Callable[[int, int], bool]
+
+
+def accept_all(_messages: int, _bytes: int) -> bool:
+    """No limit."""
+    return True
+
+
+class _Reader:
+    """What a cursor has at hand.
+
+    ``block[next:]`` are all metadata records from the cursor's position to ``upto``.
+    """
+
+    def __init__(self) -> None:
+        self.block: list[Pair] = []
+        self.next = 0
+        self.upto = -1
+        self.watch: set[int] = set()  # collected since the block was read
+        self.membership: Membership | None = None  # of the messages that may be in the queue already
+        self.filter: _Filter | None = None
+
+    @property
+    def next_id(self) -> int | None:
+        """The next message of the block."""
+        return stored_messages.id_of(self.block[self.next][0]) if self.next < len(self.block) else None
+
+    def drop_block(self) -> None:
+        self.block, self.next, self.upto = [], 0, -1
+
+    def drop_membership(self) -> None:
+        if self.membership is not None:
+            self.membership.detach()
+            self.membership = None
+
+
+class _Found(NamedTuple):
+    """What a part of a block has for a queue: rows, their places in the block, and where to go on."""
+
+    rows: list[list[int]]
+    places: list[int]
+    next: int
+    position: int
+    is_full: bool = False
+
+    def cut(self, count: int) -> _Found:
+        """As if the queue had taken so many rows and no more."""
+        if count >= len(self.rows):
+            return self
+        return _Found(self.rows[:count], self.places[:count], self.places[count], self.rows[count][0], True)
+
+
+class Router:
+    """Moves the cursors of one engine on. Steps of one cursor must not overlap."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._readers: dict[str, _Reader] = {}
+
+    # ------------------------------------------------------------------ cursors begin and end
+    def start(self, queue: Queue, cursor: Cursor) -> None:
+        """Give a queue a cursor, instead of one that is done.
+
+        Raises:
+            PreconditionFailed: one is under way.
+        """
+        old = self._engine.state.cursors.get(queue.name)
+        if old is not None and not old.is_done:
+            raise PreconditionFailed(
+                f"queue {queue.name!r} is being filled already, at message {old.position} of {old.end}: wait for its "
+                "end, or stop it",
+                queue=queue.name,
+            )
+        if any(self._engine.state.staged.unrouted()):  # they come into the queue by themselves, maybe before the cursor
+            cursor = cursor._replace(checks=True)
+        self._set(queue, cursor)
+
+    def stop(self, queue: Queue) -> bool:
+        """End a queue's cursor where it stands; returns whether one was under way."""
+        cursor = self._engine.state.cursors.get(queue.name)
+        if cursor is None or cursor.is_done:
+            return False
+        self._set(queue, cursor._replace(end=cursor.position))
+        return True
+
+    def bound(self, queue: Queue) -> None:
+        """The queue's filter grew. What its cursor has passed already is looked at again.
+
+        That is only for a queue that was declared with a start, while its cursor is under way or shortly after: clients
+        bind after they declare. Messages that are in the queue are not added again.
+        """
+        cursor = self._engine.state.cursors.get(queue.name)
+        if cursor is None or cursor.again or cursor.position == cursor.start:
+            return
+        if cursor.is_done and self._engine.clock.now_ms() - cursor.started_at_ms > LATE_BINDING_MS:
+            return
+        self._set(queue, cursor._replace(position=cursor.start, seen=0, checks=True))
+
+    def _set(self, queue: Queue, cursor: Cursor) -> None:
+        self.forget(queue.name)
+        self._apply(queue, cursor, [], [])
+        self._engine.needs_sync = True
+
+    def _apply(self, queue: Queue, cursor: Cursor, rows: list[list[int]], taken: list[moves.Taken]) -> None:
+        engine = self._engine
+        at = engine.clock.now_ms()
+        cursor = cursor._replace(changed_at_ms=at)
+        moves.route(engine.state, queue.name, cursor, at, rows, taken)
+        queue.counts.published += len(rows)
+        engine.effects.append((fx.ROUTE, queue.name, tuple(cursor), at, rows, taken))
+        engine.sync_soon = True
+
+    # ------------------------------------------------------------------ steps
+    async def step(self, name: str, seconds: float, accepts: Accepts = accept_all) -> Step:
+        """Move a queue's cursor on; it keeps the event loop for about ``seconds`` at a time.
+
+        Raises:
+            StoreFull: the journal takes no more now; try later.
+            CorruptRecord, StoreError: the store can't be read.
+        """
+        engine = self._engine
+        cursor, queue = engine.state.cursors.get(name), engine.state.queues.get(name)
+        if cursor is None or queue is None or cursor.is_done:
+            self.forget(name)
+            return Step([], 0, True)
+        if engine.stored_upto < cursor.end:
+            await engine.checkpoint()  # what was published just now is in the store only after it
+        reader = self._readers.get(name)
+        if reader is None:
+            reader = self._readers[name] = _Reader()
+            engine.watches.append(reader.watch)
+        await self._fill(reader, queue, cursor)
+        if not self._is_current(reader, queue, cursor):
+            if self._readers.get(name) is not reader:
+                reader.drop_membership()  # it was forgotten while this was being looked up
+            return Step([], 0, False)
+        found = self._select(reader, queue, cursor, seconds, accepts)
+        await stored_messages.measure(engine.store, queue, found.rows)
+        if queue.limits.counts_bytes:
+            found = found.cut(_fitting(found.rows, accepts))
+        async with settled_moves.settled_down(engine, found.rows):
+            return await self._take_over(reader, queue, cursor, found)
+
+    def forget(self, name: str) -> None:
+        """Let go of what the cursor of this queue has at hand."""
+        reader = self._readers.pop(name, None)
+        if reader is not None:
+            self._engine.watches = [watch for watch in self._engine.watches if watch is not reader.watch]
+            reader.drop_membership()
+
+    def prune(self) -> None:
+        """Let go of what belongs to cursors that are done, or whose queues are gone."""
+        for name in list(self._readers):
+            cursor = self._engine.state.cursors.get(name)
+            if cursor is None or cursor.is_done:
+                self.forget(name)
+
+    def _is_current(self, reader: _Reader, queue: Queue, cursor: Cursor) -> bool:
+        """Whether nothing happened to the cursor while the store was read."""
+        state, name = self._engine.state, queue.name
+        return (
+            self._readers.get(name) is reader
+            and state.queues.get(name) is queue
+            and state.cursors.get(name) == cursor
+        )  # fmt: skip
+
+    async def _fill(self, reader: _Reader, queue: Queue, cursor: Cursor) -> None:
+        """Have a block at hand, and who of it is in the queue."""
+        store = self._engine.store
+        if len(reader.watch) > _MAX_WATCHED:
+            reader.drop_block()
+        if reader.next_id is None and reader.upto < cursor.end:
+            async with self._engine.checkpointing:  # what one under way deletes may still be seen
+                reader.watch.clear()
+            start = cursor.position
+            if cursor.from_ms and start == cursor.start:
+                start = await stored_messages.first_received_from(store, cursor.from_ms, start, cursor.end)
+            reader.block, reader.upto = await stored_messages.read_block(store, start, cursor.end)
+            reader.next = 0
+        first = reader.next_id
+        if first is None or not (cursor.again or cursor.checks):
+            return
+        if reader.membership is None or first not in reader.membership.wanted:
+            reader.drop_membership()
+            reader.membership = await Membership.of(self._engine, queue, range(first, first + _WINDOW_IDS))
+
+    def _filter(self, reader: _Reader, queue: Queue, cursor: Cursor) -> _Filter:
+        topology = self._engine.state.topology
+        if reader.filter is None or reader.filter.made_of != (topology.version, cursor.selector):
+            reader.filter = _Filter(topology, queue.name, cursor.selector)
+        return reader.filter
+
+    def _select(self, reader: _Reader, queue: Queue, cursor: Cursor, seconds: float, accepts: Accepts) -> _Found:
+        """Go through the block until the time is over, or the queue takes no more."""
+        chosen = self._filter(reader, queue, cursor)
+        matches, headers_wanted = chosen.matches, chosen.wanted
+        wanted = reader.membership.wanted if reader.membership is not None else None
+        loop, at = asyncio.get_running_loop(), self._engine.clock.now_ms()
+        ends_at = loop.time() + seconds
+        block, index = reader.block, reader.next
+        rows: list[list[int]] = []
+        places: list[int] = []
+        while index < len(block):
+            if len(rows) >= _STEP_ROWS or (index % _LOOK_ROWS == 0 and index > reader.next and loop.time() > ends_at):
+                break
+            key, value = block[index]
+            if wanted is not None and stored_messages.id_of(key) not in wanted:
+                break
+            times, headers = metadata.decode_some(key, value, headers_wanted)
+            if cursor.until_ms and times.received_at_ms >= cursor.until_ms:
+                return _Found(rows, places, len(block), cursor.end)
+            row = None
+            if times.received_at_ms >= cursor.from_ms and matches(headers):
+                row = stored_messages.row_of(times, headers, queue, at)
+            if row is not None:
+                if not accepts(len(rows) + 1, 0):
+                    return _Found(rows, places, index, times.message_id, True)
+                rows.append(row)
+                places.append(index)
+            index += 1
+        position = reader.upto if index == len(block) else stored_messages.id_of(block[index][0])
+        return _Found(rows, places, index, position)
+
+    async def _take_over(self, reader: _Reader, queue: Queue, cursor: Cursor, found: _Found) -> Step:
+        """Put what was found into the queue. No checkpoint is under way: what the store has is what is not dirty."""
+        engine, membership = self._engine, reader.membership
+        try:
+            if membership is not None and cursor.again:
+                for which, number in {membership.settled_in(row[0]) for row in found.rows} - {None}:  # type: ignore[misc]
+                    await settled_moves.bring(engine, queue, which, number)
+            if not self._is_current(reader, queue, cursor):
+                return Step([], 0, False)
+            rows, taken = self._sort_out(reader, queue, cursor, found.rows)
+            engine.check_room(_ROW_BYTES * (len(rows) + 4))
+            seen = found.next - reader.next
+            stored_messages.place(queue, rows)
+            new = cursor._replace(
+                position=found.position, seen=cursor.seen + seen, routed=cursor.routed + len(rows)
+            )  # fmt: skip
+            if new != cursor:
+                self._apply(queue, new, rows, taken)
+            reader.next = found.next
+            if new.is_done:
+                self.forget(queue.name)
+            return Step([row[0] for row in rows], seen, new.is_done, found.is_full)
+        finally:
+            queue.done.at_hand.clear()
+            queue.failed.at_hand.clear()
+
+    def _sort_out(
+        self, reader: _Reader, queue: Queue, cursor: Cursor, rows: list[list[int]]
+    ) -> tuple[list[list[int]], list[moves.Taken]]:
+        """Those rows that the queue gets, and what of its settled lists they are."""
+        letters, membership = self._engine.state.dead_letters, reader.membership
+        at = self._engine.clock.now_ms()
+        kept: list[list[int]] = []
+        taken: dict[tuple[Which, int], list[int]] = {}
+        present: dict[tuple[Which, int], set[int]] = {}
+        for row in rows:
+            id = row[0]
+            # A dead letter of this queue that waits counts on the message as it was there.
+            if id in reader.watch or (queue.name, id) in letters:
+                continue
+            if membership is not None:
+                if membership.is_active(id):
+                    continue
+                place = membership.settled_in(id)
+                if place is not None and not cursor.again:
+                    continue
+                if place is not None and id in _ids_at(queue, place, present):
+                    taken.setdefault(place, []).append(id)
+                    stored_messages.after_lease(row, at)
+            kept.append(row)
+        return kept, [(which, number, ids) for (which, number), ids in taken.items()]
+
+
+class _Filter:
+    """Whether a stored message belongs into a queue.
+
+    Attributes:
+        wanted: the headers that must be read for that, and for a row of the queue; by their bytes.
+        matches: asked with those headers.
+    """
+
+    def __init__(self, topology: Topology, queue: str, selector: str) -> None:
+        own = topology.definition_of(queue).selector
+        further = compile_selector(selector) if selector else None
+        names = {stored_messages.PRIORITY, *own.names, *(further.names if further is not None else ())}
+        self.made_of = (topology.version, selector)
+        self.wanted = {name.encode(): name for name in names}
+        self.matches: Callable[[Mapping[str, str]], bool] = own.matches
+        if further is not None:
+            first, second = own.matches, further.matches
+            self.matches = lambda headers: first(headers) and second(headers)
+
+
+def _fitting(rows: list[list[int]], accepts: Accepts) -> int:
+    """How many of the first rows a queue takes that counts bytes."""
+    size = 0
+    for number, row in enumerate(rows):
+        size += row[5]
+        if not accepts(number + 1, size):
+            return number
+    return len(rows)
+
+
+def _ids_at(queue: Queue, place: tuple[Which, int], known: dict[tuple[Which, int], set[int]]) -> set[int]:
+    """The messages in a bucket of a settled list, which is in memory."""
+    if place not in known:
+        known[place] = {row[0] for row in settled_moves.rows_at_hand(queue, *place)}
+    return known[place]

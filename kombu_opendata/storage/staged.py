@@ -1,0 +1,220 @@
+"""Staged jobs: what an engine does with them. Nothing may be shown to anybody before the engine's commit.
+
+docs/rfcs/0008-staged-batches.md has the protocol, :mod:`.staged_state` the state; the broker decides what goes where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidURL, OpenDataError
+from ..staging.format import Block
+from ..staging.objects import Folder, Found, open_folder
+from . import effects as fx
+from .records import keys, staged
+from .staged_payloads import BatchReader
+from .staged_rows import Chunk, PlaceRuns, Record, Row, records_of, restored, rows_of
+from .staged_state import StagedJob, StagedState
+from .state import Queue
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+log = logging.getLogger(__name__)
+
+#: how long a job is remembered after its last message was settled
+JOB_RETENTION_MS = 7 * 86_400_000
+#: staged objects that no committed job refers to go when they are older
+ORPHAN_AGE_MS = 24 * 3_600_000
+#: files that are removed in one go
+_DELETE = 1000
+_FORGET_LIMIT = 10_000
+#: ids of the commit's batches that are in an effect count as so many bytes
+_BATCH_BYTES = 150
+
+
+class Staging:
+    """The staged jobs of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._folder: Folder | None = None
+        self.reader = BatchReader(self.folder)
+        self.orphan_age_ms = ORPHAN_AGE_MS
+
+    @property
+    def state(self) -> StagedState:
+        return self._engine.state.staged
+
+    @property
+    def url(self) -> str:
+        """Where batches are staged: beside the database."""
+        store = self._engine.store
+        return f"{store.url.rstrip('/')}/{store.path}.staged"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The store's settings, secrets among them."""
+        return self._engine.store.options
+
+    def folder(self) -> Folder:
+        """The folder of staged batches.
+
+        Raises:
+            InvalidURL: the store can't hold any.
+            StoreError: a package is missing, or the settings are refused.
+        """
+        if self._folder is None:
+            self._folder = open_folder(self.url, self.options)
+        return self._folder
+
+    # ------------------------------------------------------------------ jobs
+    async def find(self, job_id: str) -> StagedJob | None:
+        """A committed job; one that is settled comes from the store and must not be changed.
+
+        Raises:
+            CorruptRecord: its record does not decode.
+        """
+        found = self.state.jobs.get(job_id)
+        if found is not None:
+            return found
+        key = keys.staged_job_key(job_id)
+        value = await self._engine.store.get(key)
+        return self.state.jobs.get(job_id) or (StagedJob.of(job_id, staged.decode_job(key, value)) if value else None)
+
+    def commit(self, job_id: str, batches: list[tuple[str, int, int, int]]) -> StagedJob:
+        """A new job, whose messages are these batches' rows: (path, rows, bytes, checksum); no path where it is inline.
+
+        Raises:
+            StoreFull: the disk is full, or the store takes no writes.
+        """
+        engine = self._engine
+        engine.check_room(_BATCH_BYTES * (1 + len(batches)))
+        first_id = engine.allocate_ids(sum(batch[1] for batch in batches))
+        effect = (fx.STAGED_COMMIT, job_id, engine.clock.now_ms(), first_id, batches)
+        engine.state.replay(effect)
+        engine.effects.append(effect)
+        engine.needs_sync = True
+        return self.state.jobs[job_id]
+
+    def route(self, chunk: Chunk, block: Block | None, targets: list[list[Queue]], runs: list[int]) -> None:
+        """Put a job's next rows into queues.
+
+        Args:
+            block: the chunk's, decoded; None for rows that are damaged.
+            targets: lists of queues.
+            runs: flat list target, rows, …; -1 for rows that no queue takes.
+
+        Raises:
+            StoreFull: the disk is full, or the store takes no writes; nothing happened.
+        """
+        engine, state = self._engine, self._engine.state
+        size = len(chunk.block) + len(chunk.payload)
+        engine.check_room(size)
+        places = PlaceRuns()
+
+        def place(name: str) -> int:
+            bucket = state.queues[name].messages.place()
+            places.add(name, bucket)
+            return bucket
+
+        names = [[queue.name for queue in queues] for queues in targets]
+        rows: Iterable[Row] = rows_of(chunk, block) if block is not None else ()
+        state.route_staged(chunk, rows, names, runs, place)
+        for target, count in zip(runs[::2], runs[1::2], strict=True):
+            for queue in targets[target] if target >= 0 else ():
+                queue.counts.published += count
+        engine.effects.append((fx.STAGED_ROUTE, *chunk, names, runs, places))
+        engine.new_bytes += size
+        engine.sync_soon = True
+        if block is not None:
+            self._put(records_of(chunk, block, runs))
+
+    def restage(self, effect: fx.Effect) -> None:
+        """Put the records of rows that the journal had routed into the next checkpoint."""
+        self._put(restored(effect))
+
+    def _put(self, records: Iterable[Record]) -> None:
+        engine = self._engine
+        put, uris = engine.batch.put, engine.payloads.pending_uris
+        for record in records:
+            row = keys.metadata_key(record.id), record.metadata
+            if record.uri:
+                put(*row)
+                put(keys.payload_key(record.id), record.uri)
+                uris[record.id] = record.uri
+            else:
+                engine._stage(record.id, record.envelope, row)
+
+    async def page(self, after: str, limit: int) -> tuple[list[StagedJob], bool]:
+        """The jobs after an id, in the order of the ids' bytes, and whether there are more."""
+        found: dict[bytes, StagedJob] = {}
+        start = keys.staged_job_key(after) + b"\0" if after else keys.kind_range(keys.RecordKind.STAGED_JOB)[0]
+        end = keys.kind_range(keys.RecordKind.STAGED_JOB)[1]
+        for key, value in await self._engine.store.scan(start, end, limit=limit + 1):
+            found[key] = StagedJob.of(keys.parse(key).name or "", staged.decode_job(key, value))
+        for job in self.state.jobs.values():  # newer than the store's
+            key = keys.staged_job_key(job.id)
+            if start <= key:
+                found[key] = job
+        ordered = [found[key] for key in sorted(found)]
+        return ordered[:limit], len(ordered) > limit
+
+    # ------------------------------------------------------------------ collection
+    async def forget_old(self, now: int) -> int:
+        """Forget jobs that were settled long ago; returns how many."""
+        start = keys.kind_range(keys.RecordKind.STAGED_EXPIRY)[0]
+        end = keys.staged_expiry_key(max(now - JOB_RETENTION_MS, 0))
+        rows = await self._engine.store.scan(start, end, limit=_FORGET_LIMIT)
+        for key, value in rows:
+            staged.decode_expiry(key, value)
+            parsed = keys.parse(key)
+            self.state.forget(parsed.name or "", parsed.expires_at_ms or 0)
+        return len(rows)
+
+    async def remove_unneeded(self) -> int:
+        """Remove the objects whose messages are all collected; returns how many. Errors are logged and tried again."""
+        removed = 0
+        while self.state.unneeded:
+            paths, self.state.unneeded = self.state.unneeded[:_DELETE], self.state.unneeded[_DELETE:]
+            try:
+                removed += await asyncio.to_thread(self.folder().delete, paths)
+            except OpenDataError as exc:
+                log.warning("staged batches that are needed no more can't be removed now: %s", exc)
+                self.state.unneeded += paths
+                break
+        return removed
+
+    async def remove_orphans(self, now: int, busy: Collection[str] = ()) -> int:
+        """Remove staged objects that no committed job refers to and that are old; returns how many.
+
+        Args:
+            busy: folders of jobs that are being committed.
+        """
+        needed = self.state.paths()
+        try:
+            folder = self.folder()
+            pages = folder.files()
+            removed = 0
+            while (page := await asyncio.to_thread(next, pages, None)) is not None:
+                old = [found.path for found in page if self._is_orphan(found, now, needed, busy)]
+                if old:
+                    removed += await asyncio.to_thread(folder.delete, old)
+            return removed
+        except InvalidURL:
+            return 0
+        except OpenDataError as exc:
+            log.warning("staged batches of jobs that were never committed can't be looked for: %s", exc)
+            return 0
+
+    def _is_orphan(self, found: Found, now: int, needed: set[str], busy: Collection[str]) -> bool:
+        old = found.changed_at_ms < now - self.orphan_age_ms
+        return old and found.path not in needed and found.path.partition("/")[0] not in busy
+
+    def close(self) -> None:
+        """Close open files."""
+        if self._folder is not None:
+            self._folder.close()

@@ -1,0 +1,141 @@
+"""What is stored of messages, read for putting them into a queue: blocks of the metadata log, and single entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from . import queue_state
+from .ffi import Pair
+from .limits import MAX_DEADLINE_MS
+from .payloads import dense_runs, read_sizes
+from .records import keys, metadata
+from .records.metadata import Metadata
+from .slate import SlateStore
+from .state import Queue
+
+#: the header with a message's priority, Kombu's way: higher first
+PRIORITY = "priority"
+_PRIORITIES = {str(number): 255 - number for number in range(256)}
+_READ_AHEAD_BYTES = 512 << 10
+#: a block of the metadata log ends after so many rows or bytes
+_BLOCK_ROWS = 4096
+_BLOCK_BYTES = 1 << 20
+#: rows of the first call; more follow in larger ones while they are small
+_FIRST_ROWS = 32
+_CALL_BYTES = 256 << 10
+
+
+async def read_block(store: SlateStore, low: int, high: int) -> tuple[list[Pair], int]:
+    """Entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which these are all there are."""
+    found: list[Pair] = []
+    size, rows = 0, _FIRST_ROWS
+    position = low
+    while size < _BLOCK_BYTES and len(found) < _BLOCK_ROWS:
+        wanted = max(rows, 1)
+        part = await store.scan(
+            keys.metadata_key(position),
+            keys.metadata_key(high),
+            limit=wanted,
+            read_ahead_bytes=_READ_AHEAD_BYTES,
+            cache_blocks=False,
+        )
+        found += part
+        if len(part) < wanted:
+            return found, high
+        position = id_of(part[-1][0]) + 1
+        bytes_read = sum(len(value) for _key, value in part)
+        size += bytes_read
+        rows = min(_BLOCK_ROWS, wanted * _CALL_BYTES // max(bytes_read, 1))
+    return found, position
+
+
+def id_of(metadata_key: bytes) -> int:
+    """The message id in the key of a metadata record."""
+    return int.from_bytes(metadata_key[-8:], "big")
+
+
+async def first_received_from(store: SlateStore, at_ms: int, low: int, high: int) -> int:
+    """An id below or at which everything received from ``at_ms`` on begins; of ids from ``low`` to ``high``.
+
+    Ids ascend with the time they were received at, so this takes as many reads as ``high - low`` has bits.
+    """
+    while low < high:
+        middle = (low + high) // 2
+        rows = await store.scan(keys.metadata_key(middle), keys.metadata_key(high), limit=1, read_ahead_bytes=4096)
+        if rows and metadata.decode(*rows[0]).received_at_ms < at_ms:
+            low = id_of(rows[0][0]) + 1
+        else:
+            high = middle
+    return low
+
+
+async def read_metadata(store: SlateStore, ids: Iterable[int]) -> dict[int, Metadata]:
+    """The metadata of these messages, as far as it is stored."""
+    wanted = set(ids)
+    found: dict[int, Metadata] = {}
+    ordered = sorted(wanted)
+    for run in dense_runs(ordered):
+        first, last = keys.metadata_key(run[0]), keys.metadata_key(run[-1]) + b"\0"
+        async for rows in store.scan_batches(first, last, batch=_FIRST_ROWS, read_ahead_bytes=_READ_AHEAD_BYTES):
+            for key, value in rows:
+                if id_of(key) in wanted:
+                    found[id_of(key)] = metadata.decode(key, value)
+    for id in ordered:
+        if id not in found:
+            key = keys.metadata_key(id)
+            stored = await store.get(key)
+            if stored is not None:
+                found[id] = metadata.decode(key, stored)
+    return found
+
+
+# ---------------------------------------------------------------------- rows of a queue
+def after_lease(row: list[int], at: int) -> None:
+    """The message was leased in this queue before, at the latest now: no two leases may have one token."""
+    row[3] = max(row[3], at + 1)
+
+
+def priority_of(headers: Mapping[str, str]) -> int:
+    """The stored priority (lower first) of a message with these metadata headers; what is no priority counts as 0."""
+    return _PRIORITIES.get(headers.get(PRIORITY, ""), 255)
+
+
+def deadline_of(message: Metadata) -> int:
+    """When a stored message expires, 0 for never. It is stored in whole seconds, rounded up: here it is not later."""
+    if not message.retention_seconds:
+        return 0
+    return min(message.received_at_ms + 1000 * (message.retention_seconds - 1) + 1, MAX_DEADLINE_MS)
+
+
+def row_of(message: Metadata, headers: Mapping[str, str], queue: Queue, at: int) -> list[int] | None:
+    """What the queue must know of a message that comes at ``at``; None if that is after its deadline.
+
+    The bucket and the size are 0.
+    """
+    deadline = deadline_of(message) if message.retention_seconds else 0
+    if 0 < deadline <= at:
+        return None
+    visible_at = message.visible_at_ms
+    if visible_at < at:
+        visible_at = at
+    if queue.limits.message_ttl_ms >= 0:
+        deadline = queue.limits.deadline(deadline, visible_at, at)
+    return [message.message_id, 0, priority_of(headers), visible_at, deadline, 0]
+
+
+def place(queue: Queue, rows: list[list[int]]) -> None:
+    """Choose the bucket of each row."""
+    messages = queue.messages
+    tail, used = messages.tail, messages.tail_used
+    for row in rows:
+        if used >= queue_state.BUCKET_ENTRIES:
+            tail, used = tail + 1, 0
+        row[1] = tail
+        used += 1
+
+
+async def measure(store: SlateStore, queue: Queue, rows: list[list[int]]) -> None:
+    """Find the sizes of the messages, if the queue counts bytes."""
+    if queue.limits.counts_bytes:
+        for row, size in zip(rows, await read_sizes(store, [row[0] for row in rows]), strict=True):
+            row[5] = size

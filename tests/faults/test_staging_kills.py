@@ -1,0 +1,189 @@
+"""kill -9 of the broker around a commit and while a job is routed: each row is delivered once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.client.maintenance import maintain
+from kombu_opendata.client.options import Options
+from kombu_opendata.client.staging import StagingClient
+from kombu_opendata.errors import OpenDataError
+from kombu_opendata.protocol.messages import Consume
+from kombu_opendata.staging import JobInfo, QueueCounts
+
+from ..support.batches import Sink, as_objects, stage
+from ..support.broker import EmbeddedBroker
+from ..support.processes import wait_until
+from ..support.seeds import seeded_random
+
+
+@pytest.fixture
+def sink(store_folder: Path) -> Iterator[Sink]:
+    found = Sink(f"opendata://{store_folder}", "q", prefetch=200)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def broker(store_folder: Path, sink: Sink) -> EmbeddedBroker:
+    return EmbeddedBroker(store_folder)
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker, store_folder: Path) -> Iterator[StagingClient]:
+    options = Options(name="driver", start_timeout=60, reconnect_timeout=60)
+    with StagingClient(f"opendata://{store_folder}", options) as found:
+        yield found
+
+
+def bodies(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def check(sink: Sink, client: StagingClient, total: int, jobs: list[str]) -> None:
+    """Every row came, once; and the counts say so."""
+    sink.take(total, 120)
+    sink.quiet(1.0)
+    assert sink.got == Counter(bodies(total))
+    done = 0
+    for name in jobs:
+        wait_until(partial(settled, client, name), 60, name)
+        job = client.job_status(name)
+        assert job.queues == {"q": QueueCounts(job.rows, job.rows, 0, 0)}
+        done += job.done
+    assert done == total
+
+
+def settled(client: StagingClient, name: str) -> bool:
+    return client.job_status(name).is_settled
+
+
+@pytest.mark.timeout(400)
+def test_kills_while_jobs_are_committed_and_routed(
+    sink: Sink, broker: EmbeddedBroker, client: StagingClient, store_folder: Path
+) -> None:
+    """A driver commits job after job, each twice; the broker is killed at random instants; a consumer takes all."""
+    dice = seeded_random()
+    jobs, rows = 12, 3000
+    target = as_objects(client.staging_target())
+    answers: list[JobInfo] = []
+    errors: list[BaseException] = []
+
+    def drive() -> None:
+        try:
+            for number in range(jobs):
+                name, start = f"job-{number}", number * rows
+                parts = [bodies(rows // 3, start + part * rows // 3) for part in range(3)]
+                for attempt in range(2):
+                    answers.append(client.commit_job(name, stage(target, name, parts, attempt=attempt)))
+        except BaseException as exc:
+            errors.append(exc)
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+    while driver.is_alive():
+        until = time.monotonic() + dice.random() * 1.5
+        while time.monotonic() < until and driver.is_alive():
+            sink.quiet(0.05)
+        broker.kill()
+    driver.join()
+    assert not errors, errors
+    for _ in range(3):
+        sink.take(min(sink.got.total() + dice.randrange(1, 3000), jobs * rows), 120)
+        broker.kill()
+    first_ids = {job.job_id: job.first_id for job in answers}
+    assert all(job.first_id == first_ids[job.job_id] for job in answers)
+    assert len(set(first_ids.values())) == jobs
+    check(sink, client, jobs * rows, list(first_ids))
+
+
+def test_a_commit_whose_answer_is_lost_is_answered_again(
+    sink: Sink, broker: EmbeddedBroker, client: StagingClient, store_folder: Path
+) -> None:
+    """The broker is stopped with SIGSTOP when the commit is on its way, killed, and started again by the client."""
+    target = as_objects(client.staging_target())
+    infos = stage(target, "job", [bodies(500)])
+    pid = broker.wait_up()
+    os.kill(pid, signal.SIGSTOP)
+    answers: list[JobInfo] = []
+    driver = threading.Thread(target=lambda: answers.append(client.commit_job("job", infos)))
+    driver.start()
+    time.sleep(0.2)  # the request is in the socket, most likely; it may as well not be
+    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGCONT)
+    driver.join(60)
+    assert [job.rows for job in answers] == [500]
+    assert not client.commit_job("job", infos).added
+    check(sink, client, 500, ["job"])
+
+
+def test_a_driver_that_dies_before_the_commit_leaves_nothing_visible(
+    sink: Sink, broker: EmbeddedBroker, client: StagingClient, store_folder: Path
+) -> None:
+    """Half of the batches are written, one is under way when its process is killed; then the job runs again."""
+    program = (
+        "import sys, time\n"
+        "from kombu_opendata.client.staging import StagingClient\n"
+        "from tests.support.batches import as_objects, stage\n"
+        "from kombu_opendata.staging import BatchWriter\n"
+        f"target = as_objects(StagingClient('opendata://{store_folder}').staging_target())\n"
+        "stage(target, 'job', [[b'lost'] * 300] * 2)\n"
+        "writer = BatchWriter(target, 'job', 2, 0)\n"
+        "writer.add_many([b'lost'] * 300, {})\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+    assert len(list((store_folder / "default.staged").rglob("*.batch*"))) == 3
+    target = as_objects(client.staging_target())
+    broker.kill()
+    assert client.commit_job("job", stage(target, "job", [bodies(400)], attempt=1)).added
+    check(sink, client, 400, ["job"])
+
+
+@pytest.mark.timeout(300)
+def test_batches_are_collected_over_kills(
+    sink: Sink, broker: EmbeddedBroker, client: StagingClient, store_folder: Path
+) -> None:
+    """Counts of messages that are not collected stay exact when the broker dies at random instants."""
+    dice = seeded_random()
+    sink.declare("brief", x_done_retention=1)
+    target = as_objects(client.staging_target())
+    parts = [bodies(500, 500 * number) for number in range(6)]
+    client.commit_job("job", stage(target, "job", parts, routing_key="brief"))
+    sink.connection.consume(Consume(0, 1, "brief", "brief", False, False, {}))
+    sink.take(3000, 120)
+    sink.quiet()
+
+    def left() -> list[Path]:
+        return list((store_folder / "default.staged").rglob("*.batch"))
+
+    deadline = time.monotonic() + 120
+    while broker.report()["staging"]["objects"]:
+        assert time.monotonic() < deadline, left()
+        try:
+            maintain(client._connection, ["collect"], timeout=5)
+        except OpenDataError:
+            continue
+        finally:
+            time.sleep(dice.random() * 0.3)
+            broker.kill()
+    # what was not removed before a kill is an orphan now
+    for path in left():
+        os.utime(path, (time.time() - 25 * 3600,) * 2)
+    wait_until(lambda: maintain(sink.connection, ["collect"]) and not left(), 30, lambda: str(left()))
+    assert client.job_status("job").queues["brief"] == QueueCounts(3000, 3000, 0, 0)

@@ -1,0 +1,193 @@
+"""Replay, redrive and the deletion of settled messages, step by step, and the same in the model.
+
+The model follows the engine's cursors, and says of each message that they pass whether the queue had to get it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from kombu_opendata.storage import settled_moves
+from kombu_opendata.storage.moves import Which
+from kombu_opendata.storage.records.cursor import Cursor
+from kombu_opendata.storage.routing import Step
+from kombu_opendata.storage.settled_moves import Redriven, Selection
+from tests.property.engine_model import Message, ModelQueue
+from tests.property.engine_rules import RETRY_DELAYS, TERMS, TTLS, EngineRules
+
+WHICH = st.sampled_from(["done", "failed"])
+
+
+class ReplayRules(EngineRules):
+    """The further rules."""
+
+    @invariant()
+    def cursors_are_as_the_model(self) -> None:
+        assert self.engine.state.cursors == self.model.cursors
+
+    @contextlib.contextmanager
+    def noting_checkpoints(self) -> Iterator[None]:
+        """What the engine commits by itself on the way is committed in the model, too."""
+        engine, original = self.engine, self.engine.checkpoint
+
+        async def checkpoint() -> None:
+            await original()
+            self.model.cursors = dict(engine.state.cursors)
+            self.note_commit(checkpoint=True)
+
+        engine.checkpoint = checkpoint  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del engine.checkpoint
+
+    # ------------------------------------------------------------------ replay
+    @rule(name=TERMS, ttl_ms=TTLS, retry_delay_ms=RETRY_DELAYS, commit=st.booleans())
+    def declare_from_the_first_on(self, name: str, ttl_ms: int, retry_delay_ms: int, commit: bool) -> None:
+        if name not in self.model.queues:
+            self.declare(name, 2, 100, 100, False, ttl_ms, retry_delay_ms)
+            self.begin_cursor(name, again=False)
+            self.end(commit)
+
+    @rule(name=TERMS, commit=st.booleans())
+    def replay(self, name: str, commit: bool) -> None:
+        cursor = self.engine.state.cursors.get(name)
+        if name in self.model.queues and (cursor is None or cursor.is_done):
+            self.begin_cursor(name, again=True)
+            self.end(commit)
+
+    def begin_cursor(self, name: str, again: bool) -> None:
+        now, end = self.clock.now_ms(), self.engine.state.next_id
+        self.engine.router.start(self.engine.state.queues[name], Cursor(0, 0, end, started_at_ms=now, again=again))
+        self.model.cursors = dict(self.engine.state.cursors)
+
+    @rule(name=TERMS, seconds=st.sampled_from([0.0, 0.0, 5.0]), steps=st.integers(1, 20), commit=st.booleans())
+    def route(self, name: str, seconds: float, steps: int, commit: bool) -> None:
+        for _ in range(steps):
+            before = self.engine.state.cursors.get(name)
+            if before is None or before.is_done:
+                break
+            with self.noting_checkpoints():
+                step = self.run(self.engine.router.step(name, seconds))
+            self.check_step(name, before, step)
+            self.model.cursors = dict(self.engine.state.cursors)
+        self.end(commit)
+
+    def check_step(self, name: str, before: Cursor, step: Step) -> None:
+        queue, now = self.model.queues[name], self.clock.now_ms()
+        after = self.engine.state.cursors[name]
+        assert step.ids == sorted(set(step.ids))
+        needed = self.model.needed()
+        for id in range(before.position, after.position):
+            message = self.model.stored_messages.get(id)
+            must = (
+                message is not None
+                and id in needed
+                and self.lets_in(name, message.exchange, message.key)
+                and not message.is_expired(now)
+                and (name, id) not in self.model.letters()
+                and id not in queue.available
+                and id not in queue.in_flight
+                and (before.again or id not in queue.ids())
+            )
+            if id in step.ids:
+                assert message is not None
+                assert must or id not in needed  # what nobody needs may be stored for a while
+                self.join(name, id)
+            else:
+                assert not must, id
+
+    def lets_in(self, name: str, exchange: str, key: str) -> bool:
+        return name in self.routed(exchange, key)
+
+    def join(self, name: str, id: int) -> None:
+        """The queue gets a stored message."""
+        queue, now, stored = self.model.queues[name], self.clock.now_ms(), self.model.stored_messages[id]
+        was_here = id in queue.ids()
+        queue.done = [row for row in queue.done if row[0] != id]
+        queue.failed = [row for row in queue.failed if row[0] != id]
+        self.add(queue, id, max(stored.visible_at, now + was_here))
+
+    def add(self, queue: ModelQueue, id: int, visible_at: int) -> None:
+        now, stored = self.clock.now_ms(), self.model.stored_messages[id]
+        message = Message(id, stored.priority, visible_at, stored.deadline, returned=visible_at == now + 1)
+        message.routed = True
+        queue.publish(message, now)
+
+    @rule(name=TERMS, commit=st.booleans())
+    def bound_anew(self, name: str, commit: bool) -> None:
+        """As after a binding."""
+        if name in self.model.queues:
+            self.engine.router.bound(self.engine.state.queues[name])
+            self.model.cursors = dict(self.engine.state.cursors)
+            self.end(commit)
+
+    # ------------------------------------------------------------------ redrive
+    @rule(name=TERMS, to=TERMS, steps=st.integers(1, 3), limit=st.sampled_from([0, 0, 2]), commit=st.booleans())
+    def redrive(self, name: str, to: str, steps: int, limit: int, commit: bool) -> None:
+        if name not in self.model.queues or to not in self.model.queues:
+            return
+        self.clock.advance(10)  # nobody redrives a message in the millisecond that it failed in
+        source, into, now = self.model.queues[name], self.model.queues[to], self.clock.now_ms()
+        there = set() if name == to else set(into.ids())
+        letters = self.model.letters()
+        expected = [
+            id for id, _at, _attempts in source.failed
+            if id not in there and (name, id) not in letters and not self.model.stored_messages[id].is_expired(now)
+        ]  # fmt: skip
+        moved: list[int] = []
+
+        def on_step(done: Redriven) -> bool:
+            for id in done.ids:
+                source.failed = [row for row in source.failed if row[0] != id]
+                self.add(into, id, max(self.model.stored_messages[id].visible_at, now + 1))
+            moved.extend(done.ids)
+            self.model.cursors = dict(self.engine.state.cursors)
+            return len(moved) < 3 * steps
+
+        queues = self.engine.state.queues[name], self.engine.state.queues[to]
+        work = settled_moves.Redrive(
+            self.engine, *queues, Selection(limit=limit), lambda _messages, _bytes: True, on_step
+        )
+        with self.noting_checkpoints():
+            done = self.run(work.run())
+        assert done.moved == len(moved) <= (limit or len(moved))
+        assert set(moved) <= set(expected)
+        if not limit and len(moved) < 3 * steps:
+            assert sorted(moved) == sorted(expected)
+        self.end(commit)
+
+    @rule(name=TERMS, which=WHICH, age=st.sampled_from([0, 0, 1500]), commit=st.booleans())
+    def delete_settled(self, name: str, which: Which, age: int, commit: bool) -> None:
+        if name not in self.model.queues:
+            return
+        queue, before = self.engine.state.queues[name], self.clock.now_ms() - age + 1
+        rows = getattr(self.model.queues[name], which)
+
+        expected = [row for row in rows if row[1] >= before]
+        with self.noting_checkpoints():
+            deleted = self.run(
+                settled_moves.delete(self.engine, queue, which, Selection(before_ms=before), lambda _deleted: True)
+            )
+        assert deleted == len(rows) - len(expected)
+        setattr(self.model.queues[name], which, expected)
+        self.end(commit)
+
+    # ------------------------------------------------------------------ after a crash
+    def adopt_deadlines(self) -> None:
+        """A row in flight has no deadline: it is computed anew, of what is stored in seconds."""
+        for name, expected in self.model.queues.items():
+            entries = self.engine.state.queues[name].messages.in_flight
+            for id, message in expected.in_flight.items():
+                if message.routed:
+                    message.deadline = entries[id].deadline
+        self.committed = copy.deepcopy(self.model)
+
+    def open(self) -> None:
+        super().open()
+        self.adopt_deadlines()

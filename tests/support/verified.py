@@ -1,0 +1,29 @@
+"""For the end of a test: the store that it leaves is verified, every file, record and invariant."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from kombu_opendata.offline import Report, verify_store
+from kombu_opendata.storage.clock import Clock
+
+
+def verify(folder: Path, instance: str | None = None, clock: Clock | None = None) -> Report:
+    """The report about a store; its broker may run or not."""
+    return asyncio.run(verify_store(folder, instance, clock=clock))
+
+
+def assert_verified(folder: Path, instance: str | None = None, clock: Clock | None = None) -> Report:
+    """Fail with what is wrong. Notes are no fault, but a record of an unknown kind is one."""
+    report = verify(folder, instance, clock)
+    assert report.is_clean, describe(report)
+    assert "key-unknown" not in report.counts, describe(report)
+    return report
+
+
+def describe(report: Report) -> str:
+    """A report for the message of a failed test."""
+    lines = [f"{report.status.name} {dict(report.counts)} {report.incomplete}"]
+    lines += [f"{found.severity.value} {found.code}: {found.text} [{found.key[:80]}]" for found in report.findings[:20]]
+    return "\n".join(lines)

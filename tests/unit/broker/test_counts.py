@@ -1,0 +1,163 @@
+"""What a queue counts, alike for stored and transient queues; on a real engine in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kombu_opendata.broker import leases
+from kombu_opendata.broker.entities import BrokerQueue, Session
+from kombu_opendata.broker.handlers import Handlers
+from kombu_opendata.broker.instance import Instance
+from kombu_opendata.broker.maintenance import Maintenance
+from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish, PurgeQueue
+from kombu_opendata.storage.clock import ManualClock
+from kombu_opendata.storage.counts import QueueCounts
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.queue_state import Entry
+
+PATIENCE_SECONDS = 10
+GRACE_MS = 2000
+
+
+class World:
+    """An instance with a queue ``q`` of either kind, whose dead letters go to ``dead``, and a client that uses it."""
+
+    def __init__(self, durable: bool) -> None:
+        self.durable = durable
+        self.clock = ManualClock()
+
+    async def open(self) -> None:
+        self.engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", self.clock)
+        self.instance = Instance("default", self.engine)
+        self.instance.maintenance = Maintenance(self.instance, grace_ms=GRACE_MS, interval_seconds=1000)
+        self.new_session(b"s")
+        self.declare("dead")
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-max-length": 2}
+        self.queue = self.declare("q", **(arguments | ({"x-delivery-limit": 2} if self.durable else {})))
+
+    def new_session(self, letter: bytes) -> None:
+        self.session = self.instance.sessions[16 * letter] = Session(16 * letter, "a consumer")
+        self.session.lost_at_ms = self.clock.now_ms()  # it has no connection
+        self.handlers = Handlers(self.instance, self.session, 1 << 20, dict)
+
+    def declare(self, name: str, **arguments: object) -> BrokerQueue:
+        self.handlers.declare_queue(DeclareQueue(1, name, self.durable, False, False, arguments, False))
+        return self.instance.queues[name]
+
+    def publish(self, *, ttl_ms: int = -1) -> None:
+        seq = self.instance.published + 1
+        self.handlers.publish(Publish(2, seq, "", "q", b"envelope", {}, 0, self.clock.now_ms(), 0, ttl_ms))
+
+    async def claim(self, *, no_ack: bool = False) -> Entry | None:
+        before = set(self.queue.messages.in_flight)
+        delivered = self.queue.counts.delivered
+        self.handlers.get(Get(3, 1, "q", no_ack))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while self.queue.counts.delivered == delivered:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.005)
+        new = set(self.queue.messages.in_flight) - before
+        return self.queue.messages.in_flight[new.pop()] if new else None
+
+    async def settle(self, outcome: Outcome) -> None:
+        entry = await self.claim()
+        assert entry is not None
+        leases.settle(self.instance, self.session, outcome, [("q", entry.id, entry.claimed_at)])
+        self.clock.advance(2)  # what came back is visible after its claim
+
+
+def counted(world: World) -> dict[str, int]:
+    """What is not 0."""
+    return {name: value for name, value in world.queue.counts.as_dict().items() if value}
+
+
+Test = Callable[[World], Awaitable[None]]
+
+
+def run(durable: bool, test: Test) -> None:
+    async def main() -> None:
+        world = World(durable)
+        await world.open()
+        await test(world)
+        await world.engine.commit()
+        world.instance.upkeep.stop()
+        await world.engine.close()
+
+    asyncio.run(main())
+
+
+both_kinds = pytest.mark.parametrize("durable", [True, False], ids=["stored", "transient"])
+
+
+@both_kinds
+def test_every_end_of_a_lease_has_a_counter(durable: bool) -> None:
+    async def steps(world: World) -> None:
+        world.publish()
+        world.publish()
+        await world.settle(Outcome.ACK)
+        await world.settle(Outcome.RELEASE)
+        await world.settle(Outcome.REQUEUE)
+        await world.settle(Outcome.REJECT)
+        world.publish()
+        assert await world.claim(no_ack=True) is None
+        assert counted(world) == {
+            "published": 3, "delivered": 5, "redelivered": 2, "acked": 2, "released": 1, "requeued": 1, "rejected": 1,
+            "dead_lettered": 1,
+        }  # fmt: skip
+
+    run(durable, steps)
+
+
+@both_kinds
+def test_expired_dropped_and_purged_messages_are_told_apart(durable: bool) -> None:
+    async def steps(world: World) -> None:
+        for _ in range(3):
+            world.publish()
+        world.instance.upkeep.end_turn()  # at most two
+        await world.handlers.purge_queue(PurgeQueue(9, "q"))
+        world.publish(ttl_ms=10)
+        world.clock.advance(20)
+        world.instance.upkeep.tick()
+        assert counted(world) == {"published": 4, "dropped": 1, "purged": 2, "expired": 1, "dead_lettered": 2}
+
+    run(durable, steps)
+
+
+@both_kinds
+def test_a_lease_that_ends_with_its_session_is_no_requeue(durable: bool) -> None:
+    async def steps(world: World) -> None:
+        world.publish()
+        await world.claim()
+        world.clock.advance(GRACE_MS + 1)
+        assert leases.expire(world.instance, GRACE_MS) == 1
+        assert counted(world) == {"published": 1, "delivered": 1, "lease_expired": 1}
+        world.new_session(b"t")
+        world.clock.advance(2)
+        await world.claim()
+        assert counted(world) == {"published": 1, "delivered": 2, "redelivered": 1, "lease_expired": 1}
+
+    run(durable, steps)
+
+
+def test_a_message_without_attempts_left_counts_as_exhausted() -> None:
+    async def steps(world: World) -> None:
+        world.publish()
+        await world.settle(Outcome.REQUEUE)
+        await world.settle(Outcome.REQUEUE)
+        assert counted(world) == {
+            "published": 1, "delivered": 2, "redelivered": 1, "requeued": 2, "exhausted": 1, "dead_lettered": 1,
+        }  # fmt: skip
+
+    run(True, steps)
+
+
+def test_counters_add_up() -> None:
+    total, one = QueueCounts(), QueueCounts()
+    one.published, one.purged = 3, 1
+    total.add(one)
+    total.add(one)
+    assert {name for name, value in total.as_dict().items() if value} == {"published", "purged"}
+    assert (total.published, total.purged) == (6, 2)

@@ -1,0 +1,192 @@
+"""Routing cursors: stored messages come into a queue in the background, each once, whatever else happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata.errors import PreconditionFailed
+from kombu_opendata.storage.records import active, keys
+from kombu_opendata.storage.records.cursor import Cursor
+from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.state import Queue, QueueOptions
+from tests.support.engine import World, run, small_buckets
+from tests.support.plain_store import PlainStore
+
+
+def declare(world: World, name: str, *, until: int | None = None, **fields: Any) -> Queue:
+    """A new queue whose cursor begins at the first message."""
+    queue = world.engine.declare_queue(name, QueueOptions(max_attempts=2, arguments=fields.pop("arguments", {})))
+    world.engine.bind(name, "amq.fanout", "", {})
+    end = world.engine.state.next_id if until is None else until
+    start = fields.pop("start", 0)
+    cursor = Cursor(start, start, end, started_at_ms=world.clock.now_ms(), **fields)
+    world.engine.router.start(queue, cursor)
+    return queue
+
+
+def publish(world: World, *names: str, priority: int = 0, **changes: Any) -> int:
+    """A message to these queues, with the headers that clients store beside it."""
+    headers = {"exchange": "amq.fanout", "routing_key": "", "priority": str(priority)}
+    return world.publish(*names, headers=headers, priority=255 - priority, **changes)
+
+
+async def fill(world: World, name: str, *, seconds: float = 1.0, **options: Any) -> list[int]:
+    """Run the cursor to its end; returns what it added."""
+    added: list[int] = []
+    for _ in range(10_000):
+        step = await world.engine.router.step(name, seconds, **options)
+        added += step.ids
+        if step.is_over or step.is_full:
+            return added
+    raise AssertionError("the cursor does not come to its end")
+
+
+async def available(world: World, name: str) -> list[int]:
+    """What waits, in memory and in cold buckets."""
+    messages = world.queue(name).messages
+    found = list(messages.available)
+    for number in messages.cold:
+        key = keys.active_key(name, number)
+        found += [row[0] for row in active.decode(key, await world.engine.store.get(key) or b"")[0]]
+    assert len(found) == len(messages)
+    return sorted(found)
+
+
+def test_a_new_queue_gets_what_is_stored_and_each_payload_lasts_until_its_last_queue(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = [publish(world, "q") for _ in range(5)]
+        world.publish("q", headers={"exchange": "", "routing_key": "q"})
+        declare(world, "late")
+        after = publish(world, "q", "late")
+        assert await fill(world, "late") == ids
+        assert await available(world, "late") == [*ids, after]
+        assert await fill(world, "late") == []
+        for id in await available(world, "q"):
+            world.engine.remove(world.queue("q"), [world.queue("q").messages.available[id]])
+        await world.engine.checkpoint()
+
+    world = run(tmp_path / "store", steps)
+    store = PlainStore(world.root)
+    assert len(store.active("late")[0]) == 6
+    stored = {row[0] for row in store.active("late")[0]}
+    assert all(ids == stored for kind, ids in store.message_ids().items() if kind.value in ("payload", "metadata"))
+
+
+def test_it_goes_on_after_a_crash_at_any_step(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = [publish(world, "q") for _ in range(40)]
+        declare(world, "late")
+        await world.engine.commit()
+        added: list[int] = []
+        number = 0
+        while True:
+            step = await world.engine.router.step("late", 0.0)
+            added += step.ids
+            await world.engine.commit()
+            if number % 3 == 0:
+                await world.crash()
+            elif number % 3 == 1:
+                await world.engine.checkpoint()
+                await world.crash()
+            number += 1
+            if step.is_over:
+                break
+        assert added == ids
+        assert await available(world, "late") == ids
+        assert number > 2
+
+    with small_buckets(4, 3):
+        run(tmp_path / "store", steps)
+
+
+def test_a_step_that_was_not_committed_is_done_again(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = [publish(world, "q") for _ in range(5)]
+        declare(world, "late")
+        await world.engine.commit()
+        assert await fill(world, "late") == ids
+        await world.crash()
+        assert await available(world, "late") == []
+        assert await fill(world, "late") == ids
+
+    run(tmp_path / "store", steps)
+
+
+def test_what_retention_collects_meanwhile_is_not_added(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = [publish(world, "q") for _ in range(600)]
+        declare(world, "late")
+        await world.engine.checkpoint()
+        first = await world.engine.router.step("late", 0.0)
+        gone = ids[len(first.ids) :][:100]
+        world.engine.remove(world.queue("q"), [world.queue("q").messages.available[id] for id in gone])
+        await world.engine.checkpoint()
+        added = first.ids + await fill(world, "late")
+        assert added == [id for id in ids if id not in gone]
+
+    world = run(tmp_path / "store", steps)
+    store = PlainStore(world.root)
+    assert {row[0] for row in store.active("late")[0]} == store.message_ids()[RecordKind.PAYLOAD]
+
+
+def test_priority_delay_and_deadline_are_the_messages_own(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        now = world.clock.now_ms()
+        low, high = publish(world, "q"), publish(world, "q", priority=9)
+        later = publish(world, "q", visible_at=now + 60_000)
+        publish(world, "q", ttl_ms=5000)
+        long = publish(world, "q", ttl_ms=600_000)
+        await world.engine.commit()
+        world.clock.advance(10_000)
+        queue = declare(world, "late", arguments={"x-message-ttl": 30_000})
+        assert await fill(world, "late") == [low, high, later, long]
+        entries = queue.messages.available
+        assert entries[high].priority == 246
+        assert entries[later].visible_at == now + 60_000
+        assert entries[later].deadline == now + 90_000
+        assert entries[low].deadline == now + 10_000 + 30_000
+        entry = await world.next("late")
+        assert entry is not None
+        assert entry.id == high
+
+    run(tmp_path / "store", steps)
+
+
+def test_again_takes_what_is_settled_and_leaves_what_is_active(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.bind("q", "amq.fanout", "", {})
+        ids = [publish(world, "q") for _ in range(30)]
+        done, failed, held = ids[:12], ids[12:16], ids[16:18]
+        for _ in done:
+            world.engine.ack(world.queue("q"), [await world.claim("q")])
+        for _ in failed:
+            world.engine.fail(world.queue("q"), [await world.claim("q")], "me")
+        for _ in held:
+            await world.claim("q")
+        await world.engine.checkpoint()
+        world.clock.advance(5)
+        cursor = Cursor(0, 0, world.engine.state.next_id, again=True)
+        world.engine.router.start(world.queue("q"), cursor)
+        with pytest.raises(PreconditionFailed):
+            world.engine.router.start(world.queue("q"), cursor)
+        added = await fill(world, "q", seconds=0.0)
+        assert added == done + failed
+        assert await available(world, "q") == done + failed + ids[18:]
+        await world.engine.commit()
+        await world.crash()
+        assert {*world.queue("q").messages.available} | {*world.queue("q").messages.in_flight} <= set(ids)
+        assert len(world.queue("q").messages) == 28
+        for id in (done[0], failed[0]):
+            entry = await world.next("q")
+            assert entry is not None
+            assert entry.attempts == 0
+            assert id in ids
+
+    with small_buckets(4, 3):
+        world = run(tmp_path / "store", steps)
+    store = PlainStore(world.root)
+    assert store.rows(RecordKind.DONE, "q") == []
+    assert store.rows(RecordKind.FAILED, "q") == []

@@ -1,0 +1,206 @@
+"""Failed messages that are given another chance, settled ones that are deleted: each step leaves all in one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata.selectors import compile_selector
+from kombu_opendata.storage import settled_log, settled_moves
+from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.settled_moves import Redrive, Redriven, Selection, delete
+from kombu_opendata.storage.state import QueueOptions
+from tests.support.engine import World, run
+from tests.support.plain_store import PlainStore
+
+
+async def failed(world: World, count: int, name: str = "q") -> list[int]:
+    """So many failed messages; every second one has kind=odd."""
+    ids = []
+    for number in range(count):
+        headers = {"kind": "odd" if number % 2 else "even", "priority": "3"}
+        ids.append(world.publish(name, headers=headers, priority=252))
+        world.engine.fail(world.queue(name), [await world.claim(name)], f"worker{number}")
+    world.clock.advance(10)
+    return ids
+
+
+async def redrive(world: World, source: str = "q", target: str = "", **selection: Any) -> Redriven:
+    selector = selection.pop("selector", None)
+    accepts = selection.pop("accepts", lambda _messages, _bytes: True)
+    on_step = selection.pop("on_step", lambda _done: True)
+    chosen = Selection(selector=compile_selector(selector) if selector else None, **selection)
+    queues = world.queue(source), world.queue(target or source)
+    return await Redrive(world.engine, *queues, chosen, accepts, on_step).run()
+
+
+def test_failed_messages_come_back_with_no_attempts_and_their_attempts_are_kept(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = await failed(world, 10)
+        done = await redrive(world)
+        assert done.moved == 10
+        assert sorted(world.queue("q").messages.available) == ids
+        entry = await world.claim("q")
+        assert (entry.priority, entry.attempts) == (252, 1)
+        await world.engine.commit()
+        await world.crash()
+        world.engine.fail(world.queue("q"), [world.queue("q").messages.in_flight[ids[0]]], "again")
+
+    world = run(tmp_path / "store", steps)
+    store = PlainStore(world.root)
+    assert [row[0] for row in store.rows(RecordKind.FAILED, "q")] == [0]
+    assert list(store.of[RecordKind.ATTEMPTS][0]) == ["worker0", "again"]
+    assert store.message_ids()[RecordKind.PAYLOAD] == set(range(10))
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: bool
+) -> None:
+    monkeypatch.setattr(settled_log, "BUCKET_ENTRIES", 4)
+    monkeypatch.setattr("kombu_opendata.storage.settled_moves._STEP", 3)
+
+    async def steps(world: World) -> None:
+        world.engine.declare_queue("other", QueueOptions())
+        ids = await failed(world, 18)
+        await world.engine.checkpoint()
+        ids += await failed(world, 4)
+        moved = 0
+        while moved < len(ids):
+            moved += (await redrive(world, target="other", on_step=lambda _done: False)).moved
+            await world.engine.commit()
+            if checkpoint:
+                await world.engine.checkpoint()
+            await world.crash()
+            assert len(world.queue("other").messages) == moved
+            left = [row[0] for row in await rows(world, "q")]
+            assert sorted([*left, *world.queue("other").messages.available]) == ids
+        for id in ids:
+            world.engine.remove(world.queue("other"), [world.queue("other").messages.available[id]])
+
+    world = run(tmp_path / "store", steps)
+    assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set()
+
+
+async def rows(world: World, name: str, which: str = "failed") -> list[tuple[int, int, int]]:
+    log = getattr(world.queue(name), which)
+    found = []
+    for number in range(log.first, log.tail + 1):
+        found += await settled_moves._read(world.engine, world.queue(name), which, number)  # type: ignore[arg-type]
+    return found
+
+
+def test_by_selector_by_ids_with_a_limit(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = await failed(world, 12)
+        assert (await redrive(world, selector="kind = 'odd' AND priority = 3", limit=2)).moved == 2
+        assert sorted(world.queue("q").messages.available) == [ids[1], ids[3]]
+        assert (await redrive(world, ids={ids[0], ids[1], 10**9})).moved == 1
+        assert (await redrive(world, selector="kind = 'none'")).moved == 0
+        assert (await redrive(world, limit=100)).moved == 9
+
+    run(tmp_path / "store", steps)
+
+
+def test_what_the_target_has_is_not_put_there_twice(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.declare_queue("other", QueueOptions())
+        ids = [world.publish("q", "other") for _ in range(6)]
+        for _ in ids:
+            world.engine.fail(world.queue("q"), [await world.claim("q")], "me")
+        world.engine.ack(world.queue("other"), [await world.claim("other")])
+        entry = world.queue("other").messages.available[ids[5]]
+        world.engine.remove(world.queue("other"), [entry])
+        await world.engine.checkpoint()
+        done = await redrive(world, target="other")
+        assert (done.moved, done.already) == (1, 5)
+        assert sorted(world.queue("other").messages.available) == ids[1:]
+        assert [row[0] for row in await rows(world, "q")] == ids[:5]
+
+    world = run(tmp_path / "store", steps)
+    assert len(PlainStore(world.root).message_ids()[RecordKind.PAYLOAD]) == 6
+
+
+def test_what_has_expired_stays_failed(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.publish("q", ttl_ms=5000)
+        world.engine.fail(world.queue("q"), [await world.claim("q")], "me")
+        world.clock.advance(6000)
+        done = await redrive(world)
+        assert (done.moved, done.expired) == (0, 1)
+        assert len(await rows(world, "q")) == 1
+
+    run(tmp_path / "store", steps)
+
+
+def test_a_full_target_takes_no_more(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        await failed(world, 8)
+        messages = world.queue("q").messages
+        done = await redrive(world, accepts=lambda more, _bytes: len(messages) + more <= 3)
+        assert (done.moved, done.is_full) == (3, True)
+        assert len(await rows(world, "q")) == 5
+
+    run(tmp_path / "store", steps)
+
+
+def test_a_dead_letter_that_waits_keeps_its_message_failed(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.declare_queue("letters", QueueOptions(arguments={"x-dead-letter-exchange": "x"}))
+        ids = await failed(world, 2, "letters")
+        assert (await redrive(world, "letters")).waiting == 2
+        for id in ids:
+            world.engine.dead_letter_sent("letters", id)
+        assert (await redrive(world, "letters")).moved == 2
+
+    run(tmp_path / "store", steps)
+
+
+def test_settled_messages_are_deleted_by_age_by_ids_and_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settled_log, "BUCKET_ENTRIES", 4)
+
+    async def steps(world: World) -> None:
+        queue = world.queue("q")
+        ids = await failed(world, 10)
+        await world.engine.checkpoint()
+        world.clock.advance(10_000)
+        ids += await failed(world, 5)
+
+        async def remove(**selection: Any) -> int:
+            return await delete(world.engine, queue, "failed", Selection(**selection), lambda _deleted: True)
+
+        assert await remove(before_ms=world.clock.now_ms() - 5000) == 10
+        await world.engine.commit()
+        await world.crash()
+        queue = world.queue("q")
+        assert [row[0] for row in await rows(world, "q")] == ids[10:]
+        assert await remove(ids={ids[11], ids[0]}) == 1
+        assert await remove() == 4
+        assert await remove() == 0
+        fresh = await failed(world, 1)
+        assert [row[0] for row in await rows(world, "q")] == fresh
+
+    world = run(tmp_path / "store", steps)
+    assert len(PlainStore(world.root).message_ids()[RecordKind.PAYLOAD]) == 1
+
+
+def test_retention_goes_on_where_messages_were_taken_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settled_log, "BUCKET_ENTRIES", 4)
+
+    async def steps(world: World) -> None:
+        ids = await failed(world, 20)
+        await world.engine.checkpoint()
+        assert (await redrive(world, ids=set(ids[:9]))).moved == 9
+        await world.engine.checkpoint()
+        queue = world.queue("q")
+        queue.options = queue.options._replace(failed_retention_seconds=1)
+        world.clock.advance(5000)
+        for _ in range(8):
+            await world.engine.collector.sweep()
+            await world.engine.checkpoint()
+        assert await rows(world, "q") == []
+
+    world = run(tmp_path / "store", steps)
+    assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set(range(9))
