@@ -221,7 +221,9 @@ class StoreState:
         queue.messages.dirty.add(entry.bucket)
 
     def delete(self, queue: Queue, entry: Entry) -> None:
-        """available or in flight → gone, without history."""
+        """available or in flight → gone, without a trace in the queue."""
+        if self.history is not None:
+            self.history.left(entry.id, queue.name, 0)
         if entry.id in queue.messages.in_flight:
             self._unlease(entry)
             queue.messages.settle(entry)
@@ -233,6 +235,8 @@ class StoreState:
 
     def archive(self, queue: Queue, entry: Entry, at: int) -> None:
         """available → done, by somebody who never claimed it."""
+        if self.history is not None:
+            self.history.by_hand(entry.id, queue.name, at, entry.attempts, ACKED)
         queue.messages.remove(entry)
         queue.done.append(entry.id, at, entry.attempts)
         if self.staged.active:
@@ -248,7 +252,7 @@ class StoreState:
     def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0, why: str = "") -> None:
         """available → gone: expired or purged; with a reason it becomes a dead letter. ``why`` is for its history."""
         if self.history is not None:
-            self.history.left(entry, at, why or reason)
+            self.history.left(entry.id, queue.name, at, why or reason)
         queue.messages.remove(entry)
         if self.staged.active:
             self.staged.count(queue.name, entry.id, REMOVED, at)
