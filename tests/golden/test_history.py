@@ -27,9 +27,9 @@ LOG = Rows(
     ],
 )
 TRAIL = [
-    Event(1025, "celery", history_trail.ROUTED),
-    Event(1025, "celery", 0, 1, AT + 90, 7),
-    Event(2047, "b", history_trail.LEFT + 1, 0, AT + 500),
+    Event(257, "celery", history_trail.ROUTED),
+    Event(257, "celery", 0, 1, AT + 90, 7),
+    Event(511, "b", history_trail.LEFT + 1, 0, AT + 500),
 ]
 HEAD = Head(3, 9, 100, 250, 12, (Run(0, 4, 1, 6, 258, 9000, 77), Run(1, 8, 0, 6, 0, 99, 5)))
 BITS = sum(1 << 2 * number for number in range(400))
@@ -114,4 +114,4 @@ def test_single_attempts_are_read_alone() -> None:
 
 def test_events_of_single_messages_are_read_alone() -> None:
     key, value, _decoded = RECORDS["trail"]
-    assert history_trail.decode_some(key, value, [2047, 1030, 5000]) == TRAIL[2:]
+    assert history_trail.decode_some(key, value, [511, 300, 5000]) == TRAIL[2:]

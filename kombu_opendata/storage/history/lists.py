@@ -6,6 +6,7 @@ One more than the page holds is looked for, which says whether there is another 
 from __future__ import annotations
 
 from contextlib import aclosing
+from itertools import chain
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from . import query
@@ -74,8 +75,8 @@ async def list_attempts(history: History, filters: Filters, paging: Paging) -> P
 
 
 def _size_of(one: MessageRecord) -> int:
-    """About how many bytes a message's headers have."""
-    return sum(len(name) + len(text) for name, text in one.metadata.header_pairs)
+    """About how many bytes a message's headers have: their characters."""
+    return sum(map(len, chain.from_iterable(one.metadata.header_pairs)))
 
 
 def _fitting(found: list[MessageRecord]) -> int:

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 
 #: how long the rows of attempts stay
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
-#: how often the background looks for something to index, and how long it works then, where the loop is busy and not
+#: how often the background looks for something to index, and how long it works then: while messages come and go, while
+#: they do and much waits, and when nothing happens
 _LOOK_SECONDS = 0.05
 _BUSY_SECONDS = 0.001
+_BEHIND_SECONDS = 0.0025
 _IDLE_SECONDS = 0.02
-#: the loop is busy when a timer is late by so much
-_LATE_SECONDS = 0.004
+#: attempts and other rows that are much
+_MUCH = 200_000
 
 
 class History:
@@ -123,21 +125,21 @@ class History:
 
     # ------------------------------------------------------------------ in the background
     async def run(self) -> None:
-        """Index until cancelled: a little while the event loop is busy, much more when it is not.
+        """Index until cancelled: a twentieth of the time at most while messages come and go, more when they don't.
 
         Raises:
             StoreError: the store failed for good.
         """
         if not self.enabled:
             return
-        loop = asyncio.get_running_loop()
         await self.sweeper.begin()
+        seen = self.log.end
         while True:
-            began = loop.time()
             await asyncio.sleep(_LOOK_SECONDS)
-            busy = loop.time() - began > _LOOK_SECONDS + _LATE_SECONDS
-            more = await self.indexer.work(_BUSY_SECONDS if busy else _IDLE_SECONDS)
-            if not more and not busy:
+            before, seen = seen, self.log.end
+            if seen != before:
+                await self.indexer.work(_BEHIND_SECONDS if self.indexer.lag > _MUCH else _BUSY_SECONDS)
+            elif not await self.indexer.work(_IDLE_SECONDS):
                 await self.sweeper.merge_some()
 
     async def sweep(self, now: int) -> None:

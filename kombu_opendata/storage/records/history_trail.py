@@ -1,6 +1,6 @@
-"""History trail: what became of the 1,024 messages of one block, in the order in which it happened.
+"""History trail: what became of the 256 messages of one block, in the order in which it happened.
 
-The key has the block (message id >> 10) and the number of the part: each time the index is written, the blocks that
+The key has the block (message id >> 8) and the number of the part: each time the index is written, the blocks that
 anything happened to get a part more.
 
 ==================  =======  =====================================================
@@ -10,9 +10,8 @@ version             u8       1
 names               u16      how many queues
 events              u32      how many events
 names               each     ``Utf8``
-events              columns  message u16 (id & 1023), what u8, number of the
-                             attempt u16, queue u16 (a name's number), at i64,
-                             attempt u64
+events              columns  message u8 (id & 255), what u8, number of the attempt
+                             u16, queue u16 (a name's number), at i64, attempt u64
 ==================  =======  =====================================================
 
 ``what``: an attempt's outcome as in the history log; 64: routed to the queue; 65 and up: left it, 65 + reason.
@@ -22,20 +21,19 @@ events              columns  message u16 (id & 1023), what u8, number of the
 from __future__ import annotations
 
 import struct
-from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kombu_opendata.storage.records import columns, types
 
-BLOCK_BITS = 10
+BLOCK_BITS = 8
 _LOW = (1 << BLOCK_BITS) - 1
 ROUTED = 64
 LEFT = 65
 
 _HEAD = struct.Struct("<BHI")
 _VERSION = 1
-_COLUMNS = "HBHHqQ"
+_COLUMNS = "BBHHqQ"
 
 
 class Event(NamedTuple):
@@ -93,16 +91,14 @@ def _decode(key: bytes, value: bytes, ids: Iterable[int] | None) -> list[Event]:
     if ids is None:
         places: Iterable[int] = range(count)
     else:
-        places = (at for id in ids if id >> BLOCK_BITS == block for at in _places(low, id & _LOW))
+        raw = low.tobytes()
+        places = (at for id in ids if id >> BLOCK_BITS == block for at in _places(raw, id & _LOW))
     base = block << BLOCK_BITS
     return [Event(base + low[at], names[queues[at]], whats[at], numbers[at], times[at], attempts[at]) for at in places]
 
 
-def _places(low: array[int], wanted: int) -> Iterator[int]:
-    at = -1
-    try:
-        while True:
-            at = low.index(wanted, at + 1)
-            yield at
-    except ValueError:
-        return
+def _places(low: bytes, wanted: int) -> Iterator[int]:
+    at = low.find(wanted)
+    while at >= 0:
+        yield at
+        at = low.find(wanted, at + 1)
