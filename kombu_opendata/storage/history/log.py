@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from ..ffi import Batch
 from ..queue_state import Entry
 from ..records import history_log, keys
-from ..records.history_log import MANUAL, REASONS, REDRIVEN, Attempt, Left, Rows
+from ..records.history_log import ACKED, MANUAL, REASONS, REDRIVEN, Attempt, Left, Rows
 
 #: a chunk is closed when it has so many messages or attempts, so that handling one never takes long
 CHUNK_ROWS = 4096
@@ -112,6 +112,10 @@ class HistoryLog:
     def redriven(self, id: int, queue: str, operator: str, at: int) -> None:
         """A message that had failed is available again: an attempt that was made by hand and ended at once."""
         self.open.attempts.append((id, queue, operator, at, at, 0, REDRIVEN | MANUAL))
+
+    def archived(self, entry: Entry, operator: str, at: int) -> None:
+        """A message that waited was settled as done by hand: an attempt that ended at once."""
+        self.open.attempts.append((entry.id, entry.queue, operator, at, at, entry.attempts, ACKED | MANUAL))
 
     def left(self, entry: Entry, at: int, why: str) -> None:
         """A message left its queue without having been claimed."""
