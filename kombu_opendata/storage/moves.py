@@ -47,6 +47,11 @@ def route(
     for row in rows:
         is_new = row[0] not in settled
         _add(state, queue, row, at, int(is_new))
+        if state.history is not None:
+            if is_new:
+                state.history.routed(row[0], name)
+            else:
+                state.history.redriven(row[0], name, "", at)
         if is_new and staged.active:
             staged.joined(name, row[0])
     state.cursors[name] = Cursor(*cursor)
@@ -65,6 +70,10 @@ def move_settled(
     queue = state.queues[target]
     for row in rows:
         _add(state, queue, row, at, 0)
+        if state.history is not None:
+            if target != name:
+                state.history.routed(row[0], target)
+            state.history.redriven(row[0], name, "", at)
         if state.staged.active:
             state.staged.back(name, row[0], _KINDS[which], moved=target != name)
             if target != name:

@@ -233,6 +233,8 @@ class StoreState:
 
     def archive(self, queue: Queue, entry: Entry, at: int) -> None:
         """available → done, by somebody who never claimed it."""
+        if self.history is not None:
+            self.history.archived(entry, at)
         queue.messages.remove(entry)
         queue.done.append(entry.id, at, entry.attempts)
         if self.staged.active:

@@ -11,9 +11,9 @@ EMPTY = "empty"
 """The series that holds our own numbers on an empty queue, for the rows about a backlog."""
 
 WITHOUT = "without"
-"""The series that holds our own numbers without a replay, for the rows about one."""
+"""The series that holds our own numbers without what a row is about: a replay, history."""
 
-TITLES = {OURS: "ours", RABBITMQ: "RabbitMQ", REDIS: "Redis", EMPTY: "an empty queue", WITHOUT: "without a replay"}
+TITLES = {OURS: "ours", RABBITMQ: "RabbitMQ", REDIS: "Redis", EMPTY: "an empty queue", WITHOUT: "ours without it"}
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,19 @@ ROWS: tuple[Row, ...] = (
     Row("gap.time", "kill -9 of the broker under load: gap until tasks flow again", "s", (AtMost(3),)),
     Row("gap.lost", "the same: tasks lost", "tasks", (AtMost(0),)),
     Row("gap.twice", "the same: tasks run twice", "tasks", (AtMost(0),)),
+    Row("history.page", "history of 1,000,000 messages: slowest first page of a single filter", "ms", (AtMost(50),)),
+    Row(
+        "history.growth",
+        "first pages of single filters: CPU, over that at a tenth of the messages",
+        "times",
+        (AtMost(2),),
+    ),
+    Row("history.consume", "consume + ack, with history and without", "msg/s", (AtLeast(0.95, WITHOUT),)),
     Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )
 
 WORKLOADS = (
     "publish", "publish8", "consume", "celery", "results", "backlog", "filters", "replay", "import", "connect", "eta",
-    "gap", "idle",
+    "gap", "idle", "history",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

@@ -34,6 +34,7 @@ class Sizes:
     backlog_sample_each: int = 1_000
     replay: int = 200_000
     replay_live_each: int = 1_000
+    history: int = 1_000_000
     rounds: int = 5
     restarts: int = 3
 
@@ -49,6 +50,7 @@ QUICK = Sizes(
     backlog_sample_each=250,
     replay=20_000,
     replay_live_each=100,
+    history=20_000,
     rounds=2,
     restarts=1,
 )

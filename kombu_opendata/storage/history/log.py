@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from ..ffi import Batch
 from ..queue_state import Entry
 from ..records import history_log, keys
-from ..records.history_log import MANUAL, REASONS, REDRIVEN, Attempt, Left, Rows
+from ..records.history_log import ACKED, MANUAL, REASONS, REDRIVEN, Attempt, Left, Rows
 
 #: a chunk is closed when it has so many messages or attempts, so that handling one never takes long
 CHUNK_ROWS = 4096
@@ -107,11 +107,16 @@ class HistoryLog:
         attempts = self.open.attempts
         if len(attempts) >= CHUNK_ROWS:
             attempts = self.close_chunk().attempts
-        attempts.append((entry.id, entry.queue, consumer, entry.claimed_at, at, entry.attempts, outcome))
+        claimed = entry.claimed_at if entry.claimed_at < at else at  # a claim may be dated ahead by a millisecond
+        attempts.append((entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome))
 
     def redriven(self, id: int, queue: str, operator: str, at: int) -> None:
         """A message that had failed is available again: an attempt that was made by hand and ended at once."""
         self.open.attempts.append((id, queue, operator, at, at, 0, REDRIVEN | MANUAL))
+
+    def archived(self, entry: Entry, at: int) -> None:
+        """A message that nobody held is done, by hand."""
+        self.open.attempts.append((entry.id, entry.queue, "", at, at, entry.attempts, ACKED | MANUAL))
 
     def left(self, entry: Entry, at: int, why: str) -> None:
         """A message left its queue without having been claimed."""
