@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from ..errors import OpenDataError, ProtocolError, RequestError, VersionMismatch
 from ..protocol import messages as m
+from ..protocol import queue_messages as q
 from ..protocol.framing import (
     HELLO_MAX_FRAME_BYTES,
     PREAMBLE,
@@ -41,6 +42,7 @@ _QUERIES = frozenset(
     {
         m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain, m.Cursors, m.Redrive, m.DeleteSettled,
         m.ListMessages, m.ListAttempts, m.RetrieveMessage, m.RetrieveAttempt, m.CountAttempts, m.CountMessages,
+        q.Peek, q.GetMessage, q.ListByState, q.GetMetrics, q.ListQueues, q.ListWorkers,
     }
 )  # fmt: skip
 _MAX_QUERIES = 4

@@ -220,8 +220,12 @@ class StoreState:
         entry.lease_until = lease_until
         queue.messages.dirty.add(entry.bucket)
 
-    def delete(self, queue: Queue, entry: Entry) -> None:
-        """available or in flight → gone, without history."""
+    def delete(self, queue: Queue, entry: Entry, at: int) -> None:
+        """available or in flight → gone, without a trace in the done or failed messages."""
+        if self.history is not None:
+            self.history.left(entry, at, "removed")
+        if self.staged.active:
+            self.staged.count(queue.name, entry.id, REMOVED, at)
         if entry.id in queue.messages.in_flight:
             self._unlease(entry)
             queue.messages.settle(entry)
@@ -231,10 +235,10 @@ class StoreState:
         if self.staged.active:
             self.staged.count(queue.name, entry.id, REMOVED)
 
-    def archive(self, queue: Queue, entry: Entry, at: int) -> None:
+    def archive(self, queue: Queue, entry: Entry, at: int, operator: str) -> None:
         """available → done, by somebody who never claimed it."""
         if self.history is not None:
-            self.history.archived(entry, at)
+            self.history.archived(entry, operator, at)
         queue.messages.remove(entry)
         queue.done.append(entry.id, at, entry.attempts)
         if self.staged.active:
@@ -433,18 +437,18 @@ class StoreState:
         return None
 
     def _replay_by_id(self, effect: fx.Effect) -> None:
-        kind, name, *times, pairs = effect
+        kind, name, at, pairs, *more = effect
         queue = self.queues[name]
         messages = queue.messages
         for id in pairs[::2]:
             if kind == fx.EXTEND:
-                self.extend(queue, messages.in_flight[id], times[0])
+                self.extend(queue, messages.in_flight[id], *more)
             elif kind == fx.DELAY:
-                messages.delay(messages.available[id], times[1], times[0])
+                messages.delay(messages.available[id], more[0], at)
             elif kind == fx.DELETE:
-                self.delete(queue, messages.in_flight.get(id) or messages.available[id])
+                self.delete(queue, messages.in_flight.get(id) or messages.available[id], at)
             else:
-                self.archive(queue, messages.available[id], times[0])
+                self.archive(queue, messages.available[id], at, *more)
 
     def _replay_settle(self, effect: fx.Effect) -> None:
         kind, name, *rest = effect

@@ -114,9 +114,9 @@ class HistoryLog:
         """A message that had failed is available again: an attempt that was made by hand and ended at once."""
         self.open.attempts.append((id, queue, operator, at, at, 0, REDRIVEN | MANUAL))
 
-    def archived(self, entry: Entry, at: int) -> None:
-        """A message that nobody held is done, by hand."""
-        self.open.attempts.append((entry.id, entry.queue, "", at, at, entry.attempts, ACKED | MANUAL))
+    def archived(self, entry: Entry, operator: str, at: int) -> None:
+        """A message that waited was settled as done by hand: an attempt that ended at once."""
+        self.open.attempts.append((entry.id, entry.queue, operator, at, at, entry.attempts, ACKED | MANUAL))
 
     def left(self, entry: Entry, at: int, why: str) -> None:
         """A message left its queue without having been claimed."""
