@@ -15,6 +15,7 @@ from .settled_log import SettledLog
 from .staged_state import DONE, FAILED
 
 if TYPE_CHECKING:
+    from .history.log import HistoryLog
     from .state import Queue, StoreState
 
 #: id, bucket, priority (lower first), visible at, deadline or 0, size where the queue counts bytes
@@ -54,6 +55,8 @@ def route(
                 state.history.redriven(row[0], name, "", at)
         if is_new and staged.active:
             staged.joined(name, row[0])
+        if state.history is not None:
+            _note(state.history, name, row[0], at, is_new=is_new, again=not is_new)
     state.cursors[name] = Cursor(*cursor)
     state.dirty.cursors.add(name)
 
@@ -78,18 +81,26 @@ def move_settled(
             state.staged.back(name, row[0], _KINDS[which], moved=target != name)
             if target != name:
                 state.staged.joined(target, row[0])
+        if state.history is not None:
+            _note(state.history, target, row[0], at, is_new=target != name, again=True)
     cursor = state.cursors.get(target)
     if cursor is not None and not cursor.is_done and not cursor.checks:
         state.cursors[target] = cursor._replace(checks=True)
         state.dirty.cursors.add(target)
 
 
+def _note(history: HistoryLog, queue: str, id: int, at: int, *, is_new: bool, again: bool) -> None:
+    """For the history: the queue did not have the message; it was settled and is available again."""
+    if is_new:
+        history.routed(id, queue)
+    if again:
+        history.redriven(id, queue, "", at)
+
+
 def _add(state: StoreState, queue: Queue, row: Row, at: int, more: int) -> None:
     id, bucket, priority, visible_at, deadline, size = row
     entry = queue.messages.add(bucket, id, priority, visible_at, deadline, max(at, min(visible_at, at + 1)), size)
-    entry.claimed_at = (
-        at  # so that one that is visible from the next millisecond can be claimed in this one: as of then
-    )
+    entry.claimed_at = at  # one that is visible from the next millisecond can be claimed at once: as of then
     joined = state.dirty.joined
     joined[id] = joined.get(id, 0) + more
 
