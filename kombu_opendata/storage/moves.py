@@ -15,7 +15,6 @@ from .settled_log import SettledLog
 from .staged_state import DONE, FAILED
 
 if TYPE_CHECKING:
-    from .history.log import HistoryLog
     from .state import Queue, StoreState
 
 #: id, bucket, priority (lower first), visible at, deadline or 0, size where the queue counts bytes
@@ -52,11 +51,9 @@ def route(
             if is_new:
                 state.history.routed(row[0], name)
             else:
-                state.history.redriven(row[0], name, "", at)
+                state.history.redriven(row[0], name, at)
         if is_new and staged.active:
             staged.joined(name, row[0])
-        if state.history is not None:
-            _note(state.history, name, row[0], at, is_new=is_new, again=not is_new)
     state.cursors[name] = Cursor(*cursor)
     state.dirty.cursors.add(name)
 
@@ -69,32 +66,24 @@ def move_settled(
     if not target:
         for id in ids:
             state.collect(name, id)
+            if state.history is not None:
+                state.history.left(id, name, at)
         return
     queue = state.queues[target]
     for row in rows:
         _add(state, queue, row, at, 0)
         if state.history is not None:
+            state.history.redriven(row[0], name, at)
             if target != name:
                 state.history.routed(row[0], target)
-            state.history.redriven(row[0], name, "", at)
         if state.staged.active:
             state.staged.back(name, row[0], _KINDS[which], moved=target != name)
             if target != name:
                 state.staged.joined(target, row[0])
-        if state.history is not None:
-            _note(state.history, target, row[0], at, is_new=target != name, again=True)
     cursor = state.cursors.get(target)
     if cursor is not None and not cursor.is_done and not cursor.checks:
         state.cursors[target] = cursor._replace(checks=True)
         state.dirty.cursors.add(target)
-
-
-def _note(history: HistoryLog, queue: str, id: int, at: int, *, is_new: bool, again: bool) -> None:
-    """For the history: the queue did not have the message; it was settled and is available again."""
-    if is_new:
-        history.routed(id, queue)
-    if again:
-        history.redriven(id, queue, "", at)
 
 
 def _add(state: StoreState, queue: Queue, row: Row, at: int, more: int) -> None:

@@ -223,9 +223,7 @@ class StoreState:
     def delete(self, queue: Queue, entry: Entry, at: int) -> None:
         """available or in flight → gone, without a trace in the done or failed messages."""
         if self.history is not None:
-            self.history.left(entry, at, "removed")
-        if self.staged.active:
-            self.staged.count(queue.name, entry.id, REMOVED, at)
+            self.history.left(entry.id, queue.name, at, "removed")
         if entry.id in queue.messages.in_flight:
             self._unlease(entry)
             queue.messages.settle(entry)
@@ -233,12 +231,12 @@ class StoreState:
             queue.messages.remove(entry)
         self.dirty.garbage.append(entry.id)
         if self.staged.active:
-            self.staged.count(queue.name, entry.id, REMOVED)
+            self.staged.count(queue.name, entry.id, REMOVED, at)
 
     def archive(self, queue: Queue, entry: Entry, at: int, operator: str) -> None:
         """available → done, by somebody who never claimed it."""
         if self.history is not None:
-            self.history.archived(entry, operator, at)
+            self.history.by_hand(entry.id, queue.name, at, entry.attempts, ACKED, operator)
         queue.messages.remove(entry)
         queue.done.append(entry.id, at, entry.attempts)
         if self.staged.active:
@@ -254,7 +252,7 @@ class StoreState:
     def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0, why: str = "") -> None:
         """available → gone: expired or purged; with a reason it becomes a dead letter. ``why`` is for its history."""
         if self.history is not None:
-            self.history.left(entry, at, why or reason)
+            self.history.left(entry.id, queue.name, at, why or reason)
         queue.messages.remove(entry)
         if self.staged.active:
             self.staged.count(queue.name, entry.id, REMOVED, at)

@@ -94,7 +94,10 @@ class Indexer:
         first = log.chunks[0] if log.chunks else log.open
         if first.place > self.place:
             return await self._stored_chunk()
-        return next((chunk for chunk in log.chunks if chunk.place == self.place), None)
+        chunk = next((chunk for chunk in log.chunks if chunk.place == self.place), None)
+        if chunk is not None and chunk.waits and not chunk.saved:
+            await self._history.checkpoint()
+        return chunk
 
     async def _stored_chunk(self) -> Chunk | None:
         start = keys.history_log_key(*self.place)
