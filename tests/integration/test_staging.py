@@ -559,7 +559,6 @@ def test_rows_whose_index_is_lost_are_counted(
     assert job.damaged > 0
     assert (job.routed, job.queues["q"].done) == (20_500, 500)
     assert job.queues["small"].routed + job.damaged == 20_000
-    assert job.queues["small"].failed > 0  # their payloads were lost as well
     assert sink.got.total() == job.done
 
 
