@@ -104,7 +104,7 @@ class StagingService:
             RequestError, NotFound, CorruptRecord, QueueFull, StoreFull, StoreError: nothing was added.
         """
         staging = self._instance.engine.staging
-        async with self._alone(job_id):
+        async with self._alone(job_folder(job_id)):
             job = await staging.find(job_id)
             if job is not None:
                 return job, False
@@ -183,7 +183,7 @@ class StagingService:
         """
         paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
         staging = self._instance.engine.staging
-        async with self._alone(job_id):
+        async with self._alone(job_folder(job_id)):
             if await staging.find(job_id) is not None:
                 raise PreconditionFailed(
                     f"job {job_id!r} is committed: its messages exist; purge or delete its queues instead",
@@ -192,17 +192,17 @@ class StagingService:
             return await asyncio.to_thread(_remove, staging.folder(), paths, job_folder(job_id))
 
     @asynccontextmanager
-    async def _alone(self, job_id: str) -> AsyncIterator[None]:
-        """One call for a job at a time."""
-        lock = self._locks.setdefault(job_id, asyncio.Lock())
-        self._users[job_id] += 1
+    async def _alone(self, folder: str) -> AsyncIterator[None]:
+        """One at a time looks at a job's folder and decides by that."""
+        lock = self._locks.setdefault(folder, asyncio.Lock())
+        self._users[folder] += 1
         try:
             async with lock:
                 yield
         finally:
-            self._users[job_id] -= 1
-            if not self._users[job_id]:
-                del self._users[job_id], self._locks[job_id]
+            self._users[folder] -= 1
+            if not self._users[folder]:
+                del self._users[folder], self._locks[folder]
 
     # ------------------------------------------------------------------ collection
     async def collect(self) -> int:
@@ -212,7 +212,7 @@ class StagingService:
         removed = await engine.staging.remove_unneeded()
         if self._instance.loop.time() >= self._orphans_at:
             self._orphans_at = self._instance.loop.time() + _ORPHANS_SECONDS
-            removed += await engine.staging.remove_orphans(now, {job_folder(job_id) for job_id in self._users})
+            removed += await engine.staging.remove_orphans(now, self._alone)
         return removed
 
 

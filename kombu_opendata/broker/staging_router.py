@@ -37,11 +37,17 @@ _MAX_BATCH_BYTES = 8 << 20
 _RETRY_SECONDS = 1.0
 #: a queue that refuses what is over its maximum is looked at so often
 _FULL_SECONDS = 0.05
+#: and after so long its job makes room for others, for as long
+_PARKED_SECONDS = 0.5
 _MAX_LOGGED = 1000
 
 
 class _NeedEnvelopes(Exception):
     """A headers exchange or a transient queue is among the targets: the index is not enough."""
+
+
+class _Stuck(Exception):
+    """A queue was full for some time: other jobs have their turn."""
 
 
 class Plan(NamedTuple):
@@ -57,6 +63,7 @@ class StagingRouter:
 
     Attributes:
         routed, unroutable, damaged: rows since the start.
+        max_message_bytes: of an envelope; a batch with larger ones was made by somebody who does not ask for limits.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -65,7 +72,9 @@ class StagingRouter:
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._turn = asyncio.Lock()
+        self.max_message_bytes = 64 << 20
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._parked: dict[str, float] = {}  # jobs that wait for a full queue, and when they are looked at again
         self._piece_rows = 128
         self._others = 0
         self._reported = 0
@@ -88,7 +97,9 @@ class StagingRouter:
             while True:
                 await self._wanted.wait()
                 self._wanted.clear()
-                for job in self._engine.state.staged.routing():
+                now = self._instance.loop.time()
+                due = [job for job in self._engine.state.staged.routing() if self._parked.get(job.id, 0.0) <= now]
+                for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # who never waited is first
                     if len(self._tasks) >= _JOBS:
                         break
                     if job.id not in self._tasks:
@@ -116,11 +127,16 @@ class StagingRouter:
         while not job.is_routed and self._engine.failure is None:
             try:
                 await self._route_object(job)
+            except _Stuck:
+                self._parked[job.id] = self._instance.loop.time() + _PARKED_SECONDS
+                self._instance.loop.call_later(_PARKED_SECONDS, self.wake)
+                return
             except OpenDataError as exc:
                 if self._engine.failure is not None:
                     return
                 self._log("job %r can't be routed now: %s; trying again", job.id, exc)
                 await asyncio.sleep(_RETRY_SECONDS)
+        self._parked.pop(job.id, None)
 
     async def _route_object(self, job: StagedJob) -> None:
         """Route what is left of the object that the cursor is in."""
@@ -178,7 +194,7 @@ class StagingRouter:
         end = start_id + segment.rows
         for encoded in blocks:
             next_id = job.first_id + job.routed
-            block = fmt.decode_block(encoded, found.path, segment.payload_bytes, _MAX_ENVELOPE_BYTES)
+            block = fmt.decode_block(encoded, found.path, segment.payload_bytes, self.max_message_bytes)
             at += block.rows
             if at > end:
                 break
@@ -197,6 +213,7 @@ class StagingRouter:
         """Route the rows of a block from ``row`` on, in pieces."""
         payload: bytes | None = None
         clock = self._instance.loop.time
+        stuck_at = clock()
         while row < block.rows:
             async with self._turn:
                 await self._pace()
@@ -212,12 +229,16 @@ class StagingRouter:
                         )  # fmt: skip
                         self.apply(chunk, block, plan)
                         row += count
+                        self._parked.pop(job.id, None)
+                        stuck_at = clock()
                         self._adapt(clock() - began, count)
                         await self._yield(clock() - began)
                         continue
                 except _NeedEnvelopes:
                     payload = await self._payload(path, offset, block)
                     continue
+            if job.id in self._parked or clock() - stuck_at > _PARKED_SECONDS:
+                raise _Stuck
             await asyncio.sleep(_FULL_SECONDS)
 
     async def _payload(self, path: str, offset: int, block: Block) -> bytes:
@@ -388,10 +409,6 @@ class StagingRouter:
         if said not in self._logged and len(self._logged) < _MAX_LOGGED:
             self._logged.add(said)
             log.warning(text, *values)
-
-
-#: what decoding takes: the writer has refused what is over the broker's limit at that time
-_MAX_ENVELOPE_BYTES = 1 << 31
 
 
 def _read_same_tail(folder: Folder, found: StagedObject) -> Tail:

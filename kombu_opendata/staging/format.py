@@ -311,6 +311,8 @@ def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: 
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         raise corrupt(path, 0, f"an index block does not decode ({exc})") from exc
     rows = block.rows
+    if len(data) > BLOCK_BYTES and rows > 1:
+        raise corrupt(path, 0, f"a block of {len(data)} bytes with {rows} rows")
     if not 0 < rows <= BLOCK_ROWS or len(block.checksums) != rows:
         raise corrupt(path, 0, f"a block of {rows} rows with {len(block.checksums)} checksums")
     if min(block.lengths) < 0 or max(block.lengths) > max_message_bytes:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidURL, OpenDataError
 from ..staging.format import Block
-from ..staging.objects import Folder, Found, open_folder
+from ..staging.objects import Folder, open_folder
 from . import effects as fx
 from .records import keys, staged
 from .staged_payloads import BatchReader
@@ -32,6 +34,8 @@ ORPHAN_AGE_MS = 24 * 3_600_000
 #: files that are removed in one go
 _DELETE = 1000
 _FORGET_LIMIT = 10_000
+#: counts of queues in one page of jobs
+_PAGE_COUNTS = 20_000
 #: ids of the commit's batches that are in an effect count as so many bytes
 _BATCH_BYTES = 150
 
@@ -161,7 +165,14 @@ class Staging:
             if start <= key:
                 found[key] = job
         ordered = [found[key] for key in sorted(found)]
-        return ordered[:limit], len(ordered) > limit
+        page: list[StagedJob] = []
+        counts = 0
+        for job in ordered[:limit]:
+            counts += len(job.queues)
+            if page and counts > _PAGE_COUNTS:
+                break
+            page.append(job)
+        return page, len(ordered) > len(page)
 
     # ------------------------------------------------------------------ collection
     async def forget_old(self, now: int) -> int:
@@ -188,31 +199,28 @@ class Staging:
                 break
         return removed
 
-    async def remove_orphans(self, now: int, busy: Collection[str] = ()) -> int:
+    async def remove_orphans(self, now: int, alone: Callable[[str], AbstractAsyncContextManager[None]]) -> int:
         """Remove staged objects that no committed job refers to and that are old; returns how many.
 
         Args:
-            busy: folders of jobs that are being committed.
+            alone: a lock for a job's folder, which whoever commits or aborts the job holds as well.
         """
-        needed = self.state.paths()
+        removed = 0
         try:
             folder = self.folder()
             pages = folder.files()
-            removed = 0
             while (page := await asyncio.to_thread(next, pages, None)) is not None:
-                old = [found.path for found in page if self._is_orphan(found, now, needed, busy)]
-                if old:
-                    removed += await asyncio.to_thread(folder.delete, old)
+                old = [found.path for found in page if found.changed_at_ms < now - self.orphan_age_ms]
+                for job, paths in groupby(old, lambda path: path.partition("/")[0]):
+                    async with alone(job):
+                        orphans = [path for path in paths if path not in self.state.needed]
+                        removed += await asyncio.to_thread(folder.delete, orphans) if orphans else 0
             return removed
         except InvalidURL:
             return 0
         except OpenDataError as exc:
             log.warning("staged batches of jobs that were never committed can't be looked for: %s", exc)
-            return 0
-
-    def _is_orphan(self, found: Found, now: int, needed: set[str], busy: Collection[str]) -> bool:
-        old = found.changed_at_ms < now - self.orphan_age_ms
-        return old and found.path not in needed and found.path.partition("/")[0] not in busy
+            return removed
 
     def close(self) -> None:
         """Close open files."""
