@@ -34,6 +34,8 @@ class Sizes:
     backlog_sample_each: int = 1_000
     replay: int = 200_000
     replay_live_each: int = 1_000
+    spark: int = 1_000_000
+    spark_slice: int = 4_000
     rounds: int = 5
     restarts: int = 3
 
@@ -49,6 +51,8 @@ QUICK = Sizes(
     backlog_sample_each=250,
     replay=20_000,
     replay_live_each=100,
+    spark=50_000,
+    spark_slice=500,
     rounds=2,
     restarts=1,
 )
