@@ -13,7 +13,17 @@ EMPTY = "empty"
 WITHOUT = "without"
 """The series that holds our own numbers without what a row is about: a replay, history."""
 
-TITLES = {OURS: "ours", RABBITMQ: "RabbitMQ", REDIS: "Redis", EMPTY: "an empty queue", WITHOUT: "ours without it"}
+TWO = "two"
+"""The series of the same tasks sent by two processes with ``apply_async``, for the rows about Spark."""
+
+TITLES = {
+    OURS: "ours",
+    RABBITMQ: "RabbitMQ",
+    REDIS: "Redis",
+    EMPTY: "an empty queue",
+    WITHOUT: "ours without it",
+    TWO: "two processes",
+}
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,16 @@ ROWS: tuple[Row, ...] = (
     Row("replay.time", "replay into a new queue, per stored message (50 µs are 20,000/s)", "µs", (AtMost(50),)),
     Row("replay.publish", "beside a replay: publish, 8 processes at once", "msg/s", (AtLeast(0.7, WITHOUT),)),
     Row("replay.consume", "beside a replay: consume + ack, prefetch 100", "msg/s", (AtLeast(0.7, WITHOUT),)),
+    Row(
+        "spark.write",
+        "Spark on two cores: rows of 300 bytes written and committed, beside `apply_async` by two processes",
+        "tasks/s",
+        (AtLeast(20, TWO),),
+    ),
+    Row("spark.broker", "the same: growth of the broker's memory (RSS)", "MB", (AtMost(150),)),
+    Row("spark.driver", "the same: growth of the driver's memory (RSS of the program)", "MB", (AtMost(150),)),
+    Row("spark.first", "the same: from the commit to the first task's run", "s", (AtMost(2),)),
+    Row("spark.read", "messages read as a frame, per message (10 µs are 100,000/s)", "µs", (AtMost(10),)),
     Row("import.time", "import of the transport, over kombu's own", "ms", (AtMost(150),)),
     Row("connect.time", "first connect, cold embedded broker", "s", (AtMost(1.5),)),
     Row("eta.memory", "tasks due in an hour: growth of the worker's memory (RSS)", "MB", (AtMost(5),)),
@@ -98,7 +118,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 WORKLOADS = (
-    "publish", "publish8", "consume", "celery", "results", "backlog", "filters", "replay", "import", "connect", "eta",
-    "gap", "idle", "history",
+    "publish", "publish8", "consume", "celery", "results", "backlog", "filters", "replay", "history", "spark", "import",
+    "connect", "eta", "gap", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

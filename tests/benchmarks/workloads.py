@@ -35,6 +35,8 @@ class Sizes:
     replay: int = 200_000
     replay_live_each: int = 1_000
     history: int = 1_000_000
+    spark: int = 1_000_000
+    spark_slice: int = 4_000
     rounds: int = 5
     restarts: int = 3
 
@@ -51,6 +53,8 @@ QUICK = Sizes(
     replay=20_000,
     replay_live_each=100,
     history=20_000,
+    spark=50_000,
+    spark_slice=500,
     rounds=2,
     restarts=1,
 )
