@@ -16,6 +16,7 @@ from ..errors import InvalidURL, OpenDataError
 from ..staging.format import Block
 from ..staging.objects import Folder, open_folder
 from . import effects as fx
+from . import staged_rows
 from .records import keys, staged
 from .staged_payloads import BatchReader
 from .staged_rows import Chunk, PlaceRuns, Record, Row, records_of, restored, rows_of
@@ -127,7 +128,7 @@ class Staging:
 
         names = [[queue.name for queue in queues] for queues in targets]
         rows: Iterable[Row] = rows_of(chunk, block) if block is not None else ()
-        state.route_staged(chunk, rows, names, runs, place)
+        staged_rows.apply(state, chunk, rows, names, runs, place)
         for target, count in zip(runs[::2], runs[1::2], strict=True):
             for queue in targets[target] if target >= 0 else ():
                 queue.counts.published += count
