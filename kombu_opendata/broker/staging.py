@@ -203,15 +203,13 @@ class StagingService:
                 del self._users[folder], self._locks[folder]
 
     # ------------------------------------------------------------------ collection
-    async def collect(self) -> int:
-        """Forget old jobs, remove objects that nobody needs; returns how many objects went."""
+    async def collect(self) -> None:
+        """Forget old jobs, remove old objects that no job needs."""
         engine, now = self._instance.engine, self._instance.engine.clock.now_ms()
         await engine.staging.forget_old(now)
-        removed = await engine.staging.remove_unneeded()
         if self._instance.loop.time() >= self._orphans_at:
             self._orphans_at = self._instance.loop.time() + _ORPHANS_SECONDS
-            removed += await engine.staging.remove_orphans(now, self._alone)
-        return removed
+            await engine.staging.remove_orphans(now, self._alone)
 
 
 def _remove(folder: Any, paths: list[str], job: str) -> int:

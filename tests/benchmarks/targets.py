@@ -71,6 +71,13 @@ ROWS: tuple[Row, ...] = (
     Row("backlog.consume", "backlog: consume + ack, prefetch 100", "msg/s", (AtLeast(0.8, EMPTY),)),
     Row("backlog.term", "backlog: restart after SIGTERM, to first delivery", "s", (AtMost(5),)),
     Row("backlog.kill", "backlog: restart after kill -9, to first delivery", "s", (AtMost(5),)),
+    Row("staging.write", "staged batches: written by 2 processes", "rows/s"),
+    Row("staging.cpu", "the same: CPU of the writer per row", "µs"),
+    Row("staging.commit", "staged batches: commit", "ms"),
+    Row("staging.first", "staged batches: first delivery after the commit", "s", (AtMost(2),)),
+    Row("staging.route", "staged batches: routing", "rows/s"),
+    Row("staging.routecpu", "the same: CPU of the broker per row, all threads", "µs"),
+    Row("staging.memory", "the same: growth of the broker's memory (RSS)", "MB", (AtMost(150),)),
     Row("import.time", "import of the transport, over kombu's own", "ms", (AtMost(150),)),
     Row("connect.time", "first connect, cold embedded broker", "s", (AtMost(1.5),)),
     Row("eta.memory", "tasks due in an hour: growth of the worker's memory (RSS)", "MB", (AtMost(5),)),
@@ -81,6 +88,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 WORKLOADS = (
-    "publish", "publish8", "consume", "celery", "results", "backlog", "import", "connect", "eta", "gap", "idle",
+    "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "import", "connect", "eta",
+    "gap", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

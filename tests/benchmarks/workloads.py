@@ -32,6 +32,8 @@ class Sizes:
     chord: int = 1_000
     backlog: int = 1_000_000
     backlog_sample_each: int = 1_000
+    staged: int = 1_000_000
+    staged_rounds: int = 3
     rounds: int = 5
     restarts: int = 3
 
@@ -45,6 +47,8 @@ QUICK = Sizes(
     chord=200,
     backlog=50_000,
     backlog_sample_each=250,
+    staged=20_000,
+    staged_rounds=1,
     rounds=2,
     restarts=1,
 )
