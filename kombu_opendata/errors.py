@@ -168,6 +168,58 @@ class InvalidURL(RequestError):
     code = "invalid_url"
 
 
+class InvalidFilter(RequestError):
+    """A filter of a list names what does not exist, or too much."""
+
+    code = "invalid_filter"
+
+
+class LimitOutOfRange(RequestError):
+    """A page of more items than are given at a time, or of none.
+
+    Attributes:
+        lowest, highest: the smallest and the largest page.
+    """
+
+    code = "limit_out_of_range"
+
+
+class CursorError(RequestError):
+    """A page can't be found by this cursor: begin with the first page."""
+
+    code = "bad_cursor"
+
+
+class MalformedCursor(CursorError):
+    """Not a text that a page came with."""
+
+    code = "malformed_cursor"
+
+
+class CursorOfAnotherList(CursorError):
+    """A cursor of messages for a list of attempts, or the other way round."""
+
+    code = "cursor_of_another_list"
+
+
+class CursorVersionMismatch(CursorError):
+    """A cursor that another version of the broker made."""
+
+    code = "cursor_version_mismatch"
+
+
+class CursorOfOtherFilters(CursorError):
+    """The page was one of a list with other filters or another order."""
+
+    code = "cursor_of_other_filters"
+
+
+class TooManyCursors(CursorError):
+    """Both the next and the prev cursor were given."""
+
+    code = "too_many_cursors"
+
+
 class FailedPublish(NamedTuple):
     """A message that was sent without waiting, and was not confirmed."""
 

@@ -15,10 +15,11 @@ ROOT = Path(__file__).resolve().parents[1] / "kombu_opendata" / "queue_client"
 SOURCE, TARGET = ROOT / "_async", ROOT / "_sync"
 HEADER = "# Made by tools/unasync.py from ../_async/{name}: change that one, then run the script.\n"
 
-#: in this order; the first two take the blank behind the word with them
+#: in this order
 _RULES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
+        (r"\bAsyncGenerator\[(\w+), None\]", r"Generator[\1, None, None]"),
         (r"\basync (?=def|with|for)\b", ""),
         (r"\bawait ", ""),
         (r"\b__aenter__\b", "__enter__"),

@@ -21,6 +21,7 @@ from ..errors import (
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
 from . import arguments, explain, leases, replay_calls, starts
+from . import history as history_calls
 from . import results as result_calls
 from . import staging as staging_calls
 from .arguments import MAX_NAME_BYTES
@@ -455,7 +456,7 @@ class Handlers:
         m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
         m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat, **result_calls.HANDLERS,
-        **explain.HANDLERS, **replay_calls.HANDLERS, **staging_calls.HANDLERS,
+        **explain.HANDLERS, **replay_calls.HANDLERS, **staging_calls.HANDLERS, **history_calls.HANDLERS,
         m.Maintain: maintain, m.Credit: credit, **queue_handlers(),
     }  # fmt: skip
     DEFINITIONS = frozenset({m.DeclareQueue, m.DeclareExchange, m.DeleteExchange, m.Bind, m.Unbind, m.Consume, m.Get})

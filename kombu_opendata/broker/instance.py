@@ -74,12 +74,12 @@ class Instance:
         self.delivered = 0
         self.results = ResultService(self)
         self.upkeep = Upkeep(self)
-        self.staging = StagingService(self)
         self.replays = Replays(self)
         self.replay_calls = ReplayCalls(self)
         self.notices = Notices(log, self.loop.time, instance=name)
         self.calls = QueueCalls(self)
         self.timed = TimedLeases(self)
+        self.staging = StagingService(self)
         self._warned: set[str] = set()
         engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
         self.dead_letters = DeadLetters(self)

@@ -13,13 +13,13 @@ import platform
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
@@ -27,8 +27,8 @@ from prometheus_client.registry import Collector
 from . import metrics_snapshot
 from .metrics_http import MetricsServer, Page
 from .metrics_slate import slate_families
-from .metrics_snapshot import InstanceView, Ranges, Snapshot
-from .metrics_table import ALL, COUNTER, HISTOGRAM, PREFIX, Metric
+from .metrics_snapshot import InstanceView, Snapshot
+from .metrics_text import render
 
 if TYPE_CHECKING:
     from .server import Server
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_MAX_QUEUES = 200
-#: for the loop to collect the figures
-SNAPSHOT_SECONDS = 5.0
+#: for the loop to collect the figures; Prometheus itself gives up after 10
+SNAPSHOT_SECONDS = 8.0
 #: scrapes that come so soon after one another get the same answer
 FRESH_SECONDS = 1.0
 _TEXT = "text/plain; charset=utf-8"
@@ -67,7 +67,7 @@ class Metrics:
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._registry.register(_Collector(self))
+        self._registry.register(_SlateMetrics(server))
         self._http = MetricsServer(host, port, self.page)
         self.port = self._http.port
 
@@ -90,7 +90,7 @@ class Metrics:
 
     def _make_page(self) -> Page:
         try:
-            body = generate_latest(self._registry)
+            body = render(self.snapshot()) + generate_latest(self._registry)
         except Unanswered as exc:
             log.warning("a scrape of the metrics failed: %s", exc)
             return Page(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{exc}\n".encode())
@@ -114,6 +114,8 @@ class Metrics:
             raise Unanswered("the broker has stopped") from exc
         try:
             return future.result(SNAPSHOT_SECONDS)
+        except CancelledError as exc:
+            raise Unanswered("the broker stops") from exc
         except FutureTimeout as exc:
             future.cancel()
             raise Unanswered(f"the broker did not collect its figures within {SNAPSHOT_SECONDS:g} s") from exc
@@ -132,46 +134,18 @@ class Metrics:
         found.set("snapshot_duration_seconds", time.monotonic() - began)
         return found
 
-    def slate_metrics(self) -> Iterator[tuple[str, Any]]:
+
+class _SlateMetrics(Collector):
+    """SlateDB's metrics, for the registry."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def collect(self) -> Iterable[Family]:
+        return slate_families(self._metrics())
+
+    def _metrics(self) -> Iterator[tuple[str, Any]]:
         """Each instance's name with one of SlateDB's own metrics."""
         for name, instance in list(self._server.instances.items()):
             for metric in instance.engine.store.metrics():
                 yield name, metric
-
-
-class _Collector(Collector):
-    """What the registry asks."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Family]:
-        samples = self._metrics.snapshot().samples
-        yield from (_family(metric, samples.get(metric.name, {})) for metric in ALL)
-        yield from slate_families(self._metrics.slate_metrics())
-
-
-def _family(metric: Metric, samples: dict[tuple[str, ...], float | Ranges]) -> Family:
-    name = PREFIX + metric.name
-    if metric.kind == HISTOGRAM:
-        histograms = HistogramMetricFamily(name, metric.help, labels=metric.labels)
-        for labels, value in samples.items():
-            assert isinstance(value, tuple)
-            histograms.add_metric(labels, cumulated(*value[:2]), value[2])
-        return histograms
-    kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
-    family = kind(name, metric.help, labels=metric.labels)
-    for labels, value in samples.items():
-        assert not isinstance(value, tuple)
-        family.add_metric(labels, value)
-    return family
-
-
-def cumulated(bounds: Iterable[float], counts: Iterable[int]) -> list[tuple[str, float]]:
-    """A histogram's ranges as Prometheus has them: upper bound, and how many values are up to it."""
-    total = 0
-    found: list[tuple[str, float]] = []
-    for bound, count in zip([*map(str, map(float, bounds)), "+Inf"], counts, strict=True):
-        total += count
-        found.append((bound, total))
-    return found

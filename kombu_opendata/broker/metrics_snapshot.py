@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 OTHER, TRANSIENT = "(other)", "(transient)"
 #: the loop is used for so long at a time
 _PIECE_SECONDS = 0.001
+#: queues between two looks at the clock
+_LOOKS = 16
 _GAUGES = tuple(metric.name for metric in (*QUEUE_GAUGES, *QUEUE_AGES))
 _COUNTERS = {counter: metric.name for counter, metric in QUEUE_COUNTERS.items()}
 
@@ -46,21 +48,27 @@ class _Row:
     """The figures of one series of labels: one queue, or a sum of several."""
 
     def __init__(self) -> None:
-        self.gauges = [0, 0, 0, 0]
+        self.ready = self.delayed = self.in_flight = self.consumers = 0
         self.oldest_at_ms = self.newest_at_ms = 0
         self.counts = QueueCounts()
 
-    def add(self, queue: BrokerQueue, standing: Standing) -> None:
-        numbers = standing.ready, standing.delayed, len(queue.messages.in_flight), len(queue.consumers)
-        self.gauges = [have + more for have, more in zip(self.gauges, numbers, strict=True)]
+    def add(self, queue: BrokerQueue, standing: Standing | None) -> None:
+        """Add a queue's figures; no standing is that of an empty one."""
+        self.in_flight += len(queue.messages.in_flight)
+        self.consumers += len(queue.consumers)
+        self.counts.add(queue.counts)
+        if standing is None:
+            return
+        self.ready += standing.ready
+        self.delayed += standing.delayed
         if standing.oldest_at_ms:
             self.oldest_at_ms = min(self.oldest_at_ms or standing.oldest_at_ms, standing.oldest_at_ms)
         self.newest_at_ms = max(self.newest_at_ms, standing.newest_at_ms)
-        self.counts.add(queue.counts)
 
     def put(self, snapshot: Snapshot, now: int, *labels: str) -> None:
+        numbers = self.ready, self.delayed, self.in_flight, self.consumers
         ages = [max(now - at, 0) / 1000 if at else 0.0 for at in (self.oldest_at_ms, self.newest_at_ms)]
-        for name, value in zip(_GAUGES, (*self.gauges, *ages), strict=True):
+        for name, value in zip(_GAUGES, (*numbers, *ages), strict=True):
             snapshot.set(name, value, *labels)
         for counter, name in _COUNTERS.items():
             snapshot.set(name, getattr(self.counts, counter), *labels)
@@ -78,10 +86,11 @@ class InstanceView:
         self._labelled: set[str] = set()
         self._others: set[str] = set()
         self._gone = {OTHER: QueueCounts(), TRANSIENT: QueueCounts()}
+        self._went: dict[BrokerQueue, str] = {}  # since the collection under way began, and their labels
         instance.on_queue_gone = self._queue_gone  # type: ignore[method-assign]
 
     def _queue_gone(self, queue: BrokerQueue) -> None:
-        label = self._label(queue)
+        label = self._went[queue] = self._label(queue)
         if label in self._gone:
             self._gone[label].add(queue.counts)
         self._labelled.discard(queue.name)
@@ -100,38 +109,48 @@ class InstanceView:
         return name
 
     async def collect(self, snapshot: Snapshot, pace: Pace) -> None:
-        """Add the instance's figures."""
+        """Add the instance's figures.
+
+        A sum takes the queues that are there at the beginning, and what was counted in those that were gone by then. So
+        a queue that goes meanwhile is in it once, and the sum is never above the next one.
+        """
         instance = self._instance
-        rows = {TRANSIENT: _Row()}
-        rows[TRANSIENT].counts.add(self._gone[TRANSIENT])
+        self._went.clear()
+        rows = {label: _Row() for label in self._gone}
+        for label, counts in self._gone.items():
+            rows[label].counts.add(counts)
         now = instance.engine.clock.now_ms()
-        buckets = [0, 0]
-        kinds = [0, 0]
-        for queue in list(instance.queues.values()):
-            if queue.deleting:
-                continue
-            standing = Standing()
-            for _ in standing.look(queue.messages, now):
+        stored = transient = loaded = cold = 0
+        for number, queue in enumerate(list(instance.queues.values())):
+            if number % _LOOKS == 0 and pace.is_over:
                 await pace.rest()
-            if instance.queues.get(queue.name) is not queue:
-                continue  # it went meanwhile, and is among the gone
+            standing = None
+            if len(queue.messages):
+                standing = Standing()
+                for _ in standing.look(queue.messages, now):
+                    await pace.rest()
+            if queue in self._went:
+                if (label := self._went[queue]) in self._gone:
+                    rows[label].counts.add(queue.counts)
+                continue
             row = rows.get(label := self._label(queue))
             if row is None:
                 row = rows[label] = _Row()
             row.add(queue, standing)
-            kinds[queue.stored is None] += 1
-            if queue.stored is not None:
-                buckets = [buckets[0] + len(queue.messages.buckets), buckets[1] + len(queue.messages.cold)]
-            if pace.is_over:
-                await pace.rest()
-        if OTHER in rows or self._others or any(self._gone[OTHER].as_dict().values()):
-            rows.setdefault(OTHER, _Row()).counts.add(self._gone[OTHER])
+            if queue.stored is None:
+                transient += 1
+            else:
+                stored += 1
+                loaded += len(queue.messages.buckets)
+                cold += len(queue.messages.cold)
+        if not self._others and not any(rows[OTHER].counts.as_dict().values()):
+            del rows[OTHER]
         for label, row in rows.items():
             row.put(snapshot, now, instance.name, label)
             if pace.is_over:
                 await pace.rest()
-        _put(snapshot, "queues", instance.name, stored=kinds[0], transient=kinds[1])
-        _put(snapshot, "buckets", instance.name, loaded=buckets[0], cold=buckets[1])
+        _put(snapshot, "queues", instance.name, stored=stored, transient=transient)
+        _put(snapshot, "buckets", instance.name, loaded=loaded, cold=cold)
         _put_instance(snapshot, instance)
 
 

@@ -35,6 +35,7 @@ class QueueCalls:
         self._kept_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[tuple[bytes, int]] = set()
+        self.stops: dict[tuple[bytes, int], asyncio.Event] = {}  # of reads with a condition, by session and number
 
     def stop(self) -> None:
         """The instance is closing."""

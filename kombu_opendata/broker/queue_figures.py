@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ..protocol import queue_messages as q
 from ..storage import looking
 from ..storage.looking import DONE, FAILED
-from ..storage.state import Queue
 from .entities import BrokerQueue
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 SAMPLE_MS = 5_000
 _SAMPLES = 13
 _RATES = ("published", "delivered", "acked")
-#: cold buckets that are read to see what has become visible in them
-_MAX_READS = 64
 
 Sample = tuple[int, dict[str, tuple[int, int, int]]]
 
@@ -63,13 +61,16 @@ def get_metrics(self: Handlers, msg: q.GetMetrics) -> None:
 
 
 async def _get_metrics(self: Handlers, msg: q.GetMetrics, queues: list[BrokerQueue]) -> None:
-    found = {queue.name: await _figures(self, queue) for queue in queues}
+    found = {}
+    for queue in queues:
+        found[queue.name] = await _figures(self, queue)
+        await asyncio.sleep(0)
     self.instance.reply(self.session, q.Metrics(msg.rid, self.engine.clock.now_ms(), found))
 
 
 async def _figures(self: Handlers, queue: BrokerQueue) -> dict[str, Any]:
     messages, now = queue.messages, self.engine.clock.now_ms()
-    delayed = await _delayed(self, queue, now)
+    delayed = _delayed(queue, now)
     waiting, held = len(messages), len(messages.in_flight)
     oldest, newest = await _ages(self, queue, now)
     settled = {DONE: 0, FAILED: 0}
@@ -90,22 +91,10 @@ async def _figures(self: Handlers, queue: BrokerQueue) -> dict[str, Any]:
     }
 
 
-async def _delayed(self: Handlers, queue: BrokerQueue, now: int) -> int:
-    """How many are not visible yet. Exact, but where more than 64 cold buckets have changed since they were left."""
-    delayed = sum(looking.row_of(entry, now).state == looking.DELAYED for entry in queue.messages.available.values())
-    reads = 0
-    for number, summary in list(queue.messages.cold.items()):
-        if (summary.next_visible_at or now + 1) > now or queue.stored is None:
-            delayed += summary.delayed
-        elif reads < _MAX_READS:
-            reads += 1
-            delayed += await _delayed_in(self, queue.stored, number, now)
-    return delayed
-
-
-async def _delayed_in(self: Handlers, queue: Queue, number: int, now: int) -> int:
-    rows = await looking.bucket_rows(self.engine, queue, number, now)
-    return sum(row.state == looking.DELAYED for row in rows)
+def _delayed(queue: BrokerQueue, now: int) -> int:
+    """How many are not visible yet; an estimate where a cold bucket has changed since it was left."""
+    loaded = sum(not looking.is_visible(entry, now) for entry in queue.messages.available.values())
+    return loaded + sum(summary.delayed_at(now) for summary in queue.messages.cold.values())
 
 
 async def _ages(self: Handlers, queue: BrokerQueue, now: int) -> tuple[float | None, float | None]:

@@ -88,11 +88,19 @@ class Reader:
             self._timer.cancel()
 
 
-def claim(instance: Instance, queue: BrokerQueue, entry: Entry, holder: bytes, name: str, msg: q.Read) -> q.ReadRow:
-    """Claim an available message, whose payload is at hand, for a reader."""
+def claim(
+    instance: Instance,
+    queue: BrokerQueue,
+    entry: Entry,
+    holder: bytes,
+    name: str,
+    msg: q.Read,
+    envelope: bytes | None = None,
+) -> q.ReadRow:
+    """Claim an available message, whose payload is given or at hand, for a reader."""
     engine, stored = instance.engine, queue.stored
     if stored is not None:
-        envelope = engine.payloads.find(entry.id) or b""
+        envelope = engine.payloads.find(entry.id) or b"" if envelope is None else envelope
         engine.name_session(holder, name)
         engine.claim(stored, (entry,), holder, msg.vt_ms)
     else:
@@ -141,10 +149,19 @@ def read(self: Handlers, msg: q.Read) -> None:
     if self.session.suspended:
         raise PreconditionFailed(f"the worker {self.session.name!r} is suspended: resume it", worker=self.session.name)
     queue.used_at_ms = self.engine.clock.now_ms()
-    Reader(self.session, msg).begin(self.instance, queue)
+    if msg.selector or msg.equal:
+        from .choosing import choose, condition_of
+
+        work = choose(self, msg, queue, condition_of(msg))
+        self.instance.calls.spawn(self.session, msg.rid, work, once=True)
+    else:
+        Reader(self.session, msg).begin(self.instance, queue)
 
 
 def stop_reading(self: Handlers, msg: q.StopReading) -> None:
+    stop = self.instance.calls.stops.get((self.session.id, msg.read_rid))
+    if stop is not None:
+        stop.set()
     for queue in self.instance.queues.values():
         for getter in queue.getters:
             if isinstance(getter, Reader) and getter.session is self.session and getter.rid == msg.read_rid:

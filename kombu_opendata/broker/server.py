@@ -192,10 +192,14 @@ class Server:
                 found.staging.router.max_message_bytes = self.settings.max_message_bytes
                 found.maintenance.cursors.append(found.replays.advance)
                 own = Handlers(found, Session(b"", "the broker"), self.settings.max_message_bytes, self.status)
-                for work in (
-                    engine.run_maintenance(), found.dead_letters.run(own.store), found.replays.run(),
+                works = (
+                    engine.run_maintenance(),
+                    engine.history.run(),
+                    found.dead_letters.run(own.store),
+                    found.replays.run(),
                     found.staging.run(),
-                ):  # fmt: skip
+                )
+                for work in works:
                     task = asyncio.get_running_loop().create_task(work)
                     self._background.add(task)
                     task.add_done_callback(lambda done: self._maintenance_ended(found, done))

@@ -128,7 +128,7 @@ class Planner:
         key = key if isinstance(key, str) else key[row]
         try:
             topology = self._engine.state.topology
-            seen = _metadata(block, row) if topology.filters else None
+            seen = block.headers_of(row) if topology.filters else None
             return topology.route(exchange, key, _headers(block, row, envelopes), seen)
         except NotFound:
             self._log("messages of staged jobs are dropped: there is no exchange %r", exchange)
@@ -199,16 +199,6 @@ def _headers(block: Block, row: int, envelopes: list[bytes]) -> Callable[[], Map
         opened = open_envelope(envelopes[row])
         if opened is not None:
             return opened[3]
-        return _metadata(block, row)
+        return block.headers_of(row)
 
     return headers
-
-
-def _metadata(block: Block, row: int) -> dict[str, str]:
-    """The metadata headers of a row."""
-    found = dict(block.constants)
-    for name, column in block.columns.items():
-        text = column[row]
-        if text is not None:
-            found[name] = text
-    return found

@@ -59,7 +59,7 @@ class Upkeep:
 
     # ------------------------------------------------------------------ publishing
     def check_room(self, queue: BrokerQueue, size: int, messages: int = 1) -> None:
-        """Before a publish, of so many bytes in so many messages, to a queue with a maximum length.
+        """Before a publish, of one or more messages, to a queue with a maximum length.
 
         Raises:
             QueueFull: the queue refuses what it has no room for.

@@ -9,17 +9,15 @@ from ..errors import NotFound, RequestError
 from ..protocol import messages as m
 from ..protocol import queue_messages as q
 from ..protocol.messages import Outcome
-from ..storage.looking import DONE, FAILED, row_of
+from ..storage.looking import row_in_flight
 from . import leases, timed
 from .entities import BrokerQueue, Session
 from .looking import MAX_PAGE, wire_row
-from .reading import Reader, check_ms, check_quantity
+from .reading import Reader, check_quantity
 
 if TYPE_CHECKING:
     from ..storage.queue_state import Entry
     from .handlers import Handlers
-
-_MAX_AGE_MS = 100 * 366 * 86_400_000
 
 
 def list_workers(self: Handlers, msg: q.ListWorkers) -> None:
@@ -81,9 +79,8 @@ def _held(self: Handlers, id: bytes) -> list[tuple[BrokerQueue, Entry]]:
 
 def worker_messages(self: Handlers, msg: q.WorkerMessages) -> None:
     check_quantity(msg.limit, MAX_PAGE)
-    now = self.engine.clock.now_ms()
     held = _held(self, msg.session)[: msg.limit]
-    rows = [(queue.name, wire_row(self.instance, row_of(entry, now))) for queue, entry in held]
+    rows = [(queue.name, wire_row(self.instance, row_in_flight(entry))) for queue, entry in held]
     self.instance.reply(self.session, q.HeldMessages(msg.rid, rows))
 
 
@@ -155,23 +152,6 @@ def reclaim(self: Handlers, msg: q.Reclaim) -> None:
     self.instance.calls.answer(self.session, m.Count(msg.rid, count))
 
 
-def drop_settled(self: Handlers, msg: q.DropSettled) -> None:
-    if self.instance.calls.repeat(self.session, msg.rid):
-        return
-    if msg.state not in (DONE, FAILED):
-        raise RequestError(f"done or failed messages can be dropped, not {msg.state!r}")
-    check_ms(msg.older_than_ms, 0, "the age", _MAX_AGE_MS)
-    queue = self._queue(msg.queue)
-    self.instance.calls.spawn(self.session, msg.rid, _drop_settled(self, msg, queue), once=True)
-
-
-async def _drop_settled(self: Handlers, msg: q.DropSettled, queue: BrokerQueue) -> None:
-    count = 0
-    if queue.stored is not None:
-        count = await self.engine.collector.drop_settled(queue.stored, msg.state, msg.older_than_ms)
-    self.instance.calls.answer(self.session, m.Count(msg.rid, count))
-
-
 def ping(self: Handlers, msg: q.Ping) -> None:
     self.engine.needs_sync = True
     self.instance.reply(self.session, m.Ok(msg.rid))
@@ -179,5 +159,5 @@ def ping(self: Handlers, msg: q.Ping) -> None:
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {
     q.ListWorkers: list_workers, q.WorkerMessages: worker_messages, q.ControlWorker: control_worker,
-    q.Reclaim: reclaim, q.DropSettled: drop_settled, q.Ping: ping,
+    q.Reclaim: reclaim, q.Ping: ping,
 }  # fmt: skip

@@ -1,5 +1,5 @@
-"""The messages of the wire protocol, one struct each; those about results are in :mod:`.result_messages`,
-those of the queue client in :mod:`.queue_messages`.
+"""The messages of the wire protocol, one struct each; those of a topic are in a module of their own: results, history,
+replay, filters, staged batches, the queue client.
 
 Each is a msgpack array whose first element is the message's number. ``rid`` is the request's number, chosen by the
 client and repeated in the answer; messages without one are never answered. Times are milliseconds since the Unix
@@ -15,6 +15,15 @@ import msgspec
 
 from .filter_messages import Explain as Explain
 from .filter_messages import Explained as Explained
+from .history_messages import AttemptPage as AttemptPage
+from .history_messages import CountAttempts as CountAttempts
+from .history_messages import CountMessages as CountMessages
+from .history_messages import Counts as Counts
+from .history_messages import ListAttempts as ListAttempts
+from .history_messages import ListMessages as ListMessages
+from .history_messages import MessagePage as MessagePage
+from .history_messages import RetrieveAttempt as RetrieveAttempt
+from .history_messages import RetrieveMessage as RetrieveMessage
 from .message import Message as _Message
 from .queue_messages import BrokerAnswer as BrokerAnswer
 from .queue_messages import ClientCall as ClientCall
@@ -301,16 +310,22 @@ ClientMessage = (
     | CloseChord
     | Explain
     | Credit
-    | GetStagingTarget
-    | CommitJob
-    | AbortJob
-    | GetJob
-    | ListJobs
     | Cursors
     | Replay
     | Redrive
     | DeleteSettled
     | ClientCall
+    | GetStagingTarget
+    | CommitJob
+    | AbortJob
+    | GetJob
+    | ListJobs
+    | ListMessages
+    | ListAttempts
+    | RetrieveMessage
+    | RetrieveAttempt
+    | CountAttempts
+    | CountMessages
 )
 
 #: channel, consumer tag, queue, message id, lease token, attempts (1 + failed deliveries before), envelope, redelivered
@@ -445,13 +460,16 @@ BrokerMessage = (
     | Results
     | ChordParts
     | ResultsChanged
-    | StagingInfo
-    | JobReport
-    | Jobs
     | Explained
     | CursorList
     | ReplayStarted
     | Redriven
     | SettledDeleted
     | BrokerAnswer
+    | StagingInfo
+    | JobReport
+    | Jobs
+    | MessagePage
+    | AttemptPage
+    | Counts
 )

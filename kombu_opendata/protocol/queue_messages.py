@@ -174,16 +174,7 @@ class Reclaim(Message, tag=83):
     queue: str = ""
 
 
-class DropSettled(Message, tag=84):
-    """Collect done or failed messages that are older than this. Answer: Count."""
-
-    rid: int
-    queue: str
-    state: str
-    older_than_ms: int
-
-
-class Ping(Message, tag=85):
+class Ping(Message, tag=84):
     """Answer: Ok, after the next commit: the broker is alive and its store takes writes."""
 
     rid: int
@@ -287,7 +278,6 @@ ClientCall = (
     | WorkerMessages
     | ControlWorker
     | Reclaim
-    | DropSettled
     | Ping
 )
 BrokerAnswer = (

@@ -13,24 +13,30 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
 
 from ..client.clock import SYSTEM, Clock
 from ..client.options import DEFAULTS, Options
 from ..errors import ConnectionLost, OpenDataError, RequestError
 from ..protocol import messages as m
+from ..protocol.framing import client_messages
 from ..protocol.messages import Cancelled, Delivery, Lease
 from ..protocol.queue_messages import Read, ReadMessages, Send, Sent
 from ..url import Address, parse
 from .connection import ClientConnection
 
 T = TypeVar("T")
+_encode = msgspec.msgpack.Encoder().encode
 
 #: connections that are kept for the next read that waits
 _IDLE_CONNECTIONS = 4
 #: reads of one async client that may wait at a time; further ones wait for a thread
 MAX_WAITING = 64
 _TAG = "queue-client"
+_CLOSED = "the client is closed: make a new one"
 
 
 class Calls:
@@ -44,7 +50,7 @@ class Calls:
         self._closed = False
         self._connection: ClientConnection | None = None
         self._idle: list[ClientConnection] = []
-        self._waiting: dict[ClientConnection, Read] = {}
+        self._waiting: dict[ClientConnection, Any] = {}
         self._subscriptions: set[Subscription] = set()
 
     # ------------------------------------------------------------ calls
@@ -54,7 +60,12 @@ class Calls:
         Raises:
             OpenDataError: the broker's answer was an error, or the connection could not be resumed.
         """
+        check(message)
         return self._usable().call(message)
+
+    def apply(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call one of the functions of :mod:`kombu_opendata.client` that take a connection first."""
+        return function(self._usable(), *args, **options)
 
     def send(self, message: Send) -> Sent:
         """Store messages; returns when they are durable."""
@@ -62,12 +73,15 @@ class Calls:
 
     def read(self, message: Read) -> ReadMessages:
         """Read, on a connection that nothing else uses meanwhile if it may wait."""
-        if not message.wait_ms:
-            answer: ReadMessages = self.call(message)
-            return answer
+        answer: ReadMessages = self.call_apart(message) if message.wait_ms else self.call(message)
+        return answer
+
+    def call_apart(self, message: Any) -> Any:
+        """A call that may take long, on a connection that nothing else uses meanwhile."""
+        check(message)
         connection = self._borrow(message)
         try:
-            answer = connection.read_waiting(message)
+            answer = connection.call_waiting(message)
         except OpenDataError:
             self._give_back(connection)
             raise
@@ -104,9 +118,17 @@ class Calls:
             self._subscriptions.discard(subscription)
 
     # ------------------------------------------------------------ connections
+    def connect(self) -> None:
+        """Connect now, instead of with the first call.
+
+        Raises:
+            OpenDataError: nobody answers, or the broker refuses.
+        """
+        self._usable().connect()
+
     def _new(self) -> ClientConnection:
         if self._closed:
-            raise RequestError("the client is closed: make a new one")
+            raise RequestError(_CLOSED)
         return ClientConnection(self.address, self.options, clock=self.clock)
 
     def _usable(self) -> ClientConnection:
@@ -116,7 +138,7 @@ class Calls:
                 self._connection = self._new()
             return self._connection
 
-    def _borrow(self, message: Read) -> ClientConnection:
+    def _borrow(self, message: Any) -> ClientConnection:
         with self._lock:
             connection = self._idle.pop() if self._idle else self._new()
             connection.stop = False
@@ -212,6 +234,7 @@ class AsyncCalls:
         self._blocking = Calls(url, options, clock=clock)
         self._lane = ThreadPoolExecutor(1, "opendata-calls")
         self._waiting = ThreadPoolExecutor(MAX_WAITING, "opendata-waits")
+        self._closed = False
 
     @property
     def clock(self) -> Clock:
@@ -223,11 +246,23 @@ class AsyncCalls:
 
     async def call(self, message: Any) -> Any:
         """See :meth:`Calls.call`. A call that is cancelled may be done all the same."""
-        return await run(self._lane, self._blocking.call, message)
+        return await run(self._threads(), self._blocking.call, message)
+
+    async def apply(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """See :meth:`Calls.apply`."""
+        return await run(self._threads(), partial(self._blocking.apply, function, *args, **options))
+
+    async def stop_waiting(self) -> None:
+        """See :meth:`Calls.stop_waiting`."""
+        await run(self._threads(), self._blocking.stop_waiting)
+
+    async def call_apart(self, message: Any) -> Any:
+        """See :meth:`Calls.call_apart`."""
+        return await run(self._threads(waiting=True), self._blocking.call_apart, message)
 
     async def send(self, message: Send) -> Sent:
         """See :meth:`Calls.send`."""
-        return await run(self._lane, self._blocking.send, message)
+        return await run(self._threads(), self._blocking.send, message)
 
     async def read(self, message: Read) -> ReadMessages:
         """See :meth:`Calls.read`. What a cancelled one got goes back, at no cost of an attempt."""
@@ -237,9 +272,9 @@ class AsyncCalls:
 
         undo = None if message.pop else give_back
         if not message.wait_ms:
-            return await run(self._lane, self._blocking.read, message, undo=undo)
+            return await run(self._threads(), self._blocking.read, message, undo=undo)
         try:
-            return await run(self._waiting, self._blocking.read, message, undo=undo)
+            return await run(self._threads(waiting=True), self._blocking.read, message, undo=undo)
         except asyncio.CancelledError:
             self._lane.submit(self._blocking.stop_waiting, message)
             raise
@@ -253,14 +288,24 @@ class AsyncCalls:
 
     async def subscribe(self, queue: str, prefetch: int) -> AsyncSubscription:
         """See :meth:`Calls.subscribe`."""
-        started = await run(self._waiting, self._blocking.subscribe, queue, prefetch, undo=Subscription.close)
+        started = await run(
+            self._threads(waiting=True), self._blocking.subscribe, queue, prefetch, undo=Subscription.close
+        )
         return AsyncSubscription(started, self._lane)
 
     async def close(self) -> None:
         """See :meth:`Calls.close`."""
+        if self._closed:
+            return
+        self._closed = True
         await run(self._lane, self._blocking.close)
         self._lane.shutdown(wait=False)
         self._waiting.shutdown(wait=False)
+
+    def _threads(self, *, waiting: bool = False) -> ThreadPoolExecutor:
+        if self._closed:
+            raise RequestError(_CLOSED)
+        return self._waiting if waiting else self._lane
 
 
 class AsyncSubscription:
@@ -289,8 +334,21 @@ class AsyncSubscription:
 
     async def close(self) -> None:
         """See :meth:`Subscription.close`."""
-        await run(self._lane, self.blocking.close)
+        if self.ended != "closed":
+            await run(self._lane, self.blocking.close)
         self._thread.shutdown(wait=False)
+
+
+def check(message: Any) -> None:
+    """Refuse a request that the broker could not read, and for which it would close the connection.
+
+    Raises:
+        RequestError: a value of the wrong type, or a text that has no UTF-8 form.
+    """
+    try:
+        client_messages.decode(_encode(message))
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise RequestError(f"an argument can't be sent: {exc}") from exc
 
 
 async def run(

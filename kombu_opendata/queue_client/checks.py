@@ -79,7 +79,20 @@ def name(value: Any, what: str) -> str:
     """
     if not isinstance(value, str) or not value:
         raise RequestError(f"{what} is a text that is not empty, not {value!r}", name=what)
-    return value
+    return text(value, what)
+
+
+def text(value: Any, what: str) -> str:
+    """A text.
+
+    Raises:
+        RequestError: it is none, or has no UTF-8 form.
+    """
+    try:
+        value.encode()
+    except (AttributeError, UnicodeEncodeError) as exc:
+        raise RequestError(f"{what} is a text that has a UTF-8 form, not {value!a}", name=what) from exc
+    return str(value)
 
 
 def outgoing(

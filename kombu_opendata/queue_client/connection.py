@@ -9,7 +9,7 @@ from ..client.wire import Waker
 from ..errors import BrokerStopping, MessageTooLarge, from_wire
 from ..protocol.framing import frame
 from ..protocol.messages import Failed
-from ..protocol.queue_messages import Read, ReadMessages, Send, Sent, StopReading
+from ..protocol.queue_messages import Send, Sent, StopReading
 
 
 class ClientConnection(BrokerConnection):
@@ -44,7 +44,7 @@ class ClientConnection(BrokerConnection):
     def _message_limit(self) -> int:
         return self.welcome.max_message_bytes if self.welcome is not None else 0
 
-    def read_waiting(self, message: Read) -> ReadMessages:
+    def call_waiting(self, message: Any) -> Any:
         """As :meth:`call`, for an answer that comes late: the lock is free while this waits.
 
         Raises:
@@ -86,7 +86,7 @@ class ClientConnection(BrokerConnection):
             raise
         if type(answer) is Failed:
             raise from_wire(answer.code, answer.text, answer.values)
-        return cast(ReadMessages, answer)
+        return answer
 
     def stop_waiting(self) -> None:
         """Have the read that waits answered at once."""

@@ -41,8 +41,10 @@ Predicate: TypeAlias = Callable[[Headers], bool]
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-_OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-_MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+#: the operator that is true where this one is false
+OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+#: the operator that says the same with both sides exchanged
+MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _NUMERIC = (Number, Negative, Arithmetic)
 
 
@@ -58,7 +60,7 @@ def compile_condition(node: Condition, wanted: bool = True) -> Predicate:
         case Not(part):
             return compile_condition(part, not wanted)
         case Compare(sign, left, right):
-            return _compare(sign if wanted else _OPPOSITES[sign], left, right)
+            return _compare(sign if wanted else OPPOSITES[sign], left, right)
         case Between(operand, low, high):
             both = And((Compare(">=", operand, low), Compare("<=", operand, high)))
             return compile_condition(both, wanted)
@@ -141,7 +143,7 @@ def _text_test(operand: Value, test: Callable[[str], bool], wanted: bool) -> Pre
 def _compare(sign: str, left: Value, right: Value) -> Predicate:
     """Whether the comparison is true."""
     if isinstance(right, Header) and not isinstance(left, Header):
-        return _compare(_MIRRORED[sign], right, left)
+        return _compare(MIRRORED[sign], right, left)
     apply = _OPERATORS[sign]
     if isinstance(left, Header):
         if isinstance(right, Text):

@@ -7,21 +7,18 @@ whose answer is remembered for the values of these headers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
+from .buckets import Bucket, Ranges
 from .compiler import Headers
-from .needs import NUMBER, PREFIX, TEXT, THERE, Key, needs
+from .needs import NUMBER, PREFIX, RANGE, SUFFIX, TEXT, THERE, Key, needs
 from .selector import Selector
 from .values import number_of
 
-#: fewer selectors are evaluated faster than their answer is looked up
-_GROUP_SIZE = 8
-_GROUP_HEADERS = 3
-#: answers that a group remembers, and how long the values may be together, in characters
-_REMEMBERED = 256
-_REMEMBERED_LENGTH = 256
 #: what a key of a kind costs when nothing is filed under it yet: it lets pass more or less
-_COSTS = {TEXT: 1.0, NUMBER: 1.1, PREFIX: 2.0, THERE: 50.0}
+_COSTS = {TEXT: 1.0, NUMBER: 1.1, PREFIX: 2.0, SUFFIX: 2.0, RANGE: 4.0, THERE: 50.0}
+#: a range lets pass this part of what is filed under its header
+_RANGE_SHARE = 0.1
 
 
 class FilterIndex:
@@ -31,7 +28,7 @@ class FilterIndex:
         self._selectors: dict[str, Selector] = {}
         self._keys: dict[str, list[Key] | None] = {}
         self._headers: dict[str, _Slot] = {}
-        self._always = _Bucket()
+        self._always = Bucket()
 
     def __len__(self) -> int:
         return len(self._selectors)
@@ -45,19 +42,20 @@ class FilterIndex:
         found = needs(selector.condition, self._cost)
         self._selectors[name] = selector
         self._keys[name] = found
-        for bucket in self._buckets(found):
-            bucket.add(name, selector)
+        if found is None:
+            self._always.add(name, selector)
+        for key in found or ():
+            self._headers.setdefault(key.header, _Slot()).add(key, name, selector)
 
     def remove(self, name: str) -> None:
         """Forget a selector, if there is one of that name."""
         if self._selectors.pop(name, None) is None:
             return
-        found = self._keys.pop(name)
-        for bucket in self._buckets(found):
-            bucket.remove(name)
-        for key in found or ():
-            slot = self._headers.get(key.header)
-            if slot is not None and slot.drop(key):
+        self._always.remove(name)
+        for key in self._keys.pop(name) or ():
+            slot = self._headers[key.header]
+            slot.remove(key, name)
+            if slot.is_empty:
                 del self._headers[key.header]
 
     def matching(self, headers: Headers) -> list[str]:
@@ -78,11 +76,6 @@ class FilterIndex:
             self._always.ask(headers, found)
         return list(found)
 
-    def _buckets(self, found: list[Key] | None) -> list[_Bucket]:
-        if found is None:
-            return [self._always]
-        return [self._headers.setdefault(key.header, _Slot()).bucket(key) for key in found]
-
     def _cost(self, key: Key) -> float:
         slot = self._headers.get(key.header)
         return _COSTS[key.kind] + (slot.filed(key) if slot is not None else 0)
@@ -91,42 +84,65 @@ class FilterIndex:
 class _Slot:
     """What is filed under keys of one header."""
 
-    __slots__ = ("numbers", "prefixes", "texts", "there")
+    __slots__ = ("numbers", "prefixes", "ranges", "suffixes", "texts", "there")
 
     def __init__(self) -> None:
-        self.texts: dict[str | int | float, _Bucket] = {}
-        self.numbers: dict[str | int | float, _Bucket] = {}
-        self.prefixes: dict[int, dict[str | int | float, _Bucket]] = {}  # by their length
-        self.there = _Bucket()
+        self.texts: dict[str, Bucket] = {}
+        self.numbers: dict[int | float, Bucket] = {}
+        self.prefixes: dict[int, dict[str, Bucket]] = {}  # by their length
+        self.suffixes: dict[int, dict[str, Bucket]] = {}
+        self.ranges = Ranges()
+        self.there = Bucket()
 
-    def _table(self, key: Key) -> dict[str | int | float, _Bucket]:
-        if key.kind == PREFIX:
-            return self.prefixes.setdefault(len(str(key.value)), {})
-        return self.texts if key.kind == TEXT else self.numbers
+    def _table(self, key: Key) -> dict[Any, Bucket]:
+        if key.kind == NUMBER:
+            return self.numbers
+        if key.kind == TEXT:
+            return self.texts
+        by_length = self.prefixes if key.kind == PREFIX else self.suffixes
+        return by_length.setdefault(len(str(key.value)), {})
 
-    def bucket(self, key: Key) -> _Bucket:
-        return self.there if key.kind == THERE else self._table(key).setdefault(key.value, _Bucket())
+    def add(self, key: Key, name: str, selector: Selector) -> None:
+        if key.kind == THERE:
+            self.there.add(name, selector)
+        elif isinstance(key.value, tuple):
+            self.ranges.add(key.value, name, selector)
+        else:
+            self._table(key).setdefault(key.value, Bucket()).add(name, selector)
 
-    def filed(self, key: Key) -> int:
-        """How many selectors are filed under a key."""
+    def remove(self, key: Key, name: str) -> None:
+        if key.kind == THERE:
+            self.there.remove(name)
+        elif isinstance(key.value, tuple):
+            self.ranges.remove(key.value, name)
+        else:
+            table = self._table(key)
+            bucket = table[key.value]
+            bucket.remove(name)
+            if not bucket.selectors:
+                del table[key.value]
+                if not table and key.kind in (PREFIX, SUFFIX):
+                    del (self.prefixes if key.kind == PREFIX else self.suffixes)[len(str(key.value))]
+
+    @property
+    def is_empty(self) -> bool:
+        tables = self.texts or self.numbers or self.prefixes or self.suffixes
+        return not (tables or self.ranges.filed or self.there.selectors)
+
+    def filed(self, key: Key) -> float:
+        """How many selectors a message that meets the key has to be asked about, more or less."""
         if key.kind == THERE:
             return len(self.there.selectors)
-        tables = self.prefixes.get(len(str(key.value)), {}) if key.kind == PREFIX else self._table(key)
-        bucket = tables.get(key.value)
+        if key.kind == RANGE:
+            return _RANGE_SHARE * len(self.ranges.filed)
+        by_length = self.prefixes if key.kind == PREFIX else self.suffixes
+        exact = key.kind in (TEXT, NUMBER)
+        table: dict[Any, Bucket] = self._table(key) if exact else by_length.get(len(str(key.value)), {})
+        bucket = table.get(key.value)
         return 0 if bucket is None else len(bucket.selectors)
 
-    def drop(self, key: Key) -> bool:
-        """Forget an empty bucket; returns whether nothing is left."""
-        if key.kind != THERE:
-            table = self._table(key)
-            bucket = table.get(key.value)
-            if bucket is not None and not bucket.selectors:
-                del table[key.value]
-            if key.kind == PREFIX and not table:
-                del self.prefixes[len(str(key.value))]
-        return not (self.texts or self.numbers or self.prefixes or self.there.selectors)
-
     def ask(self, text: str, headers: Headers, found: dict[str, None]) -> None:
+        """Add the names of those that are true of a message whose header is this text."""
         bucket = self.texts.get(text)
         if bucket is not None:
             bucket.ask(headers, found)
@@ -134,89 +150,17 @@ class _Slot:
             bucket = table.get(text[:length])
             if bucket is not None:
                 bucket.ask(headers, found)
-        if self.numbers:
-            number = number_of(text)
-            bucket = None if number is None else self.numbers.get(number)
+        for length, table in self.suffixes.items():
+            bucket = table.get(text[-length:])
             if bucket is not None:
                 bucket.ask(headers, found)
+        if self.numbers or self.ranges.filed:
+            number = number_of(text)
+            if number is not None:
+                bucket = self.numbers.get(number)
+                if bucket is not None:
+                    bucket.ask(headers, found)
+                if self.ranges.filed:
+                    self.ranges.at(number).ask(headers, found)
         if self.there.selectors:
             self.there.ask(headers, found)
-
-
-class _Bucket:
-    """What is filed under one key."""
-
-    __slots__ = ("_groups", "_single", "selectors")
-
-    def __init__(self) -> None:
-        self.selectors: dict[str, Selector] = {}
-        self._single: list[tuple[str, Selector]] | None = None
-        self._groups: list[_Group] = []
-
-    def add(self, name: str, selector: Selector) -> None:
-        self.selectors[name] = selector
-        self._single = None
-
-    def remove(self, name: str) -> None:
-        self.selectors.pop(name, None)
-        self._single = None
-
-    def ask(self, headers: Headers, found: dict[str, None]) -> None:
-        """Add the names of those that are true."""
-        single = self._single
-        if single is None:
-            single = self._arrange()
-        for name, selector in single:
-            if selector.matches(headers):
-                found[name] = None
-        for group in self._groups:
-            found.update(dict.fromkeys(group.ask(headers)))
-
-    def _arrange(self) -> list[tuple[str, Selector]]:
-        single: list[tuple[str, Selector]] = []
-        alike: dict[frozenset[str], list[tuple[str, Selector]]] = {}
-        for item in self.selectors.items():
-            alike.setdefault(item[1].names, []).append(item)
-        self._groups = []
-        for names, items in alike.items():
-            if len(items) >= _GROUP_SIZE and len(names) <= _GROUP_HEADERS:
-                self._groups.append(_Group(names, items))
-            else:
-                single += items
-        self._single = single
-        return single
-
-
-class _Group:
-    """Selectors that read the same few headers, and their answers for the values of these headers."""
-
-    __slots__ = ("_answers", "_hits", "_items", "_misses", "_names")
-
-    def __init__(self, names: Iterable[str], items: list[tuple[str, Selector]]) -> None:
-        self._names = tuple(names)
-        self._items = items
-        self._answers: dict[tuple[str | None, ...], tuple[str, ...]] | None = {}
-        self._hits = self._misses = 0
-
-    def ask(self, headers: Headers) -> tuple[str, ...]:
-        answers = self._answers
-        if answers is None:
-            return self._evaluate(headers)
-        values = tuple(map(headers.get, self._names))
-        answer = answers.get(values)
-        if answer is not None:
-            self._hits += 1
-            return answer
-        self._misses += 1
-        answer = self._evaluate(headers)
-        if sum(len(value) for value in values if value is not None) <= _REMEMBERED_LENGTH:
-            if len(answers) >= _REMEMBERED:
-                answers.clear()
-                if self._hits < self._misses:  # a header that is never the same, such as a task's id
-                    self._answers = None
-                self._hits = self._misses = 0
-            answers[values] = answer
-        return answer
-
-    def _evaluate(self, headers: Headers) -> tuple[str, ...]:
-        return tuple([name for name, selector in self._items if selector.matches(headers)])

@@ -1,6 +1,6 @@
 """Selectors cut into words, and checked word by word: all that is not precedence.
 
-sqlglot's tokenizer does the cutting, with the words of selectors only. Then one pass over the tokens takes what stands
+The cutting is :mod:`.words`'. Then one pass over the tokens takes what stands
 for one value (a constant, a header, the list of an IN, a pattern with its ESCAPE, a call of ``topic``) together to a
 *leaf*, and refuses every token that can't stand where it stands. What is left for the parser are leaves, operators and
 parentheses, in an order that makes sense.
@@ -9,44 +9,20 @@ parentheses, in an order that makes sense.
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
-from sqlglot.tokens import Tokenizer
 
 from ..errors import SelectorError
 from . import lexicon
 from .nodes import Boolean, Header, Number, Text, Topic
 from .refusal import refusal
+from .words import cut
 
 _T = TokenType
-_RESERVED = {getattr(_T, word) for word in lexicon.KEYWORDS}
-_KEYWORDS = {word: getattr(_T, word) for word in lexicon.KEYWORDS}
-
-
-class _Words(Tokenizer):
-    """Without comments, without escapes other than a doubled quote, without any other SQL."""
-
-    SINGLE_TOKENS = {  # noqa: RUF012 - sqlglot's way
-        "(": _T.L_PAREN, ")": _T.R_PAREN, ",": _T.COMMA, ".": _T.DOT, "+": _T.PLUS, "-": _T.DASH, "*": _T.STAR,
-        "/": _T.SLASH, "=": _T.EQ, "<": _T.LT, ">": _T.GT, "'": _T.UNKNOWN, '"': _T.UNKNOWN, "!": _T.UNKNOWN,
-    }  # fmt: skip
-    KEYWORDS = {**_KEYWORDS, "<>": _T.NEQ, "!=": _T.NEQ, "<=": _T.LTE, ">=": _T.GTE}  # noqa: RUF012
-    QUOTES = ["'"]  # noqa: RUF012
-    IDENTIFIERS = ['"']  # noqa: RUF012
-    STRING_ESCAPES = ["'"]  # noqa: RUF012
-    HEX_STRINGS = [("0x", ""), ("0X", "")]  # noqa: RUF012
-    COMMENTS: ClassVar[list[str | tuple[str, str]]] = []
-    NUMERIC_LITERALS: ClassVar[dict[str, str]] = {}
-    COMMANDS: ClassVar[set[TokenType]] = set()
-
-
 _COMPARISONS = {_T.EQ: "=", _T.NEQ: "<>", _T.LT: "<", _T.LTE: "<=", _T.GT: ">", _T.GTE: ">="}
 _ARITHMETIC = {_T.PLUS, _T.DASH, _T.STAR, _T.SLASH}
 _NUMBER_TOKENS = {_T.NUMBER, _T.HEX_STRING, _T.DOT}
-#: the first of these that has no end is a quote that nobody closed
-_QUOTED = re.compile(r"""'(?:[^']|'')*+'|"(?:[^"]|"")*+"|['"]""")
 
 
 class Members(NamedTuple):
@@ -86,22 +62,7 @@ def lex(text: str, *, stored: bool = False) -> Lexed:
     bad = re.search("[\ud800-\udfff]" if stored else "[\0\ud800-\udfff]", text)
     if bad:
         raise refusal(text, bad.start(), f"the character U+{ord(bad[0]):04X} can't be part of a filter")
-    return _Pass(text, _cut(text), lexicon.MAX_STORED_TERMS if stored else lexicon.MAX_TERMS).run()
-
-
-def _cut(text: str) -> list[Token]:
-    try:
-        tokens = _Words().tokenize(text)
-    except TokenError as exc:
-        for found in _QUOTED.finditer(text):
-            if len(found[0]) == 1:
-                what = "text constant" if found[0] == "'" else "header name"
-                raise refusal(text, found.start(), f"the {what} has no closing {found[0]}") from exc
-        raise refusal(text, 0, f"the filter can't be read: {exc}") from exc
-    for token in tokens:  # the long s is a letter whose capital is S
-        if token.token_type in _RESERVED and not token.text.isascii():
-            raise refusal(text, token.start, f"{token.text} is no word of filters")
-    return tokens
+    return _Pass(text, cut(text), lexicon.MAX_STORED_TERMS if stored else lexicon.MAX_TERMS).run()
 
 
 class _Pass:

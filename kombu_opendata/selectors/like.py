@@ -33,6 +33,13 @@ def constant_prefix(pattern: str, escape: str = "") -> tuple[str, bool]:
     return "".join(map(str, first[:end])), len(segments) == 1 and end == len(first)
 
 
+def constant_suffix(pattern: str, escape: str = "") -> str:
+    """What every matching text ends with."""
+    last = _segments(pattern, escape)[-1]
+    begin = len(last) - last[::-1].index(None) if None in last else 0
+    return "".join(map(str, last[begin:]))
+
+
 def _segments(pattern: str, escape: str) -> list[list[Part]]:
     segments: list[list[Part]] = [[]]
     characters = iter(pattern)

@@ -8,6 +8,8 @@ kind        the message has this header …           comes from
 ``TEXT``    and it is this text                     ``=``, IN, LIKE and topic without wildcards
 ``NUMBER``  and it reads as this number             ``= 5``, IN
 ``PREFIX``  and it begins like this                 LIKE and topic
+``SUFFIX``  and it ends like this                   LIKE
+``RANGE``   and it reads as a number in the range   ``< <= > >=`` with a number, BETWEEN
 ``THERE``   whatever it is                          any other condition over a header
 ==========  ======================================  =====================================
 """
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from . import like, topic
+from .compiler import MIRRORED, OPPOSITES
 from .nodes import (
     And,
     Between,
@@ -37,17 +40,20 @@ from .nodes import (
     Value,
 )
 
-TEXT, NUMBER, PREFIX, THERE = "text", "number", "prefix", "there"
+TEXT, NUMBER, PREFIX, SUFFIX, RANGE, THERE = "text", "number", "prefix", "suffix", "range", "there"
 #: a selector with more alternatives is looked up by another condition, or always evaluated
 MAX_KEYS = 2_000
 
 
+_INFINITE = float("inf")
+
+
 class Key(NamedTuple):
-    """One way to meet a need."""
+    """One way to meet a need. The value of a RANGE is its ends, which belong to it."""
 
     kind: str
     header: str
-    value: str | int | float = ""
+    value: str | int | float | tuple[float, float] = ""
 
 
 #: how many messages a key lets pass that it should not, as a guess; lower is better
@@ -71,32 +77,65 @@ def needs(node: Condition, cost: Cost, wanted: bool = True) -> list[Key] | None:
             return [Key(TEXT, name, "true" if wanted else "false")]
         case Boolean(value):
             return None if value is wanted else []
+        case Compare(sign, left, right):
+            return _compared(sign if wanted else OPPOSITES[sign], left, right)
     if not wanted:
         return _there(node)
     match node:
-        case Compare("=", Header(name), other) | Compare("=", other, Header(name)):
-            key = _equal(name, other)
-            return [key] if key else _there(node)
         case In(Header(name), members):
             return [_member(name, member) for member in members] if len(members) <= MAX_KEYS else _there(node)
         case Like(Header(name), pattern, escape):
-            return _begins(name, *like.constant_prefix(pattern, escape))
+            return _like(name, pattern, escape)
         case Topic(Header(name), pattern):
             return _begins(name, *topic.constant_prefix(pattern))
+        case Between(Header(name), low, high):
+            ends = number(low), number(high)
+            return _there(node) if None in ends else [Key(RANGE, name, ends)]  # type: ignore[arg-type]
     return _there(node)
 
 
-def _equal(name: str, value: Value) -> Key | None:
-    match value:
+def number(node: Value) -> int | float | None:
+    """The number that a constant is, with its sign."""
+    match node:
+        case Number(value):
+            return value
+        case Negative(Number(value)):
+            return -value
+    return None
+
+
+def _compared(sign: str, left: Value, right: Value) -> list[Key] | None:
+    if not isinstance(left, Header) and isinstance(right, Header):
+        sign, left, right = MIRRORED[sign], right, left
+    if isinstance(left, Header):
+        if sign == "=":
+            key = _equal(left.name, right)
+            if key:
+                return [key]
+        value = number(right)
+        if value is not None and sign in (">", ">="):
+            return [Key(RANGE, left.name, (value, _INFINITE))]
+        if value is not None and sign in ("<", "<="):
+            return [Key(RANGE, left.name, (-_INFINITE, value))]
+    return _there(Compare(sign, left, right))
+
+
+def _like(name: str, pattern: str, escape: str) -> list[Key]:
+    prefix, whole = like.constant_prefix(pattern, escape)
+    suffix = like.constant_suffix(pattern, escape)
+    if prefix or whole or not suffix:
+        return _begins(name, prefix, whole)
+    return [Key(SUFFIX, name, suffix)]
+
+
+def _equal(name: str, node: Value) -> Key | None:
+    match node:
         case Text(text):
             return Key(TEXT, name, text)
         case Boolean(truth):
             return Key(TEXT, name, "true" if truth else "false")
-        case Number(number):
-            return Key(NUMBER, name, number)
-        case Negative(Number(number)):
-            return Key(NUMBER, name, -number)
-    return None
+    value = number(node)
+    return None if value is None else Key(NUMBER, name, value)
 
 
 def _member(name: str, member: str | float | bool) -> Key:

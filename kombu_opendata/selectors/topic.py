@@ -23,8 +23,8 @@ def compile_topic(pattern: str) -> Callable[[str], bool]:
         return pattern.__eq__
     if parts == ("#",):
         return lambda text: True
-    if "*" not in parts and parts.index("#") == len(parts) - 1:
-        start = pattern[:-2]
+    start = pattern[:-2]
+    if start and "*" not in parts and parts.index("#") == len(parts) - 1:
         return lambda text: text.startswith(start) and text[len(start) : len(start) + 1] in ("", ".")
     if "#" not in parts:
         return _words_only(parts)

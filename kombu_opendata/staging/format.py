@@ -118,6 +118,11 @@ class Block(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=Fals
         """How many messages."""
         return len(self.lengths)
 
+    def headers_of(self, row: int) -> dict[str, str]:
+        """The metadata headers of one row."""
+        own = ((name, column[row]) for name, column in self.columns.items())
+        return {**self.constants, **{name: text for name, text in own if text is not None}}
+
 
 class Segment(NamedTuple):
     """A directory entry."""

@@ -40,6 +40,7 @@ class Collector:
             await self.expire(queue, now)
         await self._engine.results.sweep(now)
         await self._engine.idempotency.sweep(now)
+        await self._engine.history.sweep(now)
         self._forget_producers(now)
         return removed
 
@@ -48,20 +49,6 @@ class Collector:
         done = await self._sweep_log(queue, queue.done, keys.done_key, options.done_retention_seconds, now)
         failed = await self._sweep_log(queue, queue.failed, keys.failed_key, options.failed_retention_seconds, now)
         return done + failed
-
-    async def drop_settled(self, queue: Queue, state: str, older_than_ms: int) -> int:
-        """Collect the done or failed messages that were settled so long ago; returns how many."""
-        log, key_of = (queue.done, keys.done_key) if state == "done" else (queue.failed, keys.failed_key)
-        limit = self._engine.clock.now_ms() - older_than_ms
-        removed = 0
-        while self._engine.state.queues.get(queue.name) is queue:
-            async with self._engine.checkpointing:
-                count, more = await self._sweep_before(queue, log, key_of, limit, exactly=True)
-            removed += count
-            if not more:
-                break
-            await self._engine.checkpoint()
-        return removed
 
     async def expire(self, queue: Queue, now: int) -> int:
         """Remove the messages that are past their deadline, also where nobody consumes; returns how many."""
@@ -97,14 +84,9 @@ class Collector:
     ) -> int:
         if retention_seconds == 0:
             return 0
-        return (await self._sweep_before(queue, log, key_of, now - 1000 * retention_seconds))[0]
-
-    async def _sweep_before(
-        self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], limit: int, *, exactly: bool = False
-    ) -> tuple[int, bool]:
-        """Collect what was settled up to then; returns how many, and whether there may be more."""
         removed = 0
         for _ in range(_BUCKETS_PER_SWEEP):
+            limit = now - 1000 * retention_seconds
             if log.oldest_at_ms is not None and log.oldest_at_ms > limit:
                 break
             key = key_of(queue.name, log.first)
@@ -118,32 +100,22 @@ class Collector:
                     log.first += 1  # bucket 0 may be long empty
                     continue
                 if log.first in log.dirty:
-                    return removed, True  # not stored yet: next time
+                    break  # not stored yet: next time
                 rows = settled.decode(key, value or b"")
             expired = [row for row in rows if row[1] <= limit]
-            taken, more = self._remove(queue, log, rows, expired, exactly)
+            taken, more = self._remove(queue, log, rows, expired)
             removed += taken
             if not more:
                 break
-        else:
-            return removed, True
-        return removed, False
+        return removed
 
     def _remove(
-        self,
-        queue: Queue,
-        log: SettledLog,
-        rows: list[tuple[int, int, int]],
-        expired: list[tuple[int, int, int]],
-        exactly: bool,
+        self, queue: Queue, log: SettledLog, rows: list[tuple[int, int, int]], expired: list[tuple[int, int, int]]
     ) -> tuple[int, bool]:
-        """Take the expired rows out of bucket ``first``; returns how many, and whether to look at the next bucket.
-
-        A few of many rows wait, unless it must be ``exactly``: the bucket is rewritten for them.
-        """
+        """Take the expired rows out of bucket ``first``; returns how many, and whether to look at the next bucket."""
         dirty = self._engine.state.dirty
         left = rows[len(expired) :]
-        if left and not exactly and len(expired) * 10 < len(rows):
+        if left and len(expired) * 10 < len(rows):
             log.oldest_at_ms = rows[0][1] if not expired else log.oldest_at_ms or rows[0][1]
             return 0, False
         for row in expired:

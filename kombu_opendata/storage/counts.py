@@ -48,8 +48,19 @@ class QueueCounts:
 
     def add(self, other: QueueCounts) -> None:
         """Add another queue's, e.g. those of one that is gone, so that a sum over queues never goes down."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.published += other.published
+        self.delivered += other.delivered
+        self.redelivered += other.redelivered
+        self.acked += other.acked
+        self.rejected += other.rejected
+        self.requeued += other.requeued
+        self.released += other.released
+        self.lease_expired += other.lease_expired
+        self.exhausted += other.exhausted
+        self.expired += other.expired
+        self.dropped += other.dropped
+        self.purged += other.purged
+        self.dead_lettered += other.dead_lettered
 
     def removed(self, count: int, reason: str) -> None:
         """So many available messages were taken out; see :meth:`Operations.remove` for the reasons."""

@@ -19,10 +19,12 @@ BLOCK = 1  #: base, size — message ids up to base + size may be used
 PUBLISH = 2
 CLAIM = 3  #: queue, session, at, lease until, pairs
 ACK = 4  #: queue, at, pairs
-RETURN = 5  #: queue, at, pairs, costs an attempt, consumer[, visible]
-#: queue, at, pairs, consumer, reason — the reason is not empty when the messages become dead letters
+RETURN = 5  #: queue, at, pairs, costs an attempt, consumer[, visible[, whether the lease expired]]
+#: queue, at, pairs, consumer, reason[, whether no attempts were left] — the reason is not empty when the messages
+#: become dead letters
 FAIL = 6
-#: queue, pairs, reason, at — available messages that expired or were purged; with a reason they become dead letters
+#: queue, pairs, reason, at[, why] — available messages that expired or were purged; with a reason they become dead
+#: letters
 REMOVE = 7
 RENEW = 8  #: session, lease until[, at: by each queue's own lease from then]
 DECLARE_QUEUE = 9  #: name, max attempts, done retention s, failed retention s, lease s, arguments
@@ -35,10 +37,10 @@ SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
 #: hash of the key, ids, expires at, digest, queues of each message
 SENT_WITH_KEY = 43
-EXTEND = 44  #: queue, lease until, pairs — in flight: the leases end then
-DELAY = 45  #: queue, at, visible, pairs — available: visible from then on
-DELETE = 46  #: queue, pairs — available or in flight, gone without history
-ARCHIVE = 47  #: queue, at, pairs — available → done
+EXTEND = 44  #: queue, at, pairs, lease until — in flight: the leases end then
+DELAY = 45  #: queue, at, pairs, visible — available: visible from then on
+DELETE = 46  #: queue, at, pairs — available or in flight, gone
+ARCHIVE = 47  #: queue, at, pairs, operator — available → done
 #: job id, at, first id, [(path, rows, bytes, checksum)] — a job of staged batches was committed; no path: it is inline
 STAGED_COMMIT = 48
 #: job id, first id, at, received, path, offset, rows, block, payload, targets, runs, places — so many rows of a

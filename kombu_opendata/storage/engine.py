@@ -20,6 +20,7 @@ from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
 from .figures import EngineFigures, stopwatch
+from .history.service import DEFAULT_RETENTION_SECONDS, History
 from .idempotency import Idempotency
 from .journal import SEGMENT_BYTES, Journal
 from .operations_by_id import OperationsById
@@ -58,6 +59,8 @@ class EngineSettings:
     stall_seconds: float = 5.0
     close_seconds: float = 20.0
     slow_commit_seconds: float = 1.0  # is worth a line in the log
+    history: bool = True  # off: nothing is written or found; what was written stays
+    history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
@@ -80,6 +83,7 @@ class Engine(OperationsById):
         self.idempotency = Idempotency(self)
         self.staging = Staging(self)
         self.payloads.batches = self.staging.reader
+        self.history = History(self)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
@@ -131,7 +135,8 @@ class Engine(OperationsById):
         return engine
 
     async def _recover(self) -> None:
-        self.state, publishes = await recovery.recover(self.store, self.journal, self.clock)
+        history = await self.history.load() if self.settings.history else None
+        self.state, publishes = await recovery.recover(self.store, self.journal, self.clock, history)
         for shelf in (self.state.results.results, self.state.results.parts):
             shelf.cache_bytes, shelf.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
         for effect in publishes:
@@ -217,6 +222,7 @@ class Engine(OperationsById):
             try:
                 next_id = self.state.next_id
                 dirty = checkpoint.snapshot(self.state, batch, position, now)
+                self.history.snapshot(batch)
                 gone = await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing, self.state.staged)
                 for watch in self.watches:
                     watch.update(gone)
@@ -241,8 +247,9 @@ class Engine(OperationsById):
             wanted += queue.messages.available.keys() & self.payloads.flushing.keys()
         self.payloads.end_flush(wanted)
         self.state.results.end_flush()
-        self.state.staged.end_flush()
         self.state.idempotency.end_flush()
+        self.state.staged.end_flush()
+        self.history.end_flush()
         if self.journal is not None and position is not None and not self.settings.sync:
             self.journal.release(position)
         self._released_upto = position
@@ -255,7 +262,7 @@ class Engine(OperationsById):
         journal = self.journal
         state = self.state
         return bool(self.effects) or bool(state.dirty) or state.results.is_dirty or state.staged.is_dirty or (
-            state.idempotency.shelf.is_dirty
+            state.idempotency.shelf.is_dirty or self.history.is_dirty
         ) or (
             journal is not None and journal.sequence != (self._released_upto or 0)
         )  # fmt: skip

@@ -126,6 +126,8 @@ class Standing:
         """
         passed = 0
         for bucket in list(messages.buckets.values()):
+            if not bucket.available:
+                continue
             for entry in islice(bucket.available.values(), _MAX_OF_BUCKET):
                 self._see(entry.visible_at, now)
             passed += min(len(bucket.available), _MAX_OF_BUCKET)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from .queue_state import Entry, Summary
+from .queue_state import Entry, QueueState, Summary
 from .records import active, keys, metadata, settled
 from .records.metadata import Metadata
 from .settled_log import SettledLog
@@ -40,13 +40,21 @@ class Row(NamedTuple):
     settled_at_ms: int = 0
 
 
+def is_visible(entry: Entry, now: int) -> bool:
+    """Whether an available message can be delivered; see :meth:`QueueState.peek`."""
+    return entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1
+
+
 def row_of(entry: Entry, now: int) -> Row:
-    """A loaded message."""
-    if entry.session or entry.lease_until:
-        until = entry.lease_until
-        return Row(entry.id, IN_FLIGHT, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session)
-    state = AVAILABLE if entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1 else DELAYED
+    """A loaded message that waits."""
+    state = AVAILABLE if is_visible(entry, now) else DELAYED
     return Row(entry.id, state, entry.priority, entry.visible_at, entry.attempts)
+
+
+def row_in_flight(entry: Entry) -> Row:
+    """A message that somebody holds."""
+    until = entry.lease_until
+    return Row(entry.id, IN_FLIGHT, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session)
 
 
 class _Part(NamedTuple):
@@ -115,15 +123,9 @@ async def _rows_of(engine: Engine, queue: Queue, part: _Part, now: int) -> list[
     return [row_of(entry, now) for entry in bucket.available.values()] if bucket is not None else []
 
 
-async def bucket_rows(engine: Engine, queue: Queue, number: int, now: int) -> list[Row]:
-    """The available messages of one bucket, wherever it is."""
-    return await _rows_of(engine, queue, _Part(0, number, None), now)
-
-
-def in_flight(engine: Engine, queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
+def in_flight(queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
     """What is claimed, by id from above ``after``; and from where to go on, -1 at the end."""
-    now = engine.clock.now_ms()
-    return _cut({id: row_of(entry, now) for id, entry in queue.messages.in_flight.items() if id > after}, limit)
+    return _cut({id: row_in_flight(entry) for id, entry in queue.messages.in_flight.items() if id > after}, limit)
 
 
 # ---------------------------------------------------------------------- done and failed
@@ -167,10 +169,10 @@ async def settled_rows(engine: Engine, queue: Queue, state: str, position: int, 
 
 
 async def count_settled(engine: Engine, queue: Queue, state: str) -> int:
-    """How long a list is: exact up to 64 buckets; of a longer one the middle is taken for full."""
+    """How long a list is: exact up to 16 buckets; of a longer one the middle is taken for full."""
     log, _key_of = _log_of(queue, state)
     numbers = list(range(log.first, log.tail))
-    if len(numbers) > 64:
+    if len(numbers) > 16:
         ends = numbers[:8] + numbers[-8:]
         counts = [len(await settled_bucket(engine, queue, state, number)) for number in ends]
         return sum(counts) + (len(numbers) - len(ends)) * 1024 + len(log.rows)
@@ -186,6 +188,34 @@ async def metadata_of(engine: Engine, id: int) -> Metadata | None:
     return None if value is None else metadata.decode(key, value)
 
 
+async def headers_of(engine: Engine, ids: list[int]) -> dict[int, dict[str, str]]:
+    """The metadata headers of those of these messages that the store has already."""
+    found: dict[int, dict[str, str]] = {}
+    order = sorted(ids)
+    if order and order[-1] - order[0] < 4 * len(order):
+        first, last = keys.metadata_key(order[0]), keys.metadata_key(order[-1]) + b"\0"
+        wanted = set(order)
+        for key, value in await engine.store.scan(first, last):
+            about = metadata.decode(key, value)
+            if about.message_id in wanted:
+                found[about.message_id] = about.headers
+        return found
+    for id in order:
+        about_one = await metadata_of(engine, id)
+        if about_one is not None:
+            found[id] = about_one.headers
+    return found
+
+
+def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
+    """A message in memory."""
+    entry = messages.in_flight.get(id)
+    if entry is not None:
+        return row_in_flight(entry)
+    entry = messages.available.get(id)
+    return None if entry is None else row_of(entry, now)
+
+
 async def state_of(engine: Engine, queue: Queue, id: int, received_at_ms: int, reads: int) -> tuple[Row | None, int]:
     """Where a message is in a queue, and how many of the allowed reads are left; with none left it may be anywhere.
 
@@ -193,9 +223,9 @@ async def state_of(engine: Engine, queue: Queue, id: int, received_at_ms: int, r
     bucket back until then.
     """
     now = engine.clock.now_ms()
-    entry = queue.messages.find(id)
-    if entry is not None:
-        return row_of(entry, now), reads
+    row = loaded_row(queue.messages, id, now)
+    if row is not None:
+        return row, reads
     for number in queue.messages.cold_buckets_of([id]):
         reads -= 1
         for row in await _rows_of(engine, queue, _Part(0, number, None), now):

@@ -123,7 +123,8 @@ class Operations:
         for queue in queues:
             queue.counts.published += 1
         size = len(envelope)
-        self.state.publish(id, places, priority, visible_at, deadline, now, large=size > MAX_INLINE_BYTES, size=size)
+        large = size > MAX_INLINE_BYTES
+        self.state.publish(id, places, priority, visible_at, deadline, now, large=large, size=size, headers=headers)
         if session:
             self.state.remember_publish(session, seq, id, total, now)
         effect = (
@@ -143,6 +144,7 @@ class Operations:
         for key, value in payloads.rows(id, envelope):
             put(key, value)
         self.payloads.pending[id] = envelope
+        self.payloads.pending_metadata[id] = row[1]
 
     # ------------------------------------------------------------------ consuming
     def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes, lease_ms: int = 0) -> None:
@@ -178,15 +180,15 @@ class Operations:
     def fail(self, queue: Queue, entries: Iterable[Entry], consumer: str, reason: str = "rejected") -> None:
         """in flight → failed. With a reason they are dead letters as well, if the queue has an exchange for them."""
         at = self.clock.now_ms()
-        spent = reason == "delivery_limit"
+        given_up = reason == "delivery_limit"
         reason = reason if queue.dead_letters_to is not None else ""
         pairs: list[int] = []
         for entry in entries:
-            self.state.fail(queue, entry, at, consumer, reason)
+            self.state.fail(queue, entry, at, consumer, reason, given_up)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.FAIL, queue.name, at, pairs, consumer, reason))
+        self.effects.append((fx.FAIL, queue.name, at, pairs, consumer, reason, *((True,) if given_up else ())))
         count = len(pairs) // 2
-        if spent:
+        if given_up:
             queue.counts.exhausted += count
         else:
             queue.counts.rejected += count
@@ -205,7 +207,8 @@ class Operations:
     ) -> None:
         """in flight → available; to failed when it costs an attempt and none is left.
 
-        ``lease_expired`` says that nobody gave them back: it makes no difference but to what is counted.
+        Args:
+            lease_expired: the lease ended by itself; nobody rejected or released the message.
         """
         at = self.clock.now_ms()
         back: list[int] = []
@@ -218,15 +221,18 @@ class Operations:
                 continue
             if costs_attempt and queue.limits.retry_delay_ms:
                 visible_at = queue.limits.retry_at(at, entry.attempts)
-                self.state.put_back(queue, entry, at, costs_attempt, consumer, visible_at)
+                self.state.put_back(queue, entry, at, costs_attempt, consumer, visible_at, lease_expired)
                 pair = [entry.id, entry.bucket]
-                self.effects.append((fx.RETURN, queue.name, at, pair, costs_attempt, consumer, visible_at))
+                more = (visible_at, True) if lease_expired else (visible_at,)
+                self.effects.append((fx.RETURN, queue.name, at, pair, costs_attempt, consumer, *more))
                 continue
-            self.state.put_back(queue, entry, at, costs_attempt, consumer)
+            self.state.put_back(queue, entry, at, costs_attempt, consumer, 0, lease_expired)
             back += entry.id, entry.bucket
         queue.counts.came_back(count, costs_attempt=costs_attempt, lease_expired=lease_expired)
         if back:
-            self.effects.append((fx.RETURN, queue.name, at, back, costs_attempt, consumer))
+            self.effects.append(
+                (fx.RETURN, queue.name, at, back, costs_attempt, consumer, *((0, True) if lease_expired else ()))
+            )
         if spent:
             self.fail(queue, spent, consumer, "delivery_limit")
 
@@ -240,13 +246,13 @@ class Operations:
         reason = reason if queue.dead_letters_to is not None else ""
         pairs: list[int] = []
         for entry in entries:
-            self.state.remove(queue, entry, reason, at)
+            self.state.remove(queue, entry, reason, at, why)
             if not reason:
                 self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
         count = len(pairs) // 2
         if pairs:
-            self.effects.append((fx.REMOVE, queue.name, pairs, reason, at))
+            self.effects.append((fx.REMOVE, queue.name, pairs, reason, at, *((why,) if why != reason else ())))
             queue.counts.removed(count, why)
             if reason:
                 queue.counts.dead_lettered += count

@@ -83,6 +83,8 @@ class Payloads:
         self._flushing_uris: dict[int, bytes] = {}
         self.pending: dict[int, bytes] = {}
         self.flushing: dict[int, bytes] = {}
+        self.pending_metadata: dict[int, bytes] = {}  # metadata records by message, on the same way
+        self.flushing_metadata: dict[int, bytes] = {}
 
     def find(self, id: int) -> bytes | None:
         """The payload of a message, if it is in memory."""
@@ -102,11 +104,13 @@ class Payloads:
         """A checkpoint begins: all that is pending is in its batch."""
         self.flushing, self.pending = self.pending, {}
         self._flushing_uris, self.pending_uris = self.pending_uris, {}
+        self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
     def end_flush(self, wanted: Iterable[int]) -> None:
         """The checkpoint is in the store. Of what it wrote, ``wanted`` goes to the cache."""
         flushed, self.flushing = self.flushing, {}
         self._flushing_uris = {}
+        self.flushing_metadata = {}
         for id in wanted:
             envelope = flushed.get(id)
             if envelope is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from . import effects as fx
 from . import moves
 from .clock import Clock
+from .history.log import HistoryLog
 from .journal import Journal
 from .payloads import read_sizes
 from .queue_state import Summary
@@ -53,16 +54,23 @@ async def check_header(store: SlateStore, instance: str, now: int) -> bool:
     return True
 
 
-async def recover(store: SlateStore, journal: Journal | None, clock: Clock) -> tuple[StoreState, list[fx.Effect]]:
+async def recover(
+    store: SlateStore, journal: Journal | None, clock: Clock, history: HistoryLog | None = None
+) -> tuple[StoreState, list[fx.Effect]]:
     """The state that was answered for, and the publishes whose records the store does not have yet.
+
+    Args:
+        history: takes the rows of what the journal's effects did; it goes on where the store's log ends.
 
     Raises:
         CorruptRecord: a record does not decode.
     """
-    return await rebuild(store, await _journal_records(store, journal), clock)
+    return await rebuild(store, await _journal_records(store, journal), clock, history)
 
 
-async def rebuild(store: Reads, records: list[list[fx.Effect]], clock: Clock) -> tuple[StoreState, list[fx.Effect]]:
+async def rebuild(
+    store: Reads, records: list[list[fx.Effect]], clock: Clock, history: HistoryLog | None = None
+) -> tuple[StoreState, list[fx.Effect]]:
     """The state after these commits, and the publishes among them; ``records`` follow the store's journal position.
 
     Raises:
@@ -79,7 +87,8 @@ async def rebuild(store: Reads, records: list[list[fx.Effect]], clock: Clock) ->
     await _load_dead_letters(store, state)
     await _load_cursors(store, state)
     await _load_settled(store, state, records)
-    clock.not_before(max(newest, _newest_effect(records)))
+    clock.not_before(max(newest, _newest_effect(records), history.last_ended_ms if history is not None else 0))
+    state.history = history
     publishes = []
     for effects in records:
         for effect in effects:
@@ -88,6 +97,7 @@ async def rebuild(store: Reads, records: list[list[fx.Effect]], clock: Clock) ->
     for queue in state.queues.values():
         queue.done.at_hand.clear()
         queue.failed.at_hand.clear()
+    _forget_idle_sessions(state)
     await measure(store, state)
     return state, publishes
 
@@ -189,8 +199,8 @@ async def _newest_stored(store: Reads, state: StoreState) -> int:
 def _newest_effect(records: list[list[fx.Effect]]) -> int:
     """The newest time stamp in the journal."""
     places = {
-        fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.ROUTE: 3, fx.MOVE_SETTLED: 2, fx.DELAY: 2,
-        fx.ARCHIVE: 2, fx.STAGED_COMMIT: 2,
+        fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.ROUTE: 3, fx.MOVE_SETTLED: 2,
+        fx.EXTEND: 2, fx.DELAY: 2, fx.DELETE: 2, fx.ARCHIVE: 2, fx.STAGED_COMMIT: 2,
     }  # fmt: skip
     stamped = (effect for effects in records for effect in effects if effect[0] in places)
     return max((effect[places[effect[0]]] for effect in stamped), default=0)
@@ -199,17 +209,14 @@ def _newest_effect(records: list[list[fx.Effect]]) -> int:
 async def _load_sessions(store: Reads, state: StoreState) -> int:
     """Who holds what; returns the newest time stamp. A lease without a holder belongs to the empty session.
 
-    A name without a lease or a publish is forgotten: if the session comes back, it says its name again.
+    Names are all kept until the journal is applied, whose claims and acknowledgements may be theirs.
     """
     newest = 0
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.LEASES]):
         session = key[2:]
         name, at, held = leases.decode(key, value)
         newest = max(newest, at)
-        if held or session in state.producers:
-            state.session_names[session] = name
-        else:
-            state.dirty.sessions.add(session)
+        state.session_names[session] = name
         for queue_name, ids in held.items():
             queue = state.queues.get(queue_name)
             for id in ids if queue is not None else ():
@@ -220,6 +227,13 @@ async def _load_sessions(store: Reads, state: StoreState) -> int:
         for entry in queue.messages.in_flight.values():
             state.leases.setdefault(entry.session, {})[(entry.queue, entry.id)] = entry
     return newest
+
+
+def _forget_idle_sessions(state: StoreState) -> None:
+    """A name without a lease or a publish is forgotten: if the session comes back, it says its name again."""
+    for session in state.session_names.keys() - state.leases.keys() - state.producers.keys():
+        del state.session_names[session]
+        state.dirty.sessions.add(session)
 
 
 async def measure(store: Reads, state: StoreState) -> None:

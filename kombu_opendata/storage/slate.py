@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,13 +165,13 @@ class Reads:
         batch: int = _ROWS_PER_CALL,
         descending: bool = False,
         read_ahead_bytes: int = 4 << 20,
-    ) -> AsyncIterator[list[Pair]]:
+    ) -> AsyncGenerator[list[Pair], None]:
         """The pairs with ``start <= key < end``, in lists of `batch` and a shorter last one; none is empty."""
         return self._batches(start, end, batch, ScanSettings(descending, read_ahead_bytes))
 
     async def _batches(
         self, start: bytes, end: bytes | None, rows: int, settings: ScanSettings
-    ) -> AsyncIterator[list[Pair]]:
+    ) -> AsyncGenerator[list[Pair], None]:
         if rows <= 0 or (end is not None and start >= end):
             return
         with translated(self.url):

@@ -189,7 +189,7 @@ class Staging:
         return len(rows)
 
     async def remove_unneeded(self) -> None:
-        """Remove the objects whose messages are all collected, and synced as such. Errors are logged and tried again."""
+        """Remove the objects whose messages are all collected, after a sync. Errors are logged and tried again."""
         while self.state.unneeded:
             paths, self.state.unneeded = self.state.unneeded[:_DELETE], self.state.unneeded[_DELETE:]
             try:

@@ -12,16 +12,20 @@ from typing import Any, NamedTuple
 from . import effects as fx
 from . import moves, staged_rows
 from .counts import QueueCounts
+from .history.log import HistoryLog
 from .idempotency import IdempotencyState
 from .limits import Limits
 from .queue_state import Entry, QueueState
 from .records.cursor import Cursor
 from .records.dead_letter import DeadLetter
+from .records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
+from .records.history_log import FAILED as GIVEN_UP
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
 from .results import ResultState
 from .settled_log import SettledLog
-from .staged_state import DONE, FAILED, REMOVED, StagedState
+from .staged_state import DONE, REMOVED, StagedState
+from .staged_state import FAILED as STAGED_FAILED
 from .topology import Topology
 
 DEFAULT_MAX_ATTEMPTS = 20
@@ -114,8 +118,9 @@ class StoreState:
         self.block_end = 0
         self.dirty = Dirty()
         self.results = ResultState()
-        self.staged = StagedState()
         self.idempotency = IdempotencyState()
+        self.staged = StagedState()
+        self.history: HistoryLog | None = None  # None: nothing of it is kept
 
     # ------------------------------------------------------------------ messages
     def publish(
@@ -129,8 +134,11 @@ class StoreState:
         *,
         large: bool,
         size: int = 0,
+        headers: dict[str, str] | None = None,
     ) -> None:
         """Add one message to its queues. It expires at its ``deadline`` or the queue's, if that is sooner."""
+        if self.history is not None:
+            self.history.published(id, places, headers)
         for name, bucket in places:
             queue = self.queues[name]
             ends = deadline
@@ -163,27 +171,43 @@ class StoreState:
 
     def ack(self, queue: Queue, entry: Entry, at: int) -> None:
         """in flight → done."""
+        if self.history is not None:
+            self.history.ended(entry, self.session_names.get(entry.session, ""), at, ACKED)
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.done.append(entry.id, at, entry.attempts)
         if self.staged.active:
             self.staged.count(queue.name, entry.id, DONE, at)
 
-    def fail(self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "") -> None:
-        """in flight → failed; with a reason a dead letter as well."""
+    def fail(
+        self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "", given_up: bool = False
+    ) -> None:
+        """in flight → failed; with a reason a dead letter as well. ``given_up``: it had no attempts left."""
+        if self.history is not None:
+            self.history.ended(entry, consumer, at, GIVEN_UP if given_up else REJECTED)
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.failed.append(entry.id, at, entry.attempts)
         if self.staged.active:
-            self.staged.count(queue.name, entry.id, FAILED, at)
+            self.staged.count(queue.name, entry.id, STAGED_FAILED, at)
         self._record_attempt(entry, consumer)
         if reason:
             self._dead_letter(queue, entry, at, reason, last_use=False)
 
     def put_back(
-        self, queue: Queue, entry: Entry, at: int, costs_attempt: bool, consumer: str, visible_at: int = 0
+        self,
+        queue: Queue,
+        entry: Entry,
+        at: int,
+        costs_attempt: bool,
+        consumer: str,
+        visible_at: int = 0,
+        expired: bool = False,
     ) -> None:
-        """in flight → available, at once or from ``visible_at``."""
+        """in flight → available, at once or from ``visible_at``. ``expired``: the lease ended by itself."""
+        if self.history is not None:
+            outcome = EXPIRED if expired else REQUEUED if costs_attempt else RELEASED
+            self.history.ended(entry, consumer, at, outcome)
         self._unlease(entry)
         if costs_attempt:
             self._record_attempt(entry, consumer)
@@ -195,8 +219,10 @@ class StoreState:
         entry.lease_until = lease_until
         queue.messages.dirty.add(entry.bucket)
 
-    def delete(self, queue: Queue, entry: Entry) -> None:
-        """available or in flight → gone, without history."""
+    def delete(self, queue: Queue, entry: Entry, at: int) -> None:
+        """available or in flight → gone, without a trace in the done or failed messages."""
+        if self.history is not None:
+            self.history.left(entry.id, queue.name, at, "removed")
         if entry.id in queue.messages.in_flight:
             self._unlease(entry)
             queue.messages.settle(entry)
@@ -204,10 +230,12 @@ class StoreState:
             queue.messages.remove(entry)
         self.dirty.garbage.append(entry.id)
         if self.staged.active:
-            self.staged.count(queue.name, entry.id, REMOVED)
+            self.staged.count(queue.name, entry.id, REMOVED, at)
 
-    def archive(self, queue: Queue, entry: Entry, at: int) -> None:
+    def archive(self, queue: Queue, entry: Entry, at: int, operator: str) -> None:
         """available → done, by somebody who never claimed it."""
+        if self.history is not None:
+            self.history.by_hand(entry.id, queue.name, at, entry.attempts, ACKED, operator)
         queue.messages.remove(entry)
         queue.done.append(entry.id, at, entry.attempts)
         if self.staged.active:
@@ -220,8 +248,10 @@ class StoreState:
             self.dirty.whole_attempts.add(entry.id)
         self.dirty.attempts.setdefault(entry.id, []).append(consumer)
 
-    def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0) -> None:
-        """available → gone: expired or purged; with a reason it becomes a dead letter."""
+    def remove(self, queue: Queue, entry: Entry, reason: str = "", at: int = 0, why: str = "") -> None:
+        """available → gone: expired or purged; with a reason it becomes a dead letter. ``why`` is for its history."""
+        if self.history is not None:
+            self.history.left(entry.id, queue.name, at, why or reason)
         queue.messages.remove(entry)
         if self.staged.active:
             self.staged.count(queue.name, entry.id, REMOVED, at)
@@ -345,10 +375,11 @@ class StoreState:
         """Apply one effect from the journal. What adds messages returns (id, effect): their records must be written."""
         kind = effect[0]
         if kind == fx.PUBLISH:
-            _, id, _created, now, visible, deadline, _retention, _headers, envelope, *rest = effect
+            _, id, _created, now, visible, deadline, _retention, headers, envelope, *rest = effect
             priority, places, session, seq, total = rest
             size = len(envelope)
-            self.publish(id, places, priority, visible, deadline, now, large=size > MAX_INLINE_BYTES, size=size)
+            large = size > MAX_INLINE_BYTES
+            self.publish(id, places, priority, visible, deadline, now, large=large, size=size, headers=headers)
             self.next_id = max(self.next_id, id + 1)
             if session:
                 self.remember_publish(session, seq, id, total, now)
@@ -376,18 +407,18 @@ class StoreState:
         return None
 
     def _replay_by_id(self, effect: fx.Effect) -> None:
-        kind, name, *times, pairs = effect
+        kind, name, at, pairs, *more = effect
         queue = self.queues[name]
         messages = queue.messages
         for id in pairs[::2]:
             if kind == fx.EXTEND:
-                self.extend(queue, messages.in_flight[id], times[0])
+                self.extend(queue, messages.in_flight[id], *more)
             elif kind == fx.DELAY:
-                messages.delay(messages.available[id], times[1], times[0])
+                messages.delay(messages.available[id], more[0], at)
             elif kind == fx.DELETE:
-                self.delete(queue, messages.in_flight.get(id) or messages.available[id])
+                self.delete(queue, messages.in_flight.get(id) or messages.available[id], at)
             else:
-                self.archive(queue, messages.available[id], times[0])
+                self.archive(queue, messages.available[id], at, *more)
 
     def _replay_settle(self, effect: fx.Effect) -> None:
         kind, name, *rest = effect

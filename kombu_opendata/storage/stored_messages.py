@@ -15,12 +15,13 @@ from .state import Queue
 
 #: the header with a message's priority, Kombu's way: higher first
 PRIORITY = "priority"
+_PRIORITIES = {str(number): 255 - number for number in range(256)}
 _READ_AHEAD_BYTES = 512 << 10
 #: a block of the metadata log ends after so many rows or bytes
 _BLOCK_ROWS = 4096
 _BLOCK_BYTES = 1 << 20
 #: rows of the first call; more follow in larger ones while they are small
-_FIRST_ROWS = 64
+_FIRST_ROWS = 32
 _CALL_BYTES = 256 << 10
 
 
@@ -96,9 +97,7 @@ def after_lease(row: list[int], at: int) -> None:
 
 def priority_of(headers: Mapping[str, str]) -> int:
     """The stored priority (lower first) of a message with these metadata headers; what is no priority counts as 0."""
-    text = headers.get(PRIORITY, "0")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 3 else 0
-    return 255 - min(number, 255)
+    return _PRIORITIES.get(headers.get(PRIORITY, ""), 255)
 
 
 def deadline_of(message: Metadata) -> int:
@@ -113,10 +112,12 @@ def row_of(message: Metadata, headers: Mapping[str, str], queue: Queue, at: int)
 
     The bucket and the size are 0.
     """
-    deadline = deadline_of(message)
+    deadline = deadline_of(message) if message.retention_seconds else 0
     if 0 < deadline <= at:
         return None
-    visible_at = max(message.visible_at_ms, at)
+    visible_at = message.visible_at_ms
+    if visible_at < at:
+        visible_at = at
     if queue.limits.message_ttl_ms >= 0:
         deadline = queue.limits.deadline(deadline, visible_at, at)
     return [message.message_id, 0, priority_of(headers), visible_at, deadline, 0]

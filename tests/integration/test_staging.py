@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata.client import history
 from kombu_opendata.client.maintenance import maintain
 from kombu_opendata.client.replay import redrive
 from kombu_opendata.client.staging import StagingClient
@@ -141,6 +142,24 @@ def test_a_large_message_goes_inline_in_chunks(sink: Sink, client: StagingClient
     consume(sink)
     sink.take(1)
     assert sink.got == Counter([body])
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_staged_messages_are_in_the_lists(sink: Sink, client: StagingClient, inline: bool) -> None:
+    target = client.staging_target()
+    job = client.commit_job("job", stage(target if inline else as_objects(target), "job", [bodies(40), bodies(25, 40)]))
+    when(client, "job", lambda job: job.routed == 65)
+    page = history.list_messages(sink.connection, queues=["q"], statuses=["available"], order="asc", limit=1000)
+    ids = list(range(job.first_id, job.first_id + 65))
+    assert [one.id for one in page.items] == ids
+    name, text = next(iter(page.items[7].headers.items()))
+    found = history.list_messages(sink.connection, headers={name: text}, limit=1000)
+    assert ids[7] in [one.id for one in found.items]
+    consume(sink)
+    sink.take(65)
+    when(client, "job", lambda job: job.done == 65)
+    done = history.list_attempts(sink.connection, headers={name: text}, outcomes=["acked"], limit=1000)
+    assert {one.message_id for one in done.items} == {one.id for one in found.items}
 
 
 def test_a_job_of_no_rows_is_settled(client: StagingClient, target: StagingTarget) -> None:

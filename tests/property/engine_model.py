@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kombu_opendata.storage.records.cursor import Cursor
+from kombu_opendata.storage.records.idempotency import Sending
 
 
 @dataclass
@@ -173,6 +174,7 @@ class Model:
     orphans: dict[tuple[str, int], str] = field(default_factory=dict)  # letters of queues that are gone
     producers: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # last number, id, queues
     stored: set[int] = field(default_factory=set)  # numbers of publishes
+    keys: dict[bytes, Sending] = field(default_factory=dict)  # idempotency keys
     #: collected rows since the last checkpoint: a crash brings them back
     swept: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
 

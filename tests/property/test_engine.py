@@ -20,6 +20,7 @@ from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import StoreStats, open_store, stats
 from kombu_opendata.storage import object_store
 from kombu_opendata.storage.records.keys import RecordKind
+from tests.property.engine_by_id import ByIdRules
 from tests.property.engine_rules import SESSIONS
 from tests.property.engine_staged_rules import StagedRules
 from tests.support.plain_store import PlainStore
@@ -31,7 +32,7 @@ async def count(folder: Path) -> StoreStats:
         return await stats(store)
 
 
-class EngineMachine(StagedRules):
+class EngineMachine(ByIdRules, StagedRules):
     """On a local folder, with the journal: after each step the engine is as the model, at the end the store is too."""
 
     @invariant()

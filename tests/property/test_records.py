@@ -19,6 +19,7 @@ from kombu_opendata.storage.records import (
     dead_letter,
     decode_any,
     header,
+    idempotency,
     journal_position,
     keys,
     leases,
@@ -113,6 +114,17 @@ FORMATS = {
         keys.cursor_key("q"),
         st.builds(cursor.Cursor, u64, u64, u64, i64, i64, i64, i64, u64, u64, st.booleans(), st.booleans(), texts),
         cursor.encode,
+    ),
+    "idempotency": Format(
+        keys.idempotency_key(bytes(16)),
+        st.builds(
+            idempotency.Sending,
+            st.lists(i64, max_size=4).map(tuple),
+            i64,
+            st.binary(min_size=16, max_size=16),
+            st.lists(st.lists(texts, max_size=3).map(tuple), max_size=3).map(tuple),
+        ),
+        idempotency.encode,
     ),
     "staged job": Format(
         keys.staged_job_key("j"),

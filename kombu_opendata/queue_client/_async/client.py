@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from .history import AsyncHistory
 from .looking import AsyncLooking
 from .queues import AsyncQueues
 from .reading import AsyncReading
+from .replaying import AsyncReplaying
 from .sending import AsyncSending
 from .settling import AsyncSettling
 from .workers import AsyncWorkers
 
 
-class AsyncQueueClient(AsyncSending, AsyncReading, AsyncSettling, AsyncLooking, AsyncQueues, AsyncWorkers):
+class AsyncQueueClient(
+    AsyncSending, AsyncReading, AsyncSettling, AsyncLooking, AsyncHistory, AsyncQueues, AsyncReplaying, AsyncWorkers
+):
     """A client of a broker, for programs without Celery. Any number of tasks or threads may use one client."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from ...errors import RequestError
@@ -65,6 +65,10 @@ class AsyncReading(AsyncBase):
         """
         return await self._read(queue, 60, qty, 0.0, None, pop=True)
 
+    async def interrupt(self) -> None:
+        """Have all reads of this client that wait return now, with nothing."""
+        await self._calls.stop_waiting()
+
     async def _read(
         self,
         queue: str,
@@ -96,7 +100,7 @@ class AsyncReading(AsyncBase):
         *,
         prefetch: int = 10,
         timeout: Seconds | None = None,  # noqa: ASYNC109
-    ) -> AsyncIterator[Message]:
+    ) -> AsyncGenerator[Message, None]:
         """Iterate over the messages of a queue as they come, pushed by the broker.
 
         What is handed out belongs to this iterator's connection for as long as it lives, without a time to extend; a

@@ -150,6 +150,8 @@ class AsyncSending(AsyncBase):
         digest: bytes,
         key_seconds: Seconds,
     ) -> q.Send:
+        for value, what in ((exchange, "the exchange"), (routing_key, "the routing key"), (key, "the idempotency key")):
+            checks.text(value, what)
         ttl = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001) if key else 0
         return q.Send(
             0, 0, exchange, routing_key, messages, self._now_ms(),

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from .history import History
 from .looking import Looking
 from .queues import Queues
 from .reading import Reading
+from .replaying import Replaying
 from .sending import Sending
 from .settling import Settling
 from .workers import Workers
 
 
-class QueueClient(Sending, Reading, Settling, Looking, Queues, Workers):
+class QueueClient(
+    Sending, Reading, Settling, Looking, History, Queues, Replaying, Workers
+):
     """A client of a broker, for programs without Celery. Any number of tasks or threads may use one client."""

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Mapping
 from typing import Any, Literal
 
-from ...errors import MessageNotFound, RequestError
+from ...errors import MessageNotFound
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from .. import checks
@@ -93,7 +93,7 @@ class Looking(Base):
             tuple(state_of(queue, row) for row in answer.rows), answer.after if answer.after >= 0 else None
         )
 
-    def iter_by_state(self, queue: str, state: State) -> Iterator[MessageState]:
+    def iter_by_state(self, queue: str, state: State) -> Generator[MessageState, None, None]:
         """All messages in one state, page by page."""
         after = None
         while True:
@@ -123,12 +123,19 @@ class Looking(Base):
         answer: m.Status = self._calls.call(m.GetStatus(0))
         return answer.report
 
-    def drop_settled(
-        self, queue: str, state: Literal["done", "failed"] = "done", *, older_than: checks.Seconds = 0
-    ) -> int:
-        """Remove archived (or failed) messages that were settled more than so many seconds ago; returns how many."""
-        if state not in ("done", "failed"):
-            raise RequestError(f"done or failed messages can be dropped, not {state!r}")
-        age = checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)
-        answer: m.Count = self._calls.call(q.DropSettled(0, checks.name(queue, "the queue's name"), state, age))
-        return answer.count
+    def explain(
+        self, queue: str = "", *, id: int | None = None, headers: Mapping[str, str] | None = None, filter: str = ""
+    ) -> dict[str, Any]:
+        """Why a queue gets a message or not; see :func:`kombu_opendata.client.filters.explain` for the report.
+
+        Args:
+            queue: or a ``filter`` to try out.
+            id: of a stored message; or the metadata ``headers`` of one, texts.
+
+        Raises:
+            NotFound: no such queue or message.
+            SelectorError: the filter is none; the text shows where.
+        """
+        given = -1 if id is None else checks.whole(id, "a message id", 0, (1 << 63) - 1)
+        answer: m.Explained = self._calls.call(m.Explain(0, queue, given, dict(headers or {}), filter))
+        return answer.report

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from ...errors import RequestError
@@ -66,6 +66,10 @@ class Reading(Base):
         """
         return self._read(queue, 60, qty, 0.0, None, pop=True)
 
+    def interrupt(self) -> None:
+        """Have all reads of this client that wait return now, with nothing."""
+        self._calls.stop_waiting()
+
     def _read(
         self,
         queue: str,
@@ -97,7 +101,7 @@ class Reading(Base):
         *,
         prefetch: int = 10,
         timeout: Seconds | None = None,  # noqa: ASYNC109
-    ) -> Iterator[Message]:
+    ) -> Generator[Message, None, None]:
         """Iterate over the messages of a queue as they come, pushed by the broker.
 
         What is handed out belongs to this iterator's connection for as long as it lives, without a time to extend; a

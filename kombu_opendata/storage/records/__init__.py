@@ -21,8 +21,12 @@ module                record                                                   f
 ``journal_position``  how far the journal is applied                           ours
 ``results``           results of tasks, parts of chords                        ours
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
+``columns``           many integers of one size                                ours
 ``cursor``            how far the background routing into a queue has come     ours
 ``idempotency``       what was sent with an idempotency key                    ours
+``history_log``       what happened to messages between two checkpoints        ours
+``history_trail``     what became of the messages of a block                   ours
+``history_index``     which messages and attempts have a value                 ours
 ``staged``            staged jobs and their batch objects                      ours
 ====================  =======================================================  ==========
 
@@ -42,6 +46,9 @@ from kombu_opendata.storage.records import (
     cursor,
     dead_letter,
     header,
+    history_index,
+    history_log,
+    history_trail,
     idempotency,
     journal_position,
     keys,
@@ -94,6 +101,12 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.STAGED_JOB: staged.decode_job,
     RecordKind.STAGED_OBJECT: staged.decode_object,
     RecordKind.STAGED_EXPIRY: staged.decode_expiry,
+    RecordKind.HISTORY_LOG: history_log.decode,
+    RecordKind.HISTORY_POSTINGS: history_index.decode_postings,
+    RecordKind.HISTORY_SEGMENT: history_index.decode_segment,
+    RecordKind.HISTORY_TRAIL: history_trail.decode,
+    RecordKind.HISTORY_PAGE: history_index.decode_page,
+    RecordKind.HISTORY_HEAD: history_index.decode_head,
 }
 
 

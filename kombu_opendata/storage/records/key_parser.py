@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from kombu_opendata.storage.records.kinds import (
     MAX_MESSAGE_ID,
     PREFIXES,
     SESSION_BYTES,
+    U8,
+    U16,
     U32,
     U64,
     RecordKind,
@@ -51,6 +54,8 @@ class Key(NamedTuple):
     header_index: int | None = None
     #: of an idempotency key
     hash: bytes | None = None
+    #: of history: the numbers after its prefix, in their order (see :mod:`.keys`)
+    numbers: tuple[int, ...] | None = None
 
 
 def parse(key: bytes) -> Key:
@@ -161,17 +166,28 @@ def _parse_id_and_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, 
     return parsed._replace(name=name), end
 
 
+def _parse_hash(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    end = offset + HASH_BYTES
+    if len(key) < end:
+        raise types.corrupt(key, offset, f"a hash of {len(key) - offset} bytes")
+    return Key(kind, hash=key[offset:end]), end
+
+
 def _parse_staged_expiry(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
     (settled_at,) = types.read(U64, key, key, offset)
     name, end = _read_name(key, offset + U64.size)
     return Key(kind, name, expires_at_ms=settled_at), end
 
 
-def _parse_hash(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    end = offset + HASH_BYTES
-    if len(key) < end:
-        raise types.corrupt(key, offset, f"a hash of {len(key) - offset} bytes")
-    return Key(kind, hash=key[offset:end]), end
+def _parse_numbers(*layout: struct.Struct) -> Callable[[RecordKind, bytes, int], tuple[Key, int]]:
+    def parse_them(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+        numbers: list[int] = []
+        for part in layout:
+            numbers += types.read(part, key, key, offset)
+            offset += part.size
+        return Key(kind, numbers=tuple(numbers)), offset
+
+    return parse_them
 
 
 _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] = {
@@ -197,9 +213,15 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.CHORD: _parse_chord,
     RecordKind.CHORD_PART: _parse_chord_part,
     RecordKind.DEAD_LETTER: _parse_id_and_name,
+    RecordKind.CURSOR: _parse_name,
+    RecordKind.IDEMPOTENCY: _parse_hash,
     RecordKind.STAGED_JOB: _parse_name,
     RecordKind.STAGED_OBJECT: _parse_id,
     RecordKind.STAGED_EXPIRY: _parse_staged_expiry,
-    RecordKind.CURSOR: _parse_name,
-    RecordKind.IDEMPOTENCY: _parse_hash,
+    RecordKind.HISTORY_LOG: _parse_numbers(U64, U64),
+    RecordKind.HISTORY_POSTINGS: _parse_numbers(U8, U64, U64, U64),
+    RecordKind.HISTORY_SEGMENT: _parse_numbers(U8, U64, U64),
+    RecordKind.HISTORY_TRAIL: _parse_numbers(U64, U64),
+    RecordKind.HISTORY_PAGE: _parse_numbers(U8, U64, U16),
+    RecordKind.HISTORY_HEAD: _parse_fixed,
 }

@@ -25,11 +25,17 @@ key                                                                    record
 ``01 1e <group TB>``                                                   chord
 ``01 1f <group TB> <index u32> <member TB>``                           chord part
 ``01 1b <id u64> <queue TB>``                                          dead letter of a queue
+``01 1c <queue TB>``                                                   routing cursor of a queue
+``01 1d <hash 16 bytes>``                                              idempotency key of a send
 ``01 26 <job id TB>``                                                  staged job
 ``01 27 <first id u64>``                                               batch object of a staged job
 ``01 28 <settled at u64> <job id TB>``                                 staged job expiry
-``01 1c <queue TB>``                                                   routing cursor of a queue
-``01 1d <hash 16 bytes>``                                              idempotency key of a send
+``01 20 <attempt u64> <row u64>``                                      history log
+``01 21 <space u8> <hash u64> <segment u64> <part u64>``               history postings
+``01 22 <space u8> <segment u64> <part u64>``                          history segment
+``01 23 <block u64> <part u64>``                                       history trail
+``01 24 <space u8> <run u64> <page u16>``                              history page
+``01 25``                                                              history head
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -54,6 +60,7 @@ from kombu_opendata.storage.records.kinds import (
     MAX_MESSAGE_ID,
     PREFIXES,
     SESSION_BYTES,
+    U16,
     U32,
     U64,
     RecordKind,
@@ -62,6 +69,7 @@ from kombu_opendata.storage.records.kinds import (
 SEQ_BLOCK_KEY = PREFIXES[RecordKind.SEQ_BLOCK]
 STORE_HEADER_KEY = PREFIXES[RecordKind.STORE_HEADER]
 JOURNAL_POSITION_KEY = PREFIXES[RecordKind.JOURNAL_POSITION]
+HISTORY_HEAD_KEY = PREFIXES[RecordKind.HISTORY_HEAD]
 
 _PAYLOAD = PREFIXES[RecordKind.PAYLOAD]
 _METADATA = PREFIXES[RecordKind.METADATA]
@@ -82,13 +90,19 @@ _RESULT_EXPIRY = PREFIXES[RecordKind.RESULT_EXPIRY]
 _CHORD = PREFIXES[RecordKind.CHORD]
 _CHORD_PART = PREFIXES[RecordKind.CHORD_PART]
 _DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
+_CURSOR = PREFIXES[RecordKind.CURSOR]
+_IDEMPOTENCY = PREFIXES[RecordKind.IDEMPOTENCY]
 _STAGED_JOB = PREFIXES[RecordKind.STAGED_JOB]
 _STAGED_OBJECT = PREFIXES[RecordKind.STAGED_OBJECT]
 _STAGED_EXPIRY = PREFIXES[RecordKind.STAGED_EXPIRY]
-_CURSOR = PREFIXES[RecordKind.CURSOR]
-_IDEMPOTENCY = PREFIXES[RecordKind.IDEMPOTENCY]
+_HISTORY_LOG = PREFIXES[RecordKind.HISTORY_LOG]
+_HISTORY_POSTINGS = PREFIXES[RecordKind.HISTORY_POSTINGS]
+_HISTORY_SEGMENT = PREFIXES[RecordKind.HISTORY_SEGMENT]
+_HISTORY_TRAIL = PREFIXES[RecordKind.HISTORY_TRAIL]
+_HISTORY_PAGE = PREFIXES[RecordKind.HISTORY_PAGE]
 
 __all__ = [
+    "HISTORY_HEAD_KEY",
     "JOURNAL_POSITION_KEY",
     "MAX_MESSAGE_ID",
     "SEQ_BLOCK_KEY",
@@ -114,6 +128,13 @@ __all__ = [
     "exchange_key",
     "failed_key",
     "failed_prefix",
+    "history_log_key",
+    "history_page_key",
+    "history_postings_key",
+    "history_postings_prefix",
+    "history_segment_key",
+    "history_segment_prefix",
+    "history_trail_key",
     "idempotency_key",
     "kind_range",
     "metadata_key",
@@ -219,6 +240,13 @@ def dead_letter_key(message_id: int, queue: str) -> bytes:
     return _DEAD_LETTER + _id(message_id) + _name(queue)
 
 
+def idempotency_key(name: bytes) -> bytes:
+    """Of a send; the name is a hash of 16 bytes."""
+    if len(name) != HASH_BYTES:
+        raise RequestError(f"an idempotency key's hash has {HASH_BYTES} bytes, not {len(name)}")
+    return _IDEMPOTENCY + name
+
+
 def staged_job_key(job_id: str) -> bytes:
     return _STAGED_JOB + _name(job_id)
 
@@ -232,11 +260,33 @@ def staged_expiry_key(settled_at_ms: int, job_id: str = "") -> bytes:
     return _STAGED_EXPIRY + types.pack(U64, "settled at", settled_at_ms) + (_name(job_id) if job_id else b"")
 
 
-def idempotency_key(name: bytes) -> bytes:
-    """Of a send; the name is a hash of 16 bytes."""
-    if len(name) != HASH_BYTES:
-        raise RequestError(f"an idempotency key's hash has {HASH_BYTES} bytes, not {len(name)}")
-    return _IDEMPOTENCY + name
+def history_log_key(attempt: int, row: int) -> bytes:
+    """Of the chunk of the log whose first attempt and first other row have these numbers."""
+    return _HISTORY_LOG + types.pack(U64, "attempt", attempt) + types.pack(U64, "row", row)
+
+
+def history_postings_key(space: int, hash: int, segment: int, part: int) -> bytes:
+    return history_postings_prefix(space, hash) + types.pack(U64, "segment", segment) + types.pack(U64, "part", part)
+
+
+def history_postings_prefix(space: int, hash: int) -> bytes:
+    return _HISTORY_POSTINGS + bytes((space,)) + types.pack(U64, "hash", hash)
+
+
+def history_segment_key(space: int, segment: int, part: int) -> bytes:
+    return history_segment_prefix(space) + types.pack(U64, "segment", segment) + types.pack(U64, "part", part)
+
+
+def history_segment_prefix(space: int) -> bytes:
+    return _HISTORY_SEGMENT + bytes((space,))
+
+
+def history_trail_key(block: int, part: int) -> bytes:
+    return _HISTORY_TRAIL + types.pack(U64, "block", block) + types.pack(U64, "part", part)
+
+
+def history_page_key(space: int, run: int, page: int) -> bytes:
+    return _HISTORY_PAGE + bytes((space,)) + types.pack(U64, "run", run) + types.pack(U16, "page", page)
 
 
 def _id(message_id: int) -> bytes:

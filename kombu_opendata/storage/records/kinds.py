@@ -15,6 +15,8 @@ DIGEST_BYTES = 8
 #: of an idempotency key and where it was used
 HASH_BYTES = 16
 
+U8 = struct.Struct(">B")  # space of a history index
+U16 = struct.Struct(">H")  # page of a run
 U32 = struct.Struct(">I")  # chunk number
 U64 = struct.Struct(">Q")  # message id or bucket
 
@@ -44,11 +46,17 @@ class RecordKind(enum.Enum):
     CHORD = "chord"
     CHORD_PART = "chord part"
     DEAD_LETTER = "dead letter"
+    CURSOR = "routing cursor"
+    IDEMPOTENCY = "idempotency"
     STAGED_JOB = "staged job"
     STAGED_OBJECT = "staged object"
     STAGED_EXPIRY = "staged job expiry"
-    CURSOR = "routing cursor"
-    IDEMPOTENCY = "idempotency"
+    HISTORY_LOG = "history log"
+    HISTORY_POSTINGS = "history postings"
+    HISTORY_SEGMENT = "history segment"
+    HISTORY_TRAIL = "history trail"
+    HISTORY_PAGE = "history page"
+    HISTORY_HEAD = "history head"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -75,9 +83,15 @@ PREFIXES = {
     RecordKind.CHORD: b"\x01\x1e",
     RecordKind.CHORD_PART: b"\x01\x1f",
     RecordKind.DEAD_LETTER: b"\x01\x1b",
+    RecordKind.CURSOR: b"\x01\x1c",
+    RecordKind.IDEMPOTENCY: b"\x01\x1d",
     RecordKind.STAGED_JOB: b"\x01\x26",
     RecordKind.STAGED_OBJECT: b"\x01\x27",
     RecordKind.STAGED_EXPIRY: b"\x01\x28",
-    RecordKind.CURSOR: b"\x01\x1c",
-    RecordKind.IDEMPOTENCY: b"\x01\x1d",
+    RecordKind.HISTORY_LOG: b"\x01\x20",
+    RecordKind.HISTORY_POSTINGS: b"\x01\x21",
+    RecordKind.HISTORY_SEGMENT: b"\x01\x22",
+    RecordKind.HISTORY_TRAIL: b"\x01\x23",
+    RecordKind.HISTORY_PAGE: b"\x01\x24",
+    RecordKind.HISTORY_HEAD: b"\x01\x25",
 }

@@ -92,6 +92,22 @@ def read_utf8(key: bytes, value: bytes, offset: int) -> tuple[str, int]:
         raise corrupt(key, start + error.start, "a text that is not UTF-8") from error
 
 
+def utf8_escaped(name: str) -> bytes:
+    """`name` as Utf8; one that was read with surrogate escapes (see :mod:`.keys`) gives its own bytes again."""
+    raw = name.encode("utf-8", "surrogateescape")
+    return pack(COUNT, "length of a name", len(raw)) + raw
+
+
+def read_utf8_escaped(key: bytes, value: bytes, offset: int) -> tuple[str, int]:
+    """The name at `offset` of `value`, which may have surrogate escapes, and where the next field starts."""
+    (length,) = read(COUNT, key, value, offset)
+    start = offset + 2
+    end = start + length
+    if end > len(value):
+        raise corrupt(key, offset, f"a name of {length} bytes where {len(value) - start} are left")
+    return value[start:end].decode("utf-8", "surrogateescape"), end
+
+
 def json_utf8(arguments: dict[str, Any]) -> bytes:
     """A JSON object as Utf8.
 

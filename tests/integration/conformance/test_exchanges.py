@@ -101,3 +101,16 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding(channel: Any, queue:
     channel.queue_unbind(queue, name, "k")
     with pytest.raises(amqp.NotFound):
         channel.exchange_declare(name, passive=True)
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+def test_a_filter_queue(channel: Any, queue: str, name: str, durable: bool) -> None:
+    arguments = {"x-filter": f"\"{name}\" LIKE 'a%' AND priority >= 3"}
+    channel.queue_declare(f"{name}-filter", durable=durable, auto_delete=False, arguments=arguments)
+    for value, priority in (("ab", 3), ("ab", 2), ("b", 9), ("a", 9)):
+        send(channel, queue, f"{value}{priority}", headers={name: value}, priority=priority)
+    assert sorted(take_bodies(channel, f"{name}-filter")) == ["a9", "ab3"]
+    assert len(take_bodies(channel, queue)) == 4
+    with pytest.raises(errors.SelectorError, match="line 1, column 4") as caught:
+        channel.queue_declare(f"{name}-none", durable=durable, arguments={"x-filter": "a ="})
+    assert isinstance(caught.value, amqp.IrrecoverableChannelError)

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker import metrics, metrics_snapshot
-from kombu_opendata.broker.metrics import Metrics, cumulated
+from kombu_opendata.broker.arguments import parse
+from kombu_opendata.broker.entities import BrokerQueue, QueueProperties
+from kombu_opendata.broker.metrics import Metrics
 from kombu_opendata.broker.metrics_snapshot import InstanceView, Pace, Snapshot
+from kombu_opendata.broker.metrics_text import cumulated
 from kombu_opendata.broker.options import Listen, parse_listen, parse_metrics
 from kombu_opendata.broker.server import BrokerSettings, Server
 from kombu_opendata.errors import StartError
@@ -36,8 +39,15 @@ def figure(snapshot: Snapshot, name: str, queue: str) -> Any:
     return snapshot.samples[name].get(("default", queue))
 
 
-def test_others_have_their_turn_between_the_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot rests after each queue."""
     monkeypatch.setattr(metrics_snapshot, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(metrics_snapshot, "_LOOKS", 1)
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_others_have_their_turn_between_the_queues() -> None:
 
     async def steps(world: World) -> None:
         for number in range(50):
@@ -60,8 +70,8 @@ def test_others_have_their_turn_between_the_queues(monkeypatch: pytest.MonkeyPat
     run(steps)
 
 
-def test_queues_that_come_and_go_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_snapshot, "_PIECE_SECONDS", 0.0)
+@pytest.mark.usefixtures("short_pieces")
+def test_queues_that_come_and_go_meanwhile() -> None:
 
     async def steps(world: World) -> None:
         view = InstanceView(world.instance, 3)
@@ -101,6 +111,38 @@ def test_a_sum_keeps_what_was_counted_in_queues_that_are_gone() -> None:
             if "q" in world.instance.queues:
                 await world.instance.delete_queue(world.instance.queues["q"])
         assert figure(snapshot, "messages_ready", "(other)") == 0
+
+    run(steps)
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_a_queue_that_goes_meanwhile_is_counted_once() -> None:
+    async def steps(world: World) -> None:
+        view = InstanceView(world.instance, 1)
+        for number in range(40):
+            queue = world.declare(f"q{number}")
+            queue.counts.published = 1
+        transient = BrokerQueue("t", QueueProperties(False, False, False, {}), parse("t", {}), None, 0)
+        transient.counts.published = 7
+        world.instance.queues["t"] = transient
+
+        async def others() -> None:
+            await asyncio.sleep(0)
+            world.instance.drop_transient(transient)
+            for number in range(20, 40):
+                await world.instance.delete_queue(world.instance.queues[f"q{number}"])
+
+        task: asyncio.Task[None] | None = None
+        for number in range(10):
+            snapshot = Snapshot()
+            await view.collect(snapshot, Pace())
+            published = snapshot.samples["messages_published_total"]
+            assert sum(float(value) for value in published.values() if not isinstance(value, tuple)) == 47
+            assert published[("default", "(transient)")] == 7
+            if number == 1:
+                task = asyncio.create_task(others())
+        assert task is not None
+        await task
 
     run(steps)
 
@@ -190,6 +232,27 @@ def test_after_the_end_there_is_no_answer() -> None:
     ended: list[Metrics] = []
     serving(lambda _server, served: ended.append(served))
     assert ended[0].page().body == b"the broker has stopped\n"
+
+
+def test_a_broker_that_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, pages = threading.Event(), []
+
+    async def never(*_args: object) -> Snapshot:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    monkeypatch.setattr(metrics_snapshot, "collect", never)
+    threads = []
+
+    def test(_server: Server, served: Metrics) -> None:
+        threads.append(threading.Thread(target=lambda: pages.append(served.page())))
+        threads[0].start()
+        assert asked.wait(10)
+
+    serving(test)
+    threads[0].join(10)
+    assert [page.body for page in pages] == [b"the broker stops\n"]
 
 
 def test_cumulated() -> None:

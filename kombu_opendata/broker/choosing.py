@@ -1,0 +1,165 @@
+"""Read with a condition: messages whose headers fit, in the order of delivery, from the first of the queue.
+
+The work of one look is bounded, it lets others in between, and a Read that waits looks again only when the queue has
+changed, and never for more than a tenth of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from ..protocol import queue_messages as q
+from ..protocol.envelope import metadata_headers, open_envelope
+from ..selectors import compile_selector
+from ..storage import looking
+from ..storage.queue_state import Entry
+from . import timed
+from .entities import BrokerQueue
+from .reading import PAGE_BYTES, claim
+
+if TYPE_CHECKING:
+    from .handlers import Handlers
+
+#: visible messages that one look goes through, and cold buckets that it brings into memory
+MAX_LOOKED_AT = 10_000
+_MAX_LOADS = 64
+#: messages whose headers are read before others get their turn
+_AT_ONCE = 256
+#: seconds from one look to the next, at least
+_PACE_SECONDS = 0.1
+
+Condition = Callable[[Mapping[str, str]], bool]
+
+
+def condition_of(msg: q.Read) -> Condition:
+    """What the headers of a message must be.
+
+    Raises:
+        SelectorError: the selector is none.
+    """
+    wanted = msg.equal
+    matches = compile_selector(msg.selector).matches if msg.selector else None
+
+    def fits(headers: Mapping[str, str]) -> bool:
+        return all(headers.get(name) == text for name, text in wanted.items()) and (matches is None or matches(headers))
+
+    return fits
+
+
+async def choose(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Condition) -> None:
+    """Answer a Read with a condition."""
+    loop, calls = self.instance.loop, self.instance.calls
+    deadline = loop.time() + msg.wait_ms / 1000
+    stop = calls.stops[self.session.id, msg.rid] = asyncio.Event()
+    try:
+        while True:
+            before, began = _signature(queue), loop.time()
+            rows = await _look(self, msg, queue, condition)
+            if rows or stop.is_set() or queue.deleting or loop.time() >= deadline:
+                break
+            pause = max(_PACE_SECONDS, 10 * (loop.time() - began))
+            await _wait(stop, min(pause, max(deadline - loop.time(), 0)))
+            while _signature(queue) == before and not stop.is_set() and loop.time() < deadline:
+                next_visible = queue.messages.next_visible_at()
+                if next_visible is not None and next_visible <= self.engine.clock.now_ms():
+                    break
+                await _wait(stop, min(_PACE_SECONDS, max(deadline - loop.time(), 0)))
+    finally:
+        calls.stops.pop((self.session.id, msg.rid), None)
+    calls.answer(self.session, q.ReadMessages(msg.rid, rows), sum(len(row[4]) for row in rows))
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        return
+
+
+def _signature(queue: BrokerQueue) -> tuple[int, ...]:
+    """Changes whenever the queue may have something new to read."""
+    counts = queue.counts
+    return counts.published, counts.requeued, counts.released, counts.lease_expired, len(queue.messages)
+
+
+async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Condition) -> list[q.ReadRow]:
+    """One pass; claims what fits as soon as it is found."""
+    rows: list[q.ReadRow] = []
+    size = 0
+    holder, name = timed.session_of(self.session.name), self.session.name
+    async for entries in _candidates(self, queue):
+        for entry, headers in zip(entries, await _headers(self, queue, entries), strict=True):
+            if headers is None or not condition(headers):
+                continue
+            envelope = entry.envelope if queue.stored is None else await self.engine.payloads.read(entry.id)
+            session = self.instance.sessions.get(self.session.id)
+            if session is None or session.connection is None or session.suspended or queue.deleting:
+                return rows
+            now = self.engine.clock.now_ms()
+            waits = queue.messages.available.get(entry.id) is entry and looking.is_visible(entry, now)
+            if envelope is None or not waits or 0 < entry.deadline <= now:
+                continue
+            row = claim(self.instance, queue, entry, holder, name, msg, envelope)
+            rows.append(row)
+            size += len(row[4])
+            if len(rows) >= msg.quantity or size >= PAGE_BYTES:
+                return rows
+        self.instance.schedule()
+    return rows
+
+
+async def _candidates(self: Handlers, queue: BrokerQueue) -> AsyncIterator[list[Entry]]:
+    """Visible messages in the order of delivery, some at a time."""
+    messages, now = queue.messages, self.engine.clock.now_ms()
+    heap: list[tuple[int, int, int]] = [  # priority, id, cold bucket or -1
+        (entry.priority, entry.id, -1) for entry in messages.available.values() if looking.is_visible(entry, now)
+    ]
+    heap += [(*summary.best, number) for number, summary in messages.cold.items() if summary.best is not None]
+    heapify(heap)
+    part: list[Entry] = []
+    looked = loads = 0
+    while heap and looked < MAX_LOOKED_AT:
+        _priority, id, number = heappop(heap)
+        if number >= 0:
+            if number in messages.cold and queue.stored is not None and loads < _MAX_LOADS:
+                loads += 1
+                await self.engine.load_bucket(queue.stored, number)
+            bucket = messages.buckets.get(number)
+            for entry in bucket.available.values() if bucket is not None else ():
+                if looking.is_visible(entry, now):
+                    heappush(heap, (entry.priority, entry.id, -1))
+            continue
+        found = messages.available.get(id)
+        if found is not None:
+            part.append(found)
+            looked += 1
+        if len(part) >= _AT_ONCE:
+            yield part
+            await asyncio.sleep(0)
+            part = []
+    if part:
+        yield part
+
+
+async def _headers(self: Handlers, queue: BrokerQueue, entries: list[Entry]) -> list[Mapping[str, str] | None]:
+    """The metadata headers of messages; None for one that is gone."""
+    ids = [entry.id for entry in entries]
+    stored = await looking.headers_of(self.engine, ids) if queue.stored is not None else {}
+    found: list[Mapping[str, str] | None] = []
+    for entry in entries:
+        headers = stored.get(entry.id)
+        if headers is None:
+            envelope = entry.envelope if queue.stored is None else self.engine.payloads.find(entry.id)
+            headers = headers_in(envelope, 255 - entry.priority) if envelope is not None else None
+        found.append(headers)
+    return found
+
+
+def headers_in(envelope: bytes, priority: int) -> dict[str, str]:
+    """The metadata headers that a Kombu producer or a queue client gives to such an envelope."""
+    opened = open_envelope(envelope)
+    return metadata_headers(opened[3], opened[5], opened[6], priority, opened[1]) if opened is not None else {}

@@ -1,0 +1,279 @@
+"""Ask a broker what happened: pages of messages and of attempts, single ones, and counts by time.
+
+Times are milliseconds since the Unix epoch, UTC, or :class:`~datetime.datetime` (one without a zone is UTC). Filters
+that are None or empty do not filter; within one filter any value will do, and all filters count.
+
+Each call has a request, for those who send it themselves (``kombu_opendata/queue_client``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypedDict, Unpack
+
+from ..errors import InvalidFilter
+from ..protocol.history_messages import (
+    CountAttempts,
+    CountMessages,
+    ListAttempts,
+    ListMessages,
+    RetrieveAttempt,
+    RetrieveMessage,
+)
+from .history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
+from .requester import Requester
+
+__all__ = [
+    "AttemptInfo",
+    "Bucket",
+    "MessageInfo",
+    "Page",
+    "count_attempts",
+    "count_messages",
+    "list_attempts",
+    "list_messages",
+    "retrieve_attempt",
+    "retrieve_message",
+]
+
+Time = int | datetime
+Header = str | int | float | bool
+Headers = Mapping[str, Header | Iterable[Header]]
+
+_MS = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Window(TypedDict, total=False):
+    """Limits of time: at or after ``gte``, after ``gt``, at or before ``lte``, before ``lt``."""
+
+    gte: Time | None
+    lte: Time | None
+    gt: Time | None
+    lt: Time | None
+
+
+class PageOf(Window, total=False):
+    """Limits of time, and which page.
+
+    ``order`` is ``desc``, newest first, or ``asc``; ``limit`` 1 to 1,000 (100); ``next`` or ``prev`` a cursor of a page
+    of the same list.
+    """
+
+    order: str
+    limit: int
+    next: str | None
+    prev: str | None
+
+
+class MessageFilters(TypedDict, total=False):
+    """Which messages.
+
+    ``queues``: those that were routed to one of these. ``statuses``: of ``available``, ``in_flight``, ``done``,
+    ``failed``; with ``queues``, in one of those. ``headers``: names of metadata headers, each with the value or the
+    values that are wanted. ``ids``: of messages.
+    """
+
+    queues: Iterable[str] | None
+    statuses: Iterable[str] | None
+    headers: Headers | None
+    ids: Iterable[int] | None
+
+
+class AttemptFilters(TypedDict, total=False):
+    """Which attempts.
+
+    ``outcomes``: see :class:`AttemptInfo`. ``headers`` and ``message_ids``: of the messages. ``consumers``: their
+    names. ``manual``: only those that were brought about by hand, or only the others.
+    """
+
+    queues: Iterable[str] | None
+    outcomes: Iterable[str] | None
+    headers: Headers | None
+    message_ids: Iterable[int] | None
+    consumers: Iterable[str] | None
+    manual: bool | None
+
+
+class MessageQuery(MessageFilters, PageOf, total=False):
+    """A page of messages; times are those of receipt."""
+
+
+class AttemptQuery(AttemptFilters, PageOf, total=False):
+    """A page of attempts; times are those of their ends."""
+
+
+class Buckets(TypedDict):
+    """From when up to and without when, in buckets of which length; at most 1,000, aligned to the epoch."""
+
+    gte: Time
+    lt: Time
+    bucket_seconds: float
+
+
+class MessageCount(MessageFilters, Buckets):
+    """Counts of messages by their receipt."""
+
+
+class AttemptCount(AttemptFilters, Buckets):
+    """Counts of attempts by their ends."""
+
+
+# ---------------------------------------------------------------------- calls on a connection
+def list_messages(connection: Requester, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
+    """A page of the stored messages, ordered by when the broker received them, and their ids.
+
+    A page ends before its limit where its headers have more than 4 MiB.
+
+    Raises:
+        LimitOutOfRange, InvalidFilter: what is asked for does not exist.
+        CursorError: not a cursor for this page; there is a class for each reason.
+        OpenDataError: as :meth:`Requester.call`.
+    """
+    return messages_of(connection.call(list_messages_request(asked)))
+
+
+def list_attempts(connection: Requester, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
+    """A page of the attempts that ended, ordered by when they ended. They stay when their messages are collected.
+
+    Raises:
+        OpenDataError: as :func:`list_messages`.
+    """
+    return attempts_of(connection.call(list_attempts_request(asked)))
+
+
+def retrieve_message(connection: Requester, id: int) -> MessageInfo | None:
+    """A message; None if it is not stored (any more)."""
+    items = messages_of(connection.call(RetrieveMessage(0, id))).items
+    return items[0] if items else None
+
+
+def retrieve_attempt(connection: Requester, id: str) -> AttemptInfo | None:
+    """An attempt by the id that a list shows; None if the log does not have it (any more).
+
+    Raises:
+        RequestError: not an attempt's id.
+    """
+    items = attempts_of(connection.call(RetrieveAttempt(0, id))).items
+    return items[0] if items else None
+
+
+def count_messages(connection: Requester, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
+    """How many of the stored messages were received in each bucket; one without any has 0.
+
+    Raises:
+        InvalidFilter: too many buckets, or no time.
+    """
+    return buckets_of(connection.call(count_messages_request(asked)))
+
+
+def count_attempts(connection: Requester, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
+    """How many attempts ended in each bucket; as :func:`count_messages`."""
+    return buckets_of(connection.call(count_attempts_request(asked)))
+
+
+# ---------------------------------------------------------------------- requests
+def list_messages_request(asked: MessageQuery) -> ListMessages:
+    return ListMessages(rid=0, **_message_filters(asked), **_page(asked))
+
+
+def list_attempts_request(asked: AttemptQuery) -> ListAttempts:
+    return ListAttempts(rid=0, **_attempt_filters(asked), **_page(asked))
+
+
+def count_messages_request(asked: MessageCount) -> CountMessages:
+    return CountMessages(rid=0, **_message_filters(asked), **_buckets(asked))
+
+
+def count_attempts_request(asked: AttemptCount) -> CountAttempts:
+    return CountAttempts(rid=0, **_attempt_filters(asked), **_buckets(asked))
+
+
+def _message_filters(asked: MessageFilters) -> dict[str, Any]:
+    return {
+        "queues": _texts(asked.get("queues")),
+        "statuses": _texts(asked.get("statuses")),
+        "headers": _headers(asked.get("headers")),
+        "ids": list(asked.get("ids") or ()),
+    }
+
+
+def _attempt_filters(asked: AttemptFilters) -> dict[str, Any]:
+    return {
+        "queues": _texts(asked.get("queues")),
+        "outcomes": _texts(asked.get("outcomes")),
+        "headers": _headers(asked.get("headers")),
+        "ids": list(asked.get("message_ids") or ()),
+        "consumers": _texts(asked.get("consumers")),
+        "manual": asked.get("manual"),
+    }
+
+
+def _page(asked: PageOf) -> dict[str, Any]:
+    return {
+        "gte": _ceil(asked.get("gte")),
+        "lte": _floor(asked.get("lte")),
+        "gt": _floor(asked.get("gt")),
+        "lt": _ceil(asked.get("lt")),
+        "order": asked.get("order", "desc"),
+        "limit": _limit(asked.get("limit", 100)),
+        "next": asked.get("next"),
+        "prev": asked.get("prev"),
+    }
+
+
+def _buckets(asked: Buckets) -> dict[str, Any]:
+    return {
+        "gte": _start(asked["gte"]),
+        "lt": _start(asked["lt"]),
+        "bucket_ms": round(1000 * asked["bucket_seconds"]),
+    }
+
+
+# ---------------------------------------------------------------------- between here and the wire
+def _texts(given: Iterable[str] | None) -> list[str]:
+    if isinstance(given, str):
+        raise InvalidFilter(f"{given!r} is one text: give a list of them", value=given)
+    return list(given or ())
+
+
+def _headers(given: Headers | None) -> dict[str, list[str]]:
+    found = {}
+    for name, value in (given or {}).items():
+        several = not isinstance(value, (str, int, float)) and isinstance(value, Iterable)
+        found[name] = [_text(one) for one in value] if several else [_text(value)]  # type: ignore[union-attr]
+    return found
+
+
+def _text(value: Any) -> str:
+    """A header's value as the metadata has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if type(value) in (int, float) else str(value)
+
+
+def _limit(limit: Any) -> int:
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        raise InvalidFilter(f"a limit of {limit!r}: give a number", value=repr(limit))
+    return max(min(limit, 1 << 62), -1 << 62)  # the broker says what is allowed
+
+
+def _floor(at: Any) -> int | None:
+    """The last millisecond that is not after this time."""
+    return None if at is None else at if type(at) is int else _since_epoch(at) // _MS
+
+
+def _ceil(at: Any) -> int | None:
+    """The first millisecond that is not before this time."""
+    return None if at is None else _start(at)
+
+
+def _start(at: Any) -> int:
+    return at if type(at) is int else -(-_since_epoch(at) // _MS)
+
+
+def _since_epoch(at: Any) -> timedelta:
+    if not isinstance(at, datetime):
+        raise InvalidFilter(f"{at!r} is no time: give a datetime, or milliseconds since the epoch", value=repr(at))
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH

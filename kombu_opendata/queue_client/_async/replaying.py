@@ -1,0 +1,94 @@
+"""Replay, redrive, and the deletion of what is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Literal
+
+from ...errors import RequestError
+from ...protocol import messages as m
+from .. import checks
+from ..checks import Seconds
+from .base import AsyncBase
+
+#: a place in the log of messages: "now", "first", a time, or a message id
+Point = str | int | datetime
+
+
+class AsyncReplaying(AsyncBase):
+    """Calls about messages that were there before."""
+
+    async def replay(self, queue: str, start: Point, until: Point = "now", *, where: str = "") -> dict[str, Any]:
+        """Fill a queue again with stored messages, in the background; returns the progress at the beginning.
+
+        See :func:`kombu_opendata.client.replay.start_replay` for the arguments, what is raised, and the progress.
+        ``where`` is a selector that must be true besides the queue's filter.
+        """
+        answer: m.ReplayStarted = await self._calls.call(m.Replay(0, queue, _point(start), _point(until), where))
+        return answer.cursor
+
+    async def stop_replay(self, queue: str) -> dict[str, Any]:
+        """End a replay where it stands; returns its progress."""
+        answer: m.ReplayStarted = await self._calls.call(m.Replay(0, queue, "now", stop=True))
+        return answer.cursor
+
+    async def replay_progress(self, queues: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """How far replays are, of these queues or of all that had one."""
+        answer: m.CursorList = await self._calls.call(m.Cursors(0, list(queues)))
+        return answer.cursors
+
+    async def redrive(
+        self,
+        queue: str,
+        target: str = "",
+        *,
+        where: str = "",
+        ids: Iterable[int] | None = None,
+        limit: int = 0,
+    ) -> m.Redriven:
+        """Make failed messages available again, with no attempts and the same ids; other calls go on meanwhile.
+
+        Args:
+            target: the queue that gets them; empty is their own.
+            where: a selector: only those whose headers it is true of.
+            ids: only these.
+            limit: at most so many; 0 is all.
+
+        Returns:
+            ``moved``, and how many stayed: ``already`` (the target has them), ``expired``, ``waiting`` (dead letters
+            that are not published yet); ``is_full``: the target's maximum length ended it.
+        """
+        chosen = None if ids is None else list(ids)
+        answer: m.Redriven = await self._calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit))
+        return answer
+
+    async def delete_settled(
+        self,
+        queue: str,
+        state: Literal["done", "failed"] = "done",
+        *,
+        older_than: Seconds | None = None,
+        ids: Iterable[int] | None = None,
+        all: bool = False,
+    ) -> int:
+        """Delete archived (done) or failed messages; returns how many. Other calls go on meanwhile.
+
+        Args:
+            older_than: those that were settled so many seconds ago or longer; or
+            ids: these; or
+            all: all. Exactly one of the three is given.
+        """
+        if state not in ("done", "failed"):
+            raise RequestError(f"done or failed messages can be deleted, not {state!r}")
+        age = -1
+        if older_than is not None:
+            age = checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)
+        chosen = None if ids is None else list(ids)
+        answer: m.SettledDeleted = await self._calls.call_apart(m.DeleteSettled(0, queue, state, age, chosen, all))
+        return answer.count
+
+
+def _point(value: Point) -> str | int:
+    """A time as text; the broker refuses one without its offset."""
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,226 @@
+"""Indexing: brings the log into the index, a few milliseconds at a time, in the background or before a query.
+
+It takes closed chunks, from memory while they are there and from the store otherwise. What it has taken is in a part in
+memory, where queries find it; a part that is large enough becomes records, which the next checkpoint writes together
+with how far the log is indexed. After a crash it goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..records import history_log, keys, metadata
+from ..records.history_index import ATTEMPTS, MESSAGES, Run
+from ..records.history_log import ACKED, FAILED, MANUAL, OUTCOMES, REJECTED
+from ..records.history_trail import LEFT, ROUTED, Event
+from . import values
+from .log import Chunk, Place
+from .part import Group, Part, Row
+from .values import Hashes, Values
+
+if TYPE_CHECKING:
+    from .service import History
+
+#: messages and attempts after which a part becomes records
+PART_ROWS = 8192
+#: parts whose records wait for a checkpoint, past which no more are made
+_MAX_FROZEN = 4
+#: how long the event loop is held at a time
+PIECE_SECONDS = 0.004
+#: steps between two looks at the clock
+_STEPS = 16
+#: messages whose header hashes are remembered for their attempts
+_REMEMBERED = 16_384
+#: metadata records that are read with one scan where the gaps between their ids are at most so wide
+_MAX_GAP = 64
+_NOTHING = Values((), ())
+
+
+class Indexer:
+    """Indexes the log of one instance. ``place`` is up to where the index has it, in memory or in the store."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.hashes = Hashes()
+        self.place: Place = (0, 0)
+        self._lock = asyncio.Lock()
+        self._work: Iterator[bool] | None = None
+        self._known: OrderedDict[int, Values] = OrderedDict()
+
+    @property
+    def lag(self) -> int:
+        """About how many attempts and other rows are not indexed."""
+        attempt, row = self._history.log.end
+        return attempt - self.place[0] + row - self.place[1]
+
+    # ------------------------------------------------------------------ in pieces
+    async def catch_up(self) -> None:
+        """Index everything that has happened until now; others get their turn in between."""
+        log = self._history.log
+        log.close_chunk()
+        target = log.end
+        while self.place < target:
+            if len(self._history.index.frozen) >= _MAX_FROZEN:
+                await self._history.checkpoint()
+            await self.work(PIECE_SECONDS)
+            await asyncio.sleep(0)
+
+    async def work(self, seconds: float) -> bool:
+        """Index for about so long; returns whether there is more to do."""
+        async with self._lock:
+            if self._work is None:
+                if len(self._history.index.frozen) >= _MAX_FROZEN:
+                    return False
+                chunk = await self._next_chunk()
+                if chunk is None:
+                    return False
+                self._work = self._index(chunk, await self._headers(chunk))
+            loop = asyncio.get_running_loop()
+            end = loop.time() + seconds
+            for number, takes_long in enumerate(self._work):
+                if (takes_long or number % _STEPS == 0) and loop.time() > end:
+                    return True
+            self._work = None
+            return True
+
+    async def _next_chunk(self) -> Chunk | None:
+        """The closed chunk at our place."""
+        log = self._history.log
+        if log.open.place == self.place:
+            return None
+        first = log.chunks[0] if log.chunks else log.open
+        if first.place > self.place:
+            return await self._stored_chunk()
+        chunk = next((chunk for chunk in log.chunks if chunk.place == self.place), None)
+        if chunk is not None and chunk.waits and not chunk.saved:
+            await self._history.checkpoint()
+        return chunk
+
+    async def _stored_chunk(self) -> Chunk | None:
+        start = keys.history_log_key(*self.place)
+        _start, end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
+        rows = await self._history.store.scan(start, end, limit=1, read_ahead_bytes=1 << 16)
+        log = self._history.log
+        in_memory = log.chunks[0].place if log.chunks else log.open.place
+        for key, value in rows:
+            attempt, row = keys.parse(key).numbers or (0, 0)
+            if (attempt, row) < in_memory:
+                self.place = (attempt, row)  # what was in between is past its retention
+                return Chunk.of(self.place, history_log.decode(key, value))
+        self.place = max(in_memory, self.place)
+        return None
+
+    # ------------------------------------------------------------------ headers
+    async def _headers(self, chunk: Chunk) -> dict[int, Values]:
+        """The values of the headers of the chunk's messages, as far as they are stored and not at hand."""
+        known = self._known
+        wanted = {id for id, headers in chunk.headers.items() if headers is None and id not in known}
+        new = chunk.headers.keys()
+        wanted |= {row[0] for row in chunk.attempts if row[0] not in known and row[0] not in new}
+        found: dict[int, Values] = {}
+        for low, high in _spans(sorted(wanted)):
+            first, last = keys.metadata_key(low), keys.metadata_key(high) + b"\0"
+            async for rows in self._history.store.scan_batches(first, last, batch=256, read_ahead_bytes=1 << 18):
+                for key, value in rows:
+                    id = int.from_bytes(key[-8:], "big")
+                    if id in wanted:
+                        found[id] = self.hashes.headers(metadata.decode(key, value).headers)
+                await asyncio.sleep(0)
+        return found
+
+    def _remember(self, id: int, found: Values) -> Values:
+        known = self._known
+        known[id] = found
+        if len(known) > _REMEMBERED:
+            known.popitem(last=False)
+        return found
+
+    # ------------------------------------------------------------------ indexing
+    def _index(self, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
+        """Index one chunk, a row at each step; says whether the step was a long one."""
+        part = self._history.index.open
+        values_of, known = self.hashes.headers, self._known
+        for id, headers in chunk.headers.items():
+            found = values_of(headers) if headers is not None else read.get(id) or known.get(id) or _NOTHING
+            part.add(MESSAGES, id, *self._remember(id, found))
+            yield False
+        for queue, ids in chunk.routed.items():
+            group = (self.hashes(values.QUEUE, queue),)
+            for id in ids:
+                part.add(MESSAGES, id, group)
+                part.event(Event(id, queue, ROUTED))
+                yield False
+        for id, queue, at, reason in chunk.left:
+            part.event(Event(id, queue, LEFT + reason, 0, at))
+            yield False
+        yield from self._index_attempts(part, chunk, read)
+        part.rows += len(chunk)
+        self.place = chunk.end
+        self._history.log.indexed(self.place)
+        if part.rows >= PART_ROWS:
+            yield from self._freeze(part)
+
+    def _index_attempts(self, part: Part, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
+        known = self._known
+        groups: dict[tuple[str, str, int], tuple[Group, Group]] = {}
+        for number, (id, queue, consumer, _claimed, ended, count, outcome) in enumerate(
+            chunk.attempts, chunk.first_attempt
+        ):
+            found = known.get(id) or read.get(id) or _NOTHING
+            which = (queue, consumer, outcome)
+            both = groups.get(which)
+            if both is None:
+                both = groups[which] = self._groups(*which)
+            own, settled = both
+            part.add(ATTEMPTS, number, *found)
+            part.add(ATTEMPTS, number, own, (values.message_hash(id),))
+            if settled:
+                part.add(MESSAGES, id, settled)
+            part.event(Event(id, queue, outcome, count, ended, number))
+            yield False
+
+    def _groups(self, queue: str, consumer: str, outcome: int) -> tuple[Group, Group]:
+        """The values of such attempts, and those that they give their messages."""
+        hash_of = self.hashes
+        code = outcome & ~MANUAL
+        own = [
+            hash_of(values.QUEUE, queue),
+            hash_of(values.OUTCOME, OUTCOMES[code]),
+            hash_of(values.CONSUMER, consumer),
+        ]
+        if outcome & MANUAL:
+            own.append(hash_of(values.OUTCOME, "manual"))
+        status = SETTLED_BY.get(code)
+        if status is None:
+            return tuple(own), ()
+        return tuple(own), (hash_of(values.SETTLED, status), hash_of(values.SETTLED, status, queue))
+
+    def _freeze(self, part: Part) -> Iterator[bool]:
+        """Make a part's records."""
+        index = self._history.index
+        index.frozen.append(part)
+        index.open = Part()
+        place = self.place
+        rows: list[Row] = []
+        first = index.take_runs(2)
+        made: list[Run] = []
+        for runs in part.write(index.planned.part, (first, first + 1), rows):
+            made = runs
+            yield True
+        index.wrote(part, rows, made, place)
+
+
+#: what an attempt's outcome makes of the message in its queue; the others leave it available
+SETTLED_BY = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
+
+
+def _spans(ids: list[int]) -> Iterator[tuple[int, int]]:
+    """The sorted ids as ranges that are each read with one scan."""
+    start = 0
+    for position in range(1, len(ids) + 1):
+        if position == len(ids) or ids[position] - ids[position - 1] > _MAX_GAP:
+            yield ids[start], ids[position - 1]
+            start = position

@@ -1,0 +1,180 @@
+"""History of one engine: log and index as checkpoints, the broker's calls and the collector use them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ..records import history_log, keys
+from .candidates import AttemptRecord, MessageRecord
+from .counts import count_attempts, count_messages
+from .index import Index
+from .indexer import Indexer
+from .lists import Page, list_attempts, list_messages
+from .log import Chunk, HistoryLog
+from .query import Buckets, Filters, Paging
+from .reader import Reader
+from .sweep import Sweep
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+    from ..ffi import Batch
+    from ..payloads import Payloads
+    from ..slate import SlateStore
+    from ..state import Queue
+
+#: how long the rows of attempts stay
+DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
+#: how often the background looks for something to index, and how long it works then, where the loop is busy and not
+_LOOK_SECONDS = 0.05
+_BUSY_SECONDS = 0.001
+_IDLE_SECONDS = 0.02
+#: the loop is busy when a timer is late by so much
+_LATE_SECONDS = 0.004
+
+
+class History:
+    """What happened to the messages of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.index = Index()
+        self.indexer = Indexer(self)
+        self.sweeper = Sweep(self)
+        self._saving: list[Chunk] = []
+
+    # ------------------------------------------------------------------ what its parts need
+    @property
+    def enabled(self) -> bool:
+        return self._engine.state.history is not None
+
+    @property
+    def log(self) -> HistoryLog:
+        found = self._engine.state.history
+        assert found is not None
+        return found
+
+    @property
+    def store(self) -> SlateStore:
+        return self._engine.store
+
+    @property
+    def payloads(self) -> Payloads:
+        return self._engine.payloads
+
+    @property
+    def queues(self) -> dict[str, Queue]:
+        return self._engine.state.queues
+
+    @property
+    def session_names(self) -> dict[bytes, str]:
+        return self._engine.state.session_names
+
+    @property
+    def next_message_id(self) -> int:
+        return self._engine.state.next_id
+
+    @property
+    def retention_ms(self) -> int:
+        return int(1000 * self._engine.settings.history_retention_seconds)
+
+    async def checkpoint(self) -> None:
+        """Have the engine write what is queued.
+
+        Raises:
+            StoreError: it failed for good.
+        """
+        await self._engine.checkpoint()
+
+    # ------------------------------------------------------------------ the engine's calls
+    async def load(self) -> HistoryLog:
+        """The log, to go on where the stored one ends; before the journal is replayed."""
+        await self.index.load(self.store)
+        head = self.index.head
+        self.indexer.place = head.attempt, head.row
+        log = HistoryLog(head.attempt, head.row)
+        rows = await self.store.scan(*keys.kind_range(keys.RecordKind.HISTORY_LOG), limit=1, descending=True)
+        for key, value in rows:
+            attempt, row = keys.parse(key).numbers or (0, 0)
+            last = Chunk.of((attempt, row), history_log.decode(key, value))
+            if last.end > self.indexer.place:
+                log = HistoryLog(*last.end)
+            if last.attempts:
+                log.last_ended_ms = last.attempts[-1][4]
+        return log
+
+    def snapshot(self, batch: Batch) -> None:
+        """Put everything that is not stored into a checkpoint's batch."""
+        if self.enabled:
+            self._saving = self.log.snapshot(batch)
+            self.index.snapshot(batch)
+
+    def end_flush(self) -> None:
+        """The checkpoint is in the store."""
+        if self.enabled:
+            self.log.saved(self._saving)
+            self._saving = []
+            self.index.end_flush()
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a checkpoint has anything to do."""
+        return self.enabled and (self.log.is_dirty or self.index.is_dirty)
+
+    # ------------------------------------------------------------------ in the background
+    async def run(self) -> None:
+        """Index until cancelled: a little while the event loop is busy, much more when it is not.
+
+        Raises:
+            StoreError: the store failed for good.
+        """
+        if not self.enabled:
+            return
+        loop = asyncio.get_running_loop()
+        await self.sweeper.begin()
+        while True:
+            began = loop.time()
+            await asyncio.sleep(_LOOK_SECONDS)
+            busy = loop.time() - began > _LOOK_SECONDS + _LATE_SECONDS
+            more = await self.indexer.work(_BUSY_SECONDS if busy else _IDLE_SECONDS)
+            if not more and not busy:
+                await self.sweeper.merge_some()
+
+    async def sweep(self, now: int) -> None:
+        """Remove what is past its retention, a bounded part of it."""
+        if self.enabled:
+            await self.sweeper.sweep(now)
+
+    # ------------------------------------------------------------------ reading
+    async def list_messages(self, filters: Filters, paging: Paging) -> Page[MessageRecord]:
+        """See :mod:`.lists`."""
+        return await list_messages(self, filters, paging)
+
+    async def list_attempts(self, filters: Filters, paging: Paging) -> Page[AttemptRecord]:
+        """See :mod:`.lists`."""
+        return await list_attempts(self, filters, paging)
+
+    async def count_messages(self, filters: Filters, buckets: Buckets) -> list[int]:
+        """See :mod:`.lists`; the times of the filters are within the buckets."""
+        return await count_messages(self, filters, buckets)
+
+    async def count_attempts(self, filters: Filters, buckets: Buckets) -> list[int]:
+        """See :mod:`.lists`; the times of the filters are within the buckets."""
+        return await count_attempts(self, filters, buckets)
+
+    async def message(self, id: int) -> MessageRecord | None:
+        """A message that is in the store."""
+        await self.indexer.catch_up()
+        with self.index.reading() as view:
+            reader = Reader(self, view)
+            found = (await reader.metadata([id])).get(id)
+            return None if found is None else MessageRecord(found, (await reader.statuses([id]))[id])
+
+    async def attempt(self, number: int) -> AttemptRecord | None:
+        """An attempt that ended and is in the log."""
+        self.log.close_chunk()
+        if not self.index.planned.kept <= number < self.log.end[0]:
+            return None
+        with self.index.reading() as view:
+            row = (await Reader(self, view).attempts([number])).get(number)
+            return None if row is None else AttemptRecord.of(number, row)

@@ -1,0 +1,118 @@
+"""The values by which history is found, as hashes of 64 bits: a header's text, a queue, a status, a consumer, …
+
+A hash that two values share is found out when the record itself is looked at. Where that is gone (a message that was
+collected) the hash decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+#: what is remembered is forgotten when there is so much of it
+_REMEMBERED = 65_536
+_LAYOUTS = 256
+#: messages of a layout by which is decided which of its headers repeat, and how often they must
+_SAMPLE = 32
+_REPEATING = 16
+
+HEADER, QUEUE, SETTLED, OUTCOME, CONSUMER = b"h", b"q", b"s", b"o", b"c"
+
+
+class Values(NamedTuple):
+    """The hashes of a message's headers: those that come together again, and the others."""
+
+    group: tuple[int, ...]
+    single: tuple[int, ...]
+
+
+class Hashes:
+    """Makes the hashes of values."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, str, str], int] = {}
+        self._layouts: dict[tuple[str, ...], _Layout] = {}
+
+    def __call__(self, kind: bytes, name: str, text: str = "") -> int:
+        """The hash of a value: its kind, a name, and a text where the kind has one."""
+        key = (kind, name, text)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self._known[key] = hash_of(kind, name, text)
+        return found
+
+    def headers(self, headers: Mapping[str, str]) -> Values:
+        """The hashes of a message's headers."""
+        names = tuple(headers)
+        layout = self._layouts.get(names)
+        if layout is None:
+            if len(self._layouts) >= _LAYOUTS:
+                self._layouts.clear()
+            layout = self._layouts[names] = _Layout(names)
+        return layout.values(tuple(headers.values()))
+
+
+class _Layout:
+    """Messages with headers of these names. After a sample it is known which of them repeat, and are hashed once."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._seen: list[set[str]] | None = [set() for _ in names]
+        self._sampled = 0
+        self._groups: dict[Any, tuple[int, ...]] = {}
+        self._repeating: list[int] = []
+        self._single: list[tuple[int, bytes]] = []  # and what is hashed before the text
+        self._repeating_of: Callable[[Sequence[str]], Any] = len
+
+    def values(self, texts: tuple[str, ...]) -> Values:
+        if self._seen is not None:
+            return self._sample(self._seen, texts)
+        groups = self._groups
+        key = self._repeating_of(texts)
+        group = groups.get(key)
+        if group is None:
+            if len(groups) >= _REMEMBERED >> 4:
+                groups.clear()
+            group = groups[key] = tuple(hash_of(HEADER, self._names[at], texts[at]) for at in self._repeating)
+        single = [
+            int.from_bytes(blake2b(prefix + texts[at].encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+            for at, prefix in self._single
+        ]
+        return Values(group, tuple(single))
+
+    def _sample(self, seen: list[set[str]], texts: tuple[str, ...]) -> Values:
+        for one, text in zip(seen, texts, strict=True):
+            one.add(text)
+        self._sampled += 1
+        if self._sampled >= _SAMPLE:
+            self._decide(seen)
+        hashes = zip(self._names, texts, strict=True)
+        return Values((), tuple(hash_of(HEADER, name, text) for name, text in hashes))
+
+    def _decide(self, seen: list[set[str]]) -> None:
+        self._seen = None
+        self._repeating = [at for at, texts in enumerate(seen) if len(texts) <= _REPEATING]
+        others = ((at, name) for at, name in enumerate(self._names) if at not in self._repeating)
+        self._single = [(at, _prefix(HEADER, name)) for at, name in others]
+        if self._repeating:
+            self._repeating_of = itemgetter(*self._repeating)
+
+
+def hash_of(kind: bytes, name: str, text: str = "") -> int:
+    """The hash of a value; the length keeps name and text apart."""
+    data = _prefix(kind, name) + text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+
+
+def _prefix(kind: bytes, name: str) -> bytes:
+    raw = name.encode("utf-8", "surrogatepass")
+    return b"%c%d:%b" % (kind, len(raw), raw)
+
+
+def message_hash(id: int) -> int:
+    """The hash of an attempt's message: every id has another one, and they are spread."""
+    return (id + 1) * 0x9E37_79B9_7F4A_7C15 & 0xFFFF_FFFF_FFFF_FFFF

@@ -1,0 +1,194 @@
+"""History index: which positions have a value. A position is a message id (space 0) or an attempt's number (space 1).
+
+A value (queue = q, header task = t, …) is known by a hash of 64 bits. Positions are cut into segments of 4,096. Each
+time the index is written it gets a *part* more, and for each value that occurs often enough in a part and segment a
+record of *postings*:
+
+==========  =======  =====================================================
+field       type     meaning
+==========  =======  =====================================================
+form        u8       1 all from first to last, 2 offsets, 3 bits
+1           u16 × 2  first and last offset in the segment
+2           columns  offsets u16
+3           512 B    4,096 bits; the lowest bit of the first byte is offset 0
+==========  =======  =====================================================
+
+A *segment* record lists the hashes of a segment and part, so that the postings can be deleted: version u8 (1), hashes
+as a column of u64.
+
+Values that occur a few times only are in *runs*, sets of (hash, position) in pages by the highest bits of the hash.
+A *page*: version u8 (1), count u32, then the columns hash u64 and position u64.
+
+The *head* says what is indexed and which runs there are:
+
+==================  =======  =====================================================
+field               type     meaning
+==================  =======  =====================================================
+version             u8       1
+part                u64      the next part's number
+run                 u64      the next run's number
+attempt             u64      the log is indexed before this attempt …
+row                 u64      … and this other row
+kept                u64      older attempts were removed from the log
+runs                u32      how many
+runs                each     space u8, number u64, level u8, bits u8 of the hash
+                             that make the page, lowest position u64, highest
+                             position u64, entries u64
+==================  =======  =====================================================
+
+The formats are ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import NamedTuple
+
+from kombu_opendata.storage.records import columns, types
+
+SEGMENT_BITS = 12
+SEGMENT_SIZE = 1 << SEGMENT_BITS
+OFFSET_MASK = SEGMENT_SIZE - 1
+
+MESSAGES, ATTEMPTS = range(2)
+
+_RANGE, _OFFSETS, _BITS = 1, 2, 3
+_ENDS = struct.Struct("<HH")
+_COUNT = struct.Struct("<BI")
+_HEAD = struct.Struct("<BQQQQQI")
+_RUN = struct.Struct("<BQBBQQQ")
+_VERSION = 1
+_BITMAP_BYTES = SEGMENT_SIZE // 8
+#: a bitmap as the digits of a number, the highest first: setting one is quicker than setting a bit
+_NO_BITS, _ONE = b"0" * SEGMENT_SIZE, ord("1")
+
+
+class Run(NamedTuple):
+    """A set of (hash, position) pairs that was written at once."""
+
+    space: int
+    number: int
+    level: int
+    page_bits: int
+    low: int
+    high: int
+    entries: int
+
+
+class Head(NamedTuple):
+    """What is indexed."""
+
+    part: int = 0
+    run: int = 0
+    attempt: int = 0
+    row: int = 0
+    kept: int = 0
+    runs: tuple[Run, ...] = ()
+
+
+def encode_postings(positions: list[int]) -> bytes:
+    """The postings of these positions of one segment, in any order."""
+    first, last = min(positions) & OFFSET_MASK, max(positions) & OFFSET_MASK
+    if 2 * len(positions) < _BITMAP_BYTES:
+        offsets = sorted({position & OFFSET_MASK for position in positions})
+        if last - first + 1 == len(offsets):
+            return bytes((_RANGE,)) + _ENDS.pack(first, last)
+        return bytes((_OFFSETS,)) + columns.pack("H", offsets)
+    digits = bytearray(_NO_BITS)
+    for position in positions:
+        digits[OFFSET_MASK - (position & OFFSET_MASK)] = _ONE
+    if last - first + 1 == digits.count(_ONE):
+        return bytes((_RANGE,)) + _ENDS.pack(first, last)
+    return bytes((_BITS,)) + int(digits, 2).to_bytes(_BITMAP_BYTES, "little")
+
+
+def decode_postings(key: bytes, value: bytes) -> int:
+    """A number whose set bits are the offsets."""
+    form = value[0] if value else 0
+    if form == _RANGE:
+        if len(value) != 1 + _ENDS.size:
+            raise types.corrupt(key, 1, f"{len(value) - 1} bytes of a range")
+        ends: tuple[int, int] = _ENDS.unpack_from(value, 1)
+        first, last = ends
+        if not first <= last < SEGMENT_SIZE:
+            raise types.corrupt(key, 1, f"a range from {first} to {last}")
+        return int((1 << (last - first + 1)) - 1) << first
+    if form == _OFFSETS:
+        offsets, end = columns.read("H", key, value, 1, (len(value) - 1) // 2)
+        types.check_end(key, value, end)
+        if offsets and max(offsets) >= SEGMENT_SIZE:
+            raise types.corrupt(key, 1, f"offset {max(offsets)} in a segment of {SEGMENT_SIZE}")
+        return mask_of(offsets)
+    if form == _BITS:
+        if len(value) != 1 + _BITMAP_BYTES:
+            raise types.corrupt(key, 1, f"{len(value) - 1} bytes of a bitmap")
+        return int.from_bytes(value[1:], "little")
+    raise types.corrupt(key, 0, f"postings of form {form}")
+
+
+def mask_of(offsets: array[int] | list[int]) -> int:
+    """A number with these bits set."""
+    if len(offsets) < 16:
+        mask = 0
+        for offset in offsets:
+            mask |= 1 << offset
+        return mask
+    digits = bytearray(_NO_BITS)
+    for offset in offsets:
+        digits[OFFSET_MASK - offset] = _ONE
+    return int(digits, 2)
+
+
+def encode_segment(hashes: list[int]) -> bytes:
+    """The record of the values that have postings in a segment and part."""
+    return bytes((_VERSION,)) + columns.pack("Q", hashes)
+
+
+def decode_segment(key: bytes, value: bytes) -> array[int]:
+    """The hashes."""
+    _check_version(key, value)
+    hashes, end = columns.read("Q", key, value, 1, (len(value) - 1) // 8)
+    types.check_end(key, value, end)
+    return hashes
+
+
+def encode_page(hashes: array[int] | list[int], positions: array[int] | list[int]) -> bytes:
+    """A page of a run; the two are equally long."""
+    packed = columns.pack("Q", hashes), columns.pack("Q", positions)
+    return _COUNT.pack(_VERSION, len(hashes)) + packed[0] + packed[1]
+
+
+def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:
+    """Hashes and positions."""
+    _check_version(key, value)
+    _version, count = types.read(_COUNT, key, value, 0)
+    hashes, offset = columns.read("Q", key, value, _COUNT.size, count)
+    positions, end = columns.read("Q", key, value, offset, count)
+    types.check_end(key, value, end)
+    return hashes, positions
+
+
+def encode_head(head: Head) -> bytes:
+    """The record of what is indexed."""
+    fields = types.pack(_HEAD, "version, part, run, attempt, row, kept, runs", _VERSION, *head[:5], len(head.runs))
+    return fields + b"".join(_RUN.pack(*run) for run in head.runs)
+
+
+def decode_head(key: bytes, value: bytes) -> Head:
+    """What is indexed."""
+    _check_version(key, value)
+    _version, part, run, attempt, row, kept, count = types.read(_HEAD, key, value, 0)
+    offset = _HEAD.size
+    runs = []
+    for _ in range(count):
+        runs.append(Run(*types.read(_RUN, key, value, offset)))
+        offset += _RUN.size
+    types.check_end(key, value, offset)
+    return Head(part, run, attempt, row, kept, tuple(runs))
+
+
+def _check_version(key: bytes, value: bytes) -> None:
+    version = value[0] if value else 0
+    if version != _VERSION:
+        raise types.corrupt(key, 0, f"record version {version}")

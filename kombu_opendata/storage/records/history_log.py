@@ -1,0 +1,205 @@
+"""History log: what happened to messages between two checkpoints, in order; a chunk of it is one record.
+
+The key has two numbers: of the chunk's first ended attempt, and of the first of its other rows. Attempts are numbered
+from 0 on through all chunks; so are the other rows together (published, routed, left), of which only the count matters.
+
+==================  =======  =====================================================
+field               type     meaning
+==================  =======  =====================================================
+version             u8       1
+names               u32      how many names
+published           u32      how many ranges of new messages
+routed              u32      how many queues got messages
+left                u32      how many left a queue without an attempt's end
+attempts            u32      how many attempts ended
+names               each     ``Utf8``: queues and consumers
+published           each     a range: first message id u64, count u32
+routed              each     queue u32 (a name's number), ranges u32, the ranges
+left                each     message id u64, at i64, queue u32, reason u8
+attempts            columns  message id u64, claimed at i64, ended at i64, queue
+                             u32, consumer u32, number u16, outcome u8
+==================  =======  =====================================================
+
+An outcome of 128 and up was brought about by hand: by an operator's call. The format is ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kombu_opendata.storage.records import columns, types
+
+ACKED, FAILED, REJECTED, EXPIRED, RELEASED, REDRIVEN, REQUEUED = range(7)
+#: outcomes by their numbers; what was rejected and returned to its queue has a number of its own
+OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven", "rejected")
+MANUAL = 0x80
+#: why a message left a queue without being claimed, by number
+REASONS = ("removed", "expired", "dropped")
+
+_HEAD = struct.Struct("<BIIIII")
+_RANGE = struct.Struct("<QI")
+_GROUP = struct.Struct("<II")
+_LEFT = struct.Struct("<QqIB")
+_VERSION = 1
+#: of one range; a chunk is closed long before it has so many rows
+_MAX_RANGE = 1 << 20
+_COLUMNS = "QqqIIHB"
+_ATTEMPT_BYTES = sum(columns.SIZES[code] for code in _COLUMNS)
+_TIME = struct.Struct("<q")
+
+#: message id, queue, consumer, claimed at, ended at, number of the attempt, outcome
+Attempt = tuple[int, str, str, int, int, int, int]
+#: message id, queue, at, reason
+Left = tuple[int, str, int, int]
+
+
+class Rows(NamedTuple):
+    """What a chunk holds. ``published`` are ids of new messages; ``routed`` by queue."""
+
+    published: list[int]
+    routed: dict[str, list[int]]
+    left: list[Left]
+    attempts: list[Attempt]
+
+    @property
+    def others(self) -> int:
+        """How many rows are no attempts."""
+        return len(self.published) + sum(map(len, self.routed.values())) + len(self.left)
+
+
+def encode(rows: Rows) -> bytes:
+    """The record of these rows."""
+    names: dict[str, int] = {}
+
+    def number(name: str) -> int:
+        return names.setdefault(name, len(names))
+
+    published = _ranges(rows.published)
+    parts = [_RANGE.pack(*one) for one in published]
+    for queue, ids in rows.routed.items():
+        found = _ranges(ids)
+        parts.append(_GROUP.pack(number(queue), len(found)))
+        parts += [_RANGE.pack(*one) for one in found]
+    parts += [_LEFT.pack(id, at, number(queue), reason) for id, queue, at, reason in rows.left]
+    if rows.attempts:
+        each, queues, consumers, claimed, ended, numbers, outcomes = zip(*rows.attempts, strict=True)
+        in_order = (each, claimed, ended, map(number, queues), map(number, consumers), numbers, outcomes)
+        parts += [columns.pack(code, values) for code, values in zip(_COLUMNS, in_order, strict=True)]
+    counts = (len(names), len(published), len(rows.routed), len(rows.left), len(rows.attempts))
+    return b"".join([_HEAD.pack(_VERSION, *counts), *map(types.utf8_escaped, names), *parts])
+
+
+def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """Runs of ids that follow each other: (first, count)."""
+    found: list[tuple[int, int]] = []
+    first = following = -1
+    for id in ids:
+        if id != following:
+            if first >= 0:
+                found.append((first, following - first))
+            first = id
+        following = id + 1
+    if first >= 0:
+        found.append((first, following - first))
+    return found
+
+
+def decode(key: bytes, value: bytes) -> Rows:
+    """The rows in ``value``."""
+    version, named, published, groups, left, attempts = types.read(_HEAD, key, value, 0)
+    if version != _VERSION:
+        raise types.corrupt(key, 0, f"record version {version}")
+    offset = _HEAD.size
+    names = []
+    for _ in range(named):
+        name, offset = types.read_utf8_escaped(key, value, offset)
+        names.append(name)
+    new, offset = _read_ranges(key, value, offset, published)
+    routed: dict[str, list[int]] = {}
+    for _ in range(groups):
+        queue, count = types.read(_GROUP, key, value, offset)
+        ids, end = _read_ranges(key, value, offset + _GROUP.size, count)
+        routed[_name(key, offset, names, queue)] = ids
+        offset = end
+    gone: list[Left] = []
+    for _ in range(left):
+        id, at, queue, reason = types.read(_LEFT, key, value, offset)
+        if reason >= len(REASONS):
+            raise types.corrupt(key, offset, f"reason {reason}")
+        gone.append((id, _name(key, offset, names, queue), at, reason))
+        offset += _LEFT.size
+    ended, offset = _read_attempts(key, value, offset, attempts, names)
+    types.check_end(key, value, offset)
+    return Rows(new, routed, gone, ended)
+
+
+def attempts_of(key: bytes, value: bytes) -> int:
+    """How many attempts the chunk in ``value`` has; nothing else of it is looked at."""
+    return int(types.read(_HEAD, key, value, 0)[5])
+
+
+def ended_at(key: bytes, value: bytes, index: int) -> int:
+    """When one of the attempts in ``value`` ended; nothing else of it is looked at."""
+    count = attempts_of(key, value)
+    start = len(value) - count * _ATTEMPT_BYTES + 16 * count  # after the columns of message ids and claims
+    return int(types.read(_TIME, key, value, start + 8 * index)[0])
+
+
+def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
+    """One of the attempts in ``value``; little else of it is looked at."""
+    named, count = types.read(_HEAD, key, value, 0)[1], attempts_of(key, value)
+    if not 0 <= index < count:
+        raise types.corrupt(key, 0, f"attempt {index} of {count}")
+    offset = _HEAD.size
+    names = []
+    for _ in range(named):
+        name, offset = types.read_utf8_escaped(key, value, offset)
+        names.append(name)
+    column = len(value) - count * _ATTEMPT_BYTES
+    fields: list[int] = []
+    for code in _COLUMNS:
+        size = columns.SIZES[code]
+        fields += columns.read(code, key, value, column + index * size, 1)[0]
+        column += count * size
+    id, claimed, ended, queue, consumer, number, outcome = fields
+    if outcome & ~MANUAL >= len(OUTCOMES):
+        raise types.corrupt(key, 0, f"outcome {outcome}")
+    where, who = (_name(key, 0, names, number) for number in (queue, consumer))
+    return id, where, who, claimed, ended, number, outcome
+
+
+def _name(key: bytes, offset: int, names: list[str], number: int) -> str:
+    if number >= len(names):
+        raise types.corrupt(key, offset, f"name {number} of {len(names)}")
+    return names[number]
+
+
+def _read_ranges(key: bytes, value: bytes, offset: int, count: int) -> tuple[list[int], int]:
+    ids: list[int] = []
+    for _ in range(count):
+        first, length = types.read(_RANGE, key, value, offset)
+        if length > _MAX_RANGE:
+            raise types.corrupt(key, offset, f"a range of {length} messages")
+        ids += range(first, first + length)
+        offset += _RANGE.size
+    return ids, offset
+
+
+def _read_attempts(key: bytes, value: bytes, offset: int, count: int, names: list[str]) -> tuple[list[Attempt], int]:
+    if not count:
+        return [], offset
+    found = []
+    start = offset
+    for code in _COLUMNS:
+        column, offset = columns.read(code, key, value, offset, count)
+        found.append(column)
+    ids, claimed, ended, queues, consumers, numbers, outcomes = found
+    if max(max(queues), max(consumers)) >= len(names):
+        raise types.corrupt(key, start, f"an attempt with a name above {len(names)}")
+    if max(outcome & ~MANUAL for outcome in outcomes) >= len(OUTCOMES):
+        raise types.corrupt(key, start, "an unknown outcome")
+    who = [names[number] for number in consumers]
+    where = [names[number] for number in queues]
+    return list(zip(ids, where, who, claimed, ended, numbers, outcomes, strict=True)), offset

@@ -1,0 +1,232 @@
+"""History: the first pages of lists over many messages, and what the log costs consumers.
+
+The store is made through the engine, as fast as that goes: the messages look like Celery's, nine tenths are settled.
+Pages are asked for in the engine as well, so that what is measured is the query and not the machine's sockets. What the
+log costs is measured with two brokers, one of which keeps no history, in turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kombu_opendata.storage.clock import ManualClock
+from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.history import query
+from kombu_opendata.storage.state import Queue, QueueOptions
+
+from . import clients
+from .peers import Peer, embedded
+from .processes import run_alone, server, wait_until
+from .results import Results
+from .targets import OURS, WITHOUT
+from .workloads import PUBLISHERS, Sizes, publish_together, rate
+
+SESSION = b"b" * 16
+QUEUES = 4
+RARE_TASK = "shop.tasks.audit"
+_BATCH = 2000
+_LIMIT = 100
+_TASKS = tuple(f"shop.tasks.{name}" for name in ("send_mail", "charge", "refund", "resize", "index", "sync"))
+_REPEATS = 5
+
+
+SETTINGS = EngineSettings(sync=False)
+
+
+def headers_of(number: int) -> dict[str, str]:
+    """The metadata of a Celery task; one in ten thousand is a rare one."""
+    id = str(uuid.UUID(int=number * 0x9E3779B97F4A7C15 % (1 << 128)))
+    task = RARE_TASK if number % 10_000 == 5 else _TASKS[number % len(_TASKS)]
+    return {
+        "task": task, "id": id, "root_id": id, "lang": "py", "retries": "0", "origin": f"gen{number % 40}@web",
+        "ignore_result": "false", "replaced_task_nesting": "0", "exchange": "", "routing_key": f"q{number % 4}",
+        "priority": "0", "content_type": "application/json", "customer": str(number % 5000),
+    }  # fmt: skip
+
+
+async def publish(engine: Engine, queues: list[Queue], first: int, count: int) -> None:
+    """Publish so many messages in turn to the queues; nothing waits for the disk."""
+    now = engine.clock.now_ms()
+    for number in range(first, first + count):
+        engine.publish(
+            [queues[number % len(queues)]], b"x" * 200, headers_of(number), priority=255, created_at=now, visible_at=-1,
+            ttl_ms=-1, session=SESSION, seq=number + 1, total=1,
+        )  # fmt: skip
+
+
+async def settle(engine: Engine, queue: Queue, count: int) -> None:
+    """Claim and acknowledge so many; one in a hundred fails."""
+    for number in range(count):
+        entry, loading = engine.next_entry(queue, engine.clock.now_ms())
+        while loading:
+            await asyncio.sleep(0)
+            entry, loading = engine.next_entry(queue, engine.clock.now_ms())
+        assert entry is not None
+        engine.claim(queue, (entry,), SESSION)
+        if number % 100:
+            engine.ack(queue, (entry,))
+        else:
+            engine.fail(queue, (entry,), "worker")
+
+
+class Filler:
+    """Brings a store to so many messages, indexed; of each batch nine tenths are settled."""
+
+    def __init__(self, engine: Engine, clock: ManualClock) -> None:
+        self._engine, self._clock = engine, clock
+        self._filled = 0
+        for number in range(QUEUES):
+            engine.declare_queue(f"q{number}", QueueOptions())
+        engine.name_session(SESSION, "worker")
+
+    async def fill(self, upto: int) -> None:
+        engine = self._engine
+        queues = [engine.state.queues[f"q{number}"] for number in range(QUEUES)]
+        for start in range(self._filled, upto, _BATCH):
+            await publish(engine, queues, start, _BATCH)
+            for queue in queues:
+                await settle(engine, queue, _BATCH // QUEUES * 9 // 10)
+            self._clock.advance(100)
+            await engine.checkpoint()
+            await engine.history.indexer.catch_up()
+            if start % (100 * _BATCH) == 0:
+                while await engine.history.sweeper.merge_some():
+                    pass
+                await engine.tidy()
+        self._filled = upto
+        while await engine.history.sweeper.merge_some():
+            pass
+        await engine.tidy()
+
+
+def pages(messages: int, clock: ManualClock, began_ms: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """What is asked for: a list and its filters, by a text that names it."""
+    middle = (began_ms + clock.now_ms()) // 2
+    one = messages // 3
+    found: dict[str, tuple[str, dict[str, Any]]] = {
+        "all": (query.MESSAGES, {}),
+        "a queue": (query.MESSAGES, {"queues": ["q1"]}),
+        "available": (query.MESSAGES, {"statuses": ["available"]}),
+        "done": (query.MESSAGES, {"statuses": ["done"]}),
+        "failed": (query.MESSAGES, {"statuses": ["failed"]}),
+        "a task": (query.MESSAGES, {"headers": {"task": [_TASKS[0]]}}),
+        "a rare task": (query.MESSAGES, {"headers": {"task": [RARE_TASK]}}),
+        "a customer": (query.MESSAGES, {"headers": {"customer": ["77"]}}),
+        "a task's id": (query.MESSAGES, {"headers": {"id": [headers_of(one)["id"]]}}),
+        "no such id": (query.MESSAGES, {"headers": {"id": ["nobody's"]}}),
+        "up to a time": (query.MESSAGES, {"lte": middle}),
+        "a queue, up to a time": (query.MESSAGES, {"queues": ["q1"], "lte": middle}),
+        "a queue, a task, failed": (
+            query.MESSAGES, {"queues": ["q1"], "headers": {"task": [_TASKS[1]]}, "statuses": ["failed"]}
+        ),
+        "attempts": (query.ATTEMPTS, {}),
+        "attempts in a queue": (query.ATTEMPTS, {"queues": ["q1"]}),
+        "attempts rejected": (query.ATTEMPTS, {"outcomes": ["rejected"]}),
+        "attempts of a task": (query.ATTEMPTS, {"headers": {"task": [_TASKS[0]]}}),
+        "attempts of a task's id": (query.ATTEMPTS, {"headers": {"id": [headers_of(one)["id"]]}}),
+        "attempts of a message": (query.ATTEMPTS, {"ids": [one]}),
+        "attempts up to a time": (query.ATTEMPTS, {"lte": middle}),
+    }  # fmt: skip
+    return found
+
+
+async def ask(engine: Engine, kind: str, filters: dict[str, Any], order: str) -> tuple[float, float, int]:
+    """Milliseconds and milliseconds of CPU of a first page, and how many items it had."""
+    checked = query.check_filters(**filters)
+    paging = query.check_paging(kind, checked, order=order, limit=_LIMIT, after=None, before=None)
+    listing: Any = engine.history.list_messages if kind == query.MESSAGES else engine.history.list_attempts
+    began, cpu = time.perf_counter(), time.process_time()
+    page = await listing(checked, paging)
+    return 1000 * (time.perf_counter() - began), 1000 * (time.process_time() - cpu), len(page.items)
+
+
+class Page(NamedTuple):
+    """What the first pages of one list took."""
+
+    name: str
+    order: str
+    milliseconds: float
+    cpu_milliseconds: float
+    items: int
+    single: bool
+
+
+async def ask_all(engine: Engine, clock: ManualClock, began_ms: int, messages: int) -> list[Page]:
+    """The medians of several first pages of each list."""
+    found = []
+    for name, (kind, filters) in pages(messages, clock, began_ms).items():
+        for order in query.ORDERS:
+            samples = [await ask(engine, kind, filters, order) for _ in range(_REPEATS)]
+            wall, cpu = (statistics.median(one[at] for one in samples) for at in (0, 1))
+            found.append(Page(name, order, wall, cpu, samples[0][2], len(filters) < 2))
+    return found
+
+
+async def _measure_pages(folder: Path, messages: int, step: Callable[[str], None]) -> list[list[Page]]:
+    clock = ManualClock()
+    began_ms = clock.now_ms()
+    engine = await Engine.open(f"file://{folder}/history", "default", clock, SETTINGS)
+    try:
+        filler = Filler(engine, clock)
+        found = []
+        for size in (messages // 10, messages):
+            await filler.fill(size)
+            found.append(await ask_all(engine, clock, began_ms, size))
+            step(f"history of {size:,}")
+        return found
+    finally:
+        await engine.close()
+
+
+# ---------------------------------------------------------------------- consumers
+@contextmanager
+def _broker(folder: Path, *options: str) -> Iterator[Peer]:
+    """A broker on a folder of its own, with these options."""
+    store = folder / "store"
+    store.mkdir(parents=True, mode=0o700)
+    program = [sys.executable, "-c", "from kombu_opendata.cli import main; main()", "broker"]
+    listening = store / "broker.sock"
+    command = [*program, "--store", f"file://{store}", "--listen", f"unix:{listening}", *options]
+    with server(command, log=str(folder / "log")) as process:
+        wait_until(lambda: listening.exists() or process.poll() is not None, "a broker", seconds=30.0)
+        yield embedded(store)
+
+
+def _consume(peer: Peer, series: str, sizes: Sizes, results: Results) -> None:
+    publish_together(peer, "bench-history", sizes.consume // PUBLISHERS)
+    results.add("history.consume", series, rate(run_alone(clients.consume, peer, "bench-history", sizes.consume)))
+
+
+# ---------------------------------------------------------------------- all of it
+def steps(sizes: Sizes) -> int:
+    """How often `measure` calls back."""
+    return 2 + 2 * sizes.rounds
+
+
+def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
+    """Measures everything about history."""
+    with _broker(folder / "with") as ours, _broker(folder / "without", "--history-days", "0") as without:
+        for peer in (ours, without):
+            run_alone(clients.declare, peer, "bench-history")
+        for _ in range(sizes.rounds):
+            for peer, series in ((without, WITHOUT), (ours, OURS)):
+                _consume(peer, series, sizes, results)
+                step("consume + ack, history on and off")
+    small, large = asyncio.run(_measure_pages(folder, sizes.history, step))
+    results.add("history.page", OURS, max(page.milliseconds for page in large if page.single))
+    for before, page in zip(small, large, strict=True):
+        if page.single:
+            results.add("history.growth", OURS, page.cpu_milliseconds / max(before.cpu_milliseconds, 1.0))
+        results.remarks.append(
+            f"History, {page.name}, {page.order}: {page.milliseconds:.1f} ms ({page.cpu_milliseconds:.1f} ms of CPU) "
+            f"for the first {page.items} of {sizes.history:,} messages; {before.milliseconds:.1f} ms "
+            f"({before.cpu_milliseconds:.1f} ms) of a tenth of them."
+        )

@@ -1,0 +1,173 @@
+"""The queue client and kill -9: batches as a whole and once, keys used once, leases that end at their time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata import QueueClient
+
+from ..support.broker import EmbeddedBroker
+from ..support.processes import Child, Children, wait_until
+from ..support.seeds import seeded_random
+from ..support.workers import APPS
+
+PROGRESS_SECONDS = 60
+BATCH = 20
+
+
+def lines(files: list[Path]) -> list[list[int]]:
+    return [[int(field) for field in line.split()] for file in files for line in file.read_text().splitlines()]
+
+
+@pytest.mark.timeout(600)
+def test_batches_and_keys_under_kills(store_folder: Path, broker_url: str, tmp_path: Path, started: Children) -> None:
+    rounds, total = 6, 12_000
+    dice = seeded_random()
+    broker = EmbeddedBroker(store_folder)
+    files = [tmp_path / f"confirmed{number}" for number in range(2)]
+    senders = []
+    for number, file in enumerate(files):
+        file.touch()
+        half = total // 2
+        command = [sys.executable, str(APPS / "send_batches.py"), broker_url, str(file), str(number * half), str(half)]
+        senders.append(Child(command, tmp_path / f"sender{number}.log", cwd=tmp_path))
+        started.add(senders[-1])
+    batches = total // BATCH
+    killed: int | None = None
+    for threshold in sorted(dice.randrange(1, batches) for _ in range(rounds)):
+        wait_until(partial(reached, files, threshold), PROGRESS_SECONDS, lambda: f"{len(lines(files))} of {batches}")
+        pid = broker.wait_up(killed)
+        time.sleep(dice.random() * 0.2)  # the random moment, not a wait for anything
+        killed = broker.kill()
+        assert killed == pid
+    for sender in senders:
+        assert sender.wait(PROGRESS_SECONDS) == 0, sender.log.read_text()
+    answered = lines(files)
+    assert len(answered) == batches
+    assert all(one == two for _number, one, two, _first, _last in answered)
+    assert all(last - first == BATCH - 1 for *_rest, first, last in answered)
+    with QueueClient(broker_url) as client:
+        numbers = drain(client, "batches")
+        assert Counter(numbers.values()) == Counter(range(total))
+        assert all(numbers[first] == number for number, _one, _two, first, _last in answered)
+        keyed = drain(client, "keyed")
+        assert keyed == {one: number for number, one, *_rest in answered}
+
+
+def reached(files: list[Path], threshold: int) -> bool:
+    return len(lines(files)) >= threshold
+
+
+def drain(client: QueueClient, queue: str) -> dict[int, Any]:
+    """All that waits, by id."""
+    found: dict[int, Any] = {}
+    while read := client.pop(queue, 1000):
+        found |= {message.id: message.body for message in read}
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_ten_senders_with_one_key_and_a_kill(store_folder: Path, broker_url: str) -> None:
+    broker = EmbeddedBroker(store_folder)
+    with QueueClient(broker_url) as client:
+        client.create("q")
+        for turn in range(5):
+            answers: list[int] = []
+            gate = threading.Barrier(11)
+            threads = [
+                threading.Thread(target=send_one, args=(broker_url, f"key-{turn}", gate, answers)) for _ in range(10)
+            ]
+            for thread in threads:
+                thread.start()
+            gate.wait(30)
+            if turn % 2:
+                broker.kill()
+            for thread in threads:
+                thread.join(100)
+            assert len(answers) == 10
+            assert len(set(answers)) == 1, turn
+        assert client.metrics("q").length == 5
+
+
+def send_one(url: str, key: str, gate: threading.Barrier, answers: list[int]) -> None:
+    with QueueClient(url, reconnect_timeout=90, start_timeout=90) as client:  # ten of them start a broker
+        client.heartbeat()
+        gate.wait(30)
+        answers.append(client.send("q", "body", idempotency_key=key))
+
+
+def test_a_key_is_known_after_kills_and_a_clean_restart(store_folder: Path, broker_url: str) -> None:
+    broker = EmbeddedBroker(store_folder)
+    with QueueClient(broker_url) as client:
+        client.create("q")
+        first = client.send("q", "a", idempotency_key="k")
+        broker.kill()
+        assert client.send("q", "a", idempotency_key="k") == first
+        client.pop("q")
+        broker.terminate()
+        assert client.send("q", "a", idempotency_key="k") == first
+        assert client.metrics("q").length == 0
+
+
+@pytest.mark.parametrize("end", [EmbeddedBroker.kill, EmbeddedBroker.terminate], ids=["kill", "sigterm"])
+def test_timed_leases_outlive_the_broker_and_end_at_their_time(store_folder: Path, broker_url: str, end: Any) -> None:
+    broker = EmbeddedBroker(store_folder)
+    with QueueClient(broker_url, name="reader") as client:
+        client.create("q")
+        ids = client.send_batch("q", ["long", "short", "extended", "deleted", "archived"])
+        long, short, extended, deleted, archived = client.read("q", 3600, 5)
+        until = client.set_vt("q", short, 1.5)
+        client.extend(extended, 7200)
+        client.delete("q", deleted)
+        client.archive("q", archived)
+        end(broker)
+        (again,) = client.read_with_poll("q", 60, 5, max_poll_seconds=60)
+        assert datetime.now(UTC) >= until
+        assert (again.id, again.attempts, again.redelivered) == (ids[1], 2, True)
+        states = {state.id: state for state in client.iter_by_state("q", "in_flight")}
+        assert {id: state.holder for id, state in states.items()} == dict.fromkeys(ids[:3], "reader")
+        assert states[ids[2]].leased_until > states[ids[0]].leased_until  # type: ignore[operator]
+        client.archive("q", long)  # its token is good
+        assert [state.id for state in client.iter_by_state("q", "done")] == [ids[4], ids[0]]
+
+
+def test_a_poll_goes_on_over_a_kill(store_folder: Path, broker_url: str) -> None:
+    broker = EmbeddedBroker(store_folder)
+    with QueueClient(broker_url) as client:
+        client.create("q")
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.extend(client.read_with_poll("q", max_poll_seconds=300)))
+        thread.start()
+        wait_until(lambda: len(client.workers()) == 2, 30, "the poll's connection")
+        for _ in range(2):
+            broker.kill()
+            wait_until(lambda: len(client.workers()) == 2, 30, "the poll's connection to be back")
+        client.send("q", "a")
+        thread.join(60)
+        assert [message.body for message in found] == ["a"]
+
+
+def test_an_iterator_goes_on_over_a_kill(store_folder: Path, broker_url: str) -> None:
+    broker = EmbeddedBroker(store_folder)
+    with QueueClient(broker_url) as client:
+        client.create("q")
+        client.send_batch("q", range(100))
+        seen = []
+        for message in client.consume("q", prefetch=10, timeout=60):
+            seen.append(message.body)
+            if message.body in (10, 40):
+                broker.kill()
+            client.ack(message)
+            if len(seen) == 100:
+                break
+        assert seen == list(range(100))
+        assert client.metrics("q").length == 0

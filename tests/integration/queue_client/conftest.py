@@ -1,0 +1,74 @@
+"""The sync client, and the async one behind the same calls, for each way to reach a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kombu_opendata import AsyncQueueClient, QueueClient
+
+from ..conftest import Reach
+
+Opener = Callable[..., Any]
+
+
+class Blocking:
+    """An async client whose calls are waited for, so that a test is written once for both."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *args: Any, **options: Any) -> None:
+        self._loop = loop
+        self._client = AsyncQueueClient(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._client, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            result = function(*args, **options)
+            return self._iterate(result) if inspect.isasyncgen(result) else self._loop.run_until_complete(result)
+
+        return call
+
+    def _iterate(self, source: AsyncIterator[Any]) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    yield self._loop.run_until_complete(anext(source))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._loop.run_until_complete(source.aclose())  # type: ignore[attr-defined]
+
+
+@pytest.fixture(params=["sync", "async"])
+def opener(request: pytest.FixtureRequest, reach: Reach, stack: ExitStack) -> Opener:
+    """Opens clients of one kind: ``opener(name="reader")``."""
+    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    loop = asyncio.new_event_loop()
+    stack.callback(loop.close)
+
+    def open_one(**more: Any) -> Any:
+        if request.param == "sync":
+            client: Any = QueueClient(reach.url, **options, **more)
+        else:
+            client = Blocking(loop, reach.url, **options, **more)
+        stack.callback(client.close)
+        return client
+
+    return open_one
+
+
+@pytest.fixture
+def client(opener: Opener) -> Any:
+    return opener(name="tester")
+
+
+@pytest.fixture
+def queue(client: Any, name: str) -> str:
+    """A durable queue."""
+    client.create(name)
+    return name

@@ -1,0 +1,266 @@
+"""Reading for a time, polling, popping, conditions, iterating."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kombu_opendata import QueueClient, errors
+from kombu_opendata.queue_client.options import QueueOptions
+
+kinds = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+
+
+@kinds
+def test_a_lease_ends_at_its_time_whatever_becomes_of_its_reader(
+    opener: Any, client: Any, name: str, durable: bool
+) -> None:
+    client.create(name, QueueOptions(durable=durable))
+    client.send(name, "a")
+    reader = opener(name="reader")
+    (first,) = reader.read(name, vt=1)
+    assert timedelta(0) < first.leased_until - datetime.now(UTC) <= timedelta(seconds=1.1)
+    reader.close()
+    assert client.read(name) == []
+    (again,) = client.read_with_poll(name, max_poll_seconds=30)
+    assert datetime.now(UTC) >= first.leased_until
+    assert (again.id, again.attempts, again.redelivered) == (first.id, 2, True)
+    assert again.token != first.token
+    with pytest.raises(errors.StaleLease):
+        client.archive(name, first)
+    client.ack(again)
+    assert client.metrics(name).length == 0
+
+
+@kinds
+def test_a_lease_can_be_extended_and_ended(client: Any, name: str, durable: bool) -> None:
+    client.create(name, QueueOptions(durable=durable))
+    client.send(name, "a")
+    (message,) = client.read(name, vt=0.3)
+    until = client.extend(message, 60)
+    assert until - datetime.now(UTC) > timedelta(seconds=50)
+    client.send(name, "b")
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        assert [m.body for m in client.peek(name, 10)] == ["b"]
+    client.set_vt(name, message.id, 0)  # by its id alone
+    assert [m.body for m in client.read(name, 30, 10)] == ["a", "b"]
+
+
+def test_attempts_are_spent_by_time(client: Any, name: str) -> None:
+    client.create(f"{name}-dead")
+    options = QueueOptions(max_attempts=2, dead_letter_exchange="", dead_letter_routing_key=f"{name}-dead")
+    client.create(name, options)
+    client.send(name, "a")
+    client.read(name, vt=0.05)
+    client.read_with_poll(name, vt=0.05, max_poll_seconds=30)
+    (dead,) = client.read_with_poll(f"{name}-dead", max_poll_seconds=30)
+    assert dead.body == "a"
+    assert [state.attempts for state in client.iter_by_state(name, "failed")] == [2]
+
+
+def test_a_poll_is_woken_by_a_message_and_blocks_no_other_call(
+    reach: Any, client: Any, queue: str, opener: Any
+) -> None:
+    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    got: list[Any] = []
+    with QueueClient(reach.url, **options) as poller:
+        threads = [
+            threading.Thread(target=lambda: got.extend(poller.read_with_poll(queue, max_poll_seconds=60)))
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for body in range(3):
+            assert poller.metrics(queue).in_flight <= body  # other calls of the same client go on
+            poller.send(queue, body)
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+    assert sorted(message.body for message in got) == [0, 1, 2]
+
+
+def test_a_poll_ends_in_time(client: Any, queue: str) -> None:
+    began = time.monotonic()
+    assert client.read_with_poll(queue, max_poll_seconds=0.2) == []
+    assert time.monotonic() - began >= 0.2
+    assert client.read_with_poll(queue, max_poll_seconds=0) == []
+
+
+def test_closing_a_client_ends_its_polls(reach: Any, queue: str) -> None:
+    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    poller = QueueClient(reach.url, name="poller", **options)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(poller.read_with_poll(queue, max_poll_seconds=600)))
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not any(worker.name == "poller" for worker in poller.workers()) or len(poller.workers()) < 2:
+        assert time.monotonic() < deadline
+    poller.close()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert found == [[]]
+
+
+def test_many_at_a_time_and_large_ones(client: Any, queue: str) -> None:
+    client.send_batch(queue, [b"x" * (1 << 20)] * 8)
+    first = client.read(queue, 30, 8)
+    assert 4 <= len(first) < 8
+    rest = client.read(queue, 30, 8)
+    assert len(first) + len(rest) == 8
+
+
+@kinds
+def test_pop(client: Any, name: str, durable: bool) -> None:
+    client.create(name, QueueOptions(durable=durable))
+    client.send_batch(name, "abc")
+    assert [message.body for message in client.pop(name, 2)] == ["a", "b"]
+    assert [message.body for message in client.pop(name)] == ["c"]
+    assert client.pop(name) == []
+    figures = client.metrics(name)
+    assert (figures.length, figures.done) == (0, 3 if durable else 0)
+
+
+# ---------------------------------------------------------------------- conditions
+@kinds
+def test_a_condition_chooses(client: Any, name: str, durable: bool) -> None:
+    client.create(name, QueueOptions(durable=durable))
+    client.send_batch(name, range(20), [{"kind": "even" if n % 2 == 0 else "odd", "n": n} for n in range(20)])
+    assert [m.body for m in client.read(name, 30, 3, where={"kind": "odd"})] == [1, 3, 5]
+    assert [m.body for m in client.read(name, 30, 9, where="kind = 'odd' AND n BETWEEN 4 AND 9")] == [7, 9]
+    assert [m.body for m in client.read(name, 30, 2, where={"n": 13})] == [13]
+    assert client.read(name, where={"n": 13}) == []
+    assert client.read(name, where={"nobody": "x"}) == []
+    assert [m.body for m in client.read(name, 30, 2)] == [0, 2]
+
+
+def test_a_condition_follows_the_order_of_delivery(client: Any, queue: str) -> None:
+    for n in range(600):
+        client.send(queue, n, {"third": n % 3 == 0}, priority=n % 2) if n < 10 else None
+    client.send_batch(queue, range(10, 600), [{"third": n % 3 == 0} for n in range(10, 600)])
+    read = [m.body for m in client.read(queue, 30, 5, where={"third": True})]
+    assert read == [3, 9, 0, 6, 12]
+
+
+def test_a_poll_with_a_condition(reach: Any, client: Any, queue: str) -> None:
+    client.send(queue, "other", {"kind": "other"})
+    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    with QueueClient(reach.url, **options) as sender:
+        timer = threading.Timer(0.3, lambda: sender.send(queue, "mine", {"kind": "mine"}))
+        timer.start()
+        found = client.read_with_poll(queue, max_poll_seconds=60, where={"kind": "mine"})
+        timer.join()
+    assert [m.body for m in found] == ["mine"]
+    assert client.read_with_poll(queue, max_poll_seconds=0.2, where={"kind": "mine"}) == []
+
+
+def test_conditions_that_are_none(client: Any, queue: str) -> None:
+    for where in ("kind =", "", {}, {"a": [1]}):
+        with pytest.raises(errors.RequestError):
+            client.read(queue, where=where)
+
+
+# ---------------------------------------------------------------------- iterating
+@kinds
+def test_an_iterator_is_pushed_to_and_settles(client: Any, name: str, durable: bool) -> None:
+    client.create(name, QueueOptions(durable=durable))
+    client.send_batch(name, range(50))
+    seen = []
+    for message in client.consume(name, prefetch=5, timeout=10):
+        assert message.leased_until is None
+        seen.append(message.body)
+        client.ack(message)
+        if len(seen) == 50:
+            break
+    assert seen == list(range(50))
+    assert client.metrics(name).length == 0
+
+
+def test_an_iterator_ends_without_messages(client: Any, queue: str) -> None:
+    assert list(client.consume(queue, timeout=0.1)) == []
+
+
+def test_a_closed_iterator_gives_back(client: Any, queue: str) -> None:
+    client.send_batch(queue, "abc")
+    messages = client.consume(queue, prefetch=3)
+    first = next(messages)
+    assert client.metrics(queue).consumers == 1
+    messages.close()
+    with pytest.raises((errors.RequestError, errors.StaleLease)):
+        client.ack(first)
+    (again,) = client.read(queue, 30, 1)
+    assert (again.body, again.attempts) == ("a", 1)
+
+
+def test_all_ways_to_settle_what_an_iterator_holds(client: Any, queue: str) -> None:
+    client.send_batch(queue, ["ack", "reject", "requeue", "release", "delete", "later"])
+    messages = client.consume(queue, prefetch=6, timeout=10)
+    held = {message.body: message for message in (next(messages) for _ in range(6))}
+    client.archive(queue, held["ack"])
+    client.reject(queue, held["reject"])
+    client.reject(queue, held["requeue"], requeue=True)
+    client.release(queue, held["release"])
+    client.delete(queue, held["delete"])
+    client.release(queue, held["later"], delay=3600)
+    again = {message.body: message.attempts for message in (next(messages) for _ in range(2))}
+    assert again == {"requeue": 2, "release": 1}
+    messages.close()
+    figures = client.metrics(queue)
+    assert (figures.length, figures.delayed, figures.done, figures.failed) == (3, 1, 1, 1)
+
+
+def test_an_iterator_ends_with_its_queue(client: Any, queue: str) -> None:
+    client.send(queue, "a")
+    messages = client.consume(queue, timeout=30)
+    assert next(messages).body == "a"
+    client.drop(queue)
+    assert list(messages) == []
+
+
+# ---------------------------------------------------------------------- wrong calls
+@pytest.mark.parametrize(
+    ("vt", "qty"),
+    [(0, 1), (-1, 1), (float("nan"), 1), (float("inf"), 1), (1e12, 1), (None, 1), (30, 0), (30, -1), (30, 10**9),
+     (30, 1.5), (30, True)],
+)  # fmt: skip
+def test_reads_that_are_wrong(client: Any, queue: str, vt: Any, qty: Any) -> None:
+    client.send(queue, "a")
+    with pytest.raises(errors.RequestError):
+        client.read(queue, vt, qty)
+    with pytest.raises(errors.RequestError):
+        client.read_with_poll(queue, vt, qty, max_poll_seconds=1)
+    assert client.metrics(queue).visible == 1
+
+
+def test_polls_that_are_wrong(client: Any, queue: str) -> None:
+    for seconds in (-1, 3601, float("nan"), "5"):
+        with pytest.raises(errors.RequestError):
+            client.read_with_poll(queue, max_poll_seconds=seconds)
+
+
+def test_a_queue_that_is_not_there(client: Any, queue: str, name: str) -> None:
+    client.drop(queue)
+    for call in (
+        client.read, client.pop, client.peek, client.metrics, client.purge, client.get_queue, client.drop,
+        lambda queue: next(client.consume(queue)), lambda queue: client.read(queue, where={"a": 1}),
+        lambda queue: client.archive(queue, 1), lambda queue: client.list_by_state(queue, "done"),
+    ):  # fmt: skip
+        with pytest.raises(errors.NotFound, match=queue):
+            call(queue)
+        with pytest.raises(errors.RequestError):
+            call("")
+        with pytest.raises(errors.RequestError):
+            call("x" * 300)
+
+
+def test_a_poll_on_a_queue_that_goes(reach: Any, client: Any, queue: str) -> None:
+    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    with QueueClient(reach.url, **options) as other:
+        timer = threading.Timer(0.2, lambda: other.drop(queue))
+        timer.start()
+        assert client.read_with_poll(queue, max_poll_seconds=60) == []
+        timer.join()

@@ -1,0 +1,195 @@
+"""Sending: what goes in comes out; batches; delays; idempotency keys; every queue that matches."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kombu_opendata import errors
+from kombu_opendata.queue_client.options import QueueOptions
+
+BODIES: list[Any] = [
+    {"a": [1, None, {"b": "é"}]}, [1, 2], 3, 1.5, True, None, "", "text é", b"", b"\x00\xff", "x" * 100_000,
+    b"y" * 100_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_bodies_and_headers_come_back_as_they_were_sent(client: Any, name: str, durable: bool) -> None:
+    client.create(name, QueueOptions(durable=durable))
+    headers = {"tenant": "a", "n": 3, "nested": {"x": [1]}}
+    ids = [client.send(name, body, headers, properties={"correlation_id": "c"}) for body in BODIES]
+    assert ids == sorted(set(ids))
+    read = client.read(name, 30, len(BODIES))
+    assert [message.body for message in read] == BODIES
+    assert [message.id for message in read] == ids
+    assert all(message.headers == headers for message in read)
+    assert all(message.properties["correlation_id"] == "c" for message in read)
+    assert {message.queue for message in read} == {name}
+    assert all(message.attempts == 1 and message.token and not message.redelivered for message in read)
+
+
+def test_a_message_for_a_queue_that_is_not_there(client: Any, name: str) -> None:
+    with pytest.raises(errors.NotFound, match="create it first"):
+        client.send(name, 1)
+    with pytest.raises(errors.NotFound):
+        client.send_batch(name, [1, 2])
+
+
+def test_priorities_come_first_and_equals_in_order(client: Any, queue: str) -> None:
+    for body, priority in (("a", 0), ("b", 9), ("c", 5), ("d", 9), ("e", 255)):
+        client.send(queue, body, priority=priority)
+    assert [message.body for message in client.read(queue, 30, 10)] == ["e", "b", "d", "c", "a"]
+
+
+def test_delays_and_moments(client: Any, queue: str) -> None:
+    hour = timedelta(hours=1)
+    client.send(queue, "delay", delay=3600)
+    client.send(queue, "timedelta", delay=hour)
+    client.send(queue, "datetime", at=datetime.now(UTC) + hour)
+    client.send(queue, "epoch", at=time.time() + 3600)
+    now = client.send(queue, "past", at=datetime.now(UTC) - hour)
+    client.send(queue, "none", delay=0)
+    assert [message.id for message in client.read(queue, 30, 10)] == [now, now + 1]
+    assert client.metrics(queue).delayed == 4
+    due = [state.visible_at for state in client.iter_by_state(queue, "delayed")]
+    assert all(abs(at - datetime.now(UTC) - hour) < timedelta(minutes=1) for at in due)
+    client.set_vt_many(queue, [state.id for state in client.iter_by_state(queue, "delayed")], 0)
+    assert {message.body for message in client.read(queue, 30, 10)} == {"delay", "timedelta", "datetime", "epoch"}
+
+
+def test_a_short_delay_wakes_a_poll(client: Any, queue: str) -> None:
+    client.send(queue, "soon", delay=0.2)
+    assert client.read(queue) == []
+    assert [message.body for message in client.read_with_poll(queue, max_poll_seconds=30)] == ["soon"]
+
+
+def test_what_nobody_reads_in_time_is_gone(client: Any, queue: str) -> None:
+    kept = client.send(queue, "kept", ttl=3600)
+    client.send(queue, "gone", ttl=0)
+    assert [message.id for message in client.read(queue, 30, 10)] == [kept]
+
+
+def test_batches(client: Any, queue: str) -> None:
+    assert client.send_batch(queue, []) == []
+    ids = client.send_batch(queue, range(1000), priority=3)
+    assert ids == list(range(ids[0], ids[0] + 1000))
+    each = client.send_batch(queue, ["a", "b"], [{"n": 1}, None])
+    read = client.read(queue, 30, 1000)
+    assert [message.body for message in read] == list(range(1000))
+    assert [(m.id, m.headers) for m in client.read(queue, 30, 1000)] == [(each[0], {"n": 1}), (each[1], {})]
+
+
+def test_a_batch_is_stored_as_a_whole_or_not_at_all(client: Any, queue: str) -> None:
+    many = {f"h{number}": number for number in range(300)}
+    for bodies, headers in (([1, 2, object()], None), ([1, 2], [{}, many]), ([1], [{}, {}]), ([1] * 10_001, None)):
+        with pytest.raises(errors.RequestError):
+            client.send_batch(queue, bodies, headers)
+    assert client.metrics(queue).length == 0
+
+
+def test_a_batch_that_does_not_fit_its_queue(client: Any, name: str) -> None:
+    client.create(name, QueueOptions(max_length=5, overflow="reject-publish"))
+    client.send_batch(name, [1, 2, 3])
+    with pytest.raises(errors.QueueFull):
+        client.send_batch(name, [4, 5, 6])
+    assert client.metrics(name).length == 3
+    assert len(client.send_batch(name, [4, 5])) == 2
+
+
+def test_to_every_queue_that_matches(client: Any, name: str) -> None:
+    exchange, queues = f"{name}-x", [f"{name}-{number}" for number in range(3)]
+    client.declare_exchange(exchange)
+    for queue, pattern in zip(queues, ("stock.*", "stock.#", "other"), strict=True):
+        client.create(queue)
+        client.bind(queue, exchange, pattern)
+    assert client.test_routing(exchange, "stock.a") == queues[:2]
+    published = client.publish({"price": 1}, {"n": 1}, exchange=exchange, routing_key="stock.a")
+    assert published.queues == tuple(queues[:2])
+    assert [client.read(queue)[0].id for queue in queues[:2]] == [published.id] * 2
+    nobody = client.publish("?", exchange=exchange, routing_key="nobody")
+    assert (nobody.id, nobody.queues) == (None, ())
+    client.unbind(queues[0], exchange, "stock.*")
+    assert client.test_routing(exchange, "stock.a") == [queues[1]]
+    assert {binding.queue for binding in client.list_bindings() if binding.exchange == exchange} == set(queues[1:])
+    assert [binding.routing_key for binding in client.list_bindings(queues[1])] == ["stock.#"]
+    client.delete_exchange(exchange)
+    with pytest.raises(errors.NotFound):
+        client.publish("?", exchange=exchange)
+
+
+def test_a_queue_that_is_a_filter(client: Any, name: str) -> None:
+    client.create(f"{name}-all")
+    client.create(name, QueueOptions(filter=f"tenant = '{name}' AND amount > 10"))
+    sent = client.publish({"x": 1}, {"tenant": name, "amount": 11}, routing_key=f"{name}-all")
+    assert set(sent.queues) == {f"{name}-all", name}
+    assert client.publish("no", {"tenant": name, "amount": 9}, routing_key=f"{name}-all").queues == (f"{name}-all",)
+    assert client.test_routing("", f"{name}-all", {"tenant": name, "amount": 12}) == list(sent.queues)
+    nine = {"tenant": name, "amount": "9", "exchange": "", "routing_key": ""}
+    assert client.explain(name, headers=nine)["matches"] is False
+
+
+# ---------------------------------------------------------------------- idempotency keys
+def test_a_key_is_used_once(client: Any, opener: Any, queue: str) -> None:
+    first = client.send(queue, {"order": 1}, idempotency_key="k")
+    assert client.send(queue, {"order": 1}, idempotency_key="k") == first
+    assert opener(name="another").send(queue, {"order": 1}, idempotency_key="k") == first
+    with pytest.raises(errors.KeyReused) as caught:
+        client.send(queue, {"order": 2}, idempotency_key="k")
+    assert caught.value.values == {"key": "k", "ids": [first]}
+    assert client.send(queue, {"order": 1}, idempotency_key="another") != first
+    assert client.metrics(queue).length == 2
+
+
+def test_a_key_counts_for_its_queue(client: Any, queue: str, name: str) -> None:
+    client.create(f"{name}-2")
+    ids = {client.send(target, "same", idempotency_key="k") for target in (queue, f"{name}-2")}
+    assert len(ids) == 2
+
+
+def test_a_key_of_a_batch_and_of_a_publish(client: Any, queue: str) -> None:
+    ids = client.send_batch(queue, ["a", "b"], idempotency_key="k")
+    assert client.send_batch(queue, ["a", "b"], idempotency_key="k") == ids
+    first = client.publish("c", routing_key=queue, idempotency_key="p")
+    again = client.publish("c", routing_key=queue, idempotency_key="p")
+    assert (first.id, first.queues, first.repeated) == (again.id, again.queues, False)
+    assert again.repeated
+
+
+def test_a_key_is_forgotten_in_time(client: Any, queue: str) -> None:
+    first = client.send(queue, "a", idempotency_key="k", key_seconds=0.001)
+    deadline = time.monotonic() + 10
+    while (again := client.send(queue, "a", idempotency_key="k", key_seconds=0.001)) == first:
+        assert time.monotonic() < deadline
+    assert again > first
+
+
+def test_what_was_settled_is_still_known_by_its_key(client: Any, queue: str) -> None:
+    first = client.send(queue, "a", idempotency_key="k")
+    client.delete(queue, first)
+    assert client.send(queue, "a", idempotency_key="k") == first
+    assert client.metrics(queue).length == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"priority": 256}, {"priority": -1}, {"priority": True}, {"ttl": -1}, {"ttl": float("nan")}, {"delay": -1},
+        {"delay": float("inf")}, {"delay": 1, "at": 1}, {"at": float("nan")}, {"idempotency_key": "x" * 256},
+        {"idempotency_key": "k", "key_seconds": 0}, {"idempotency_key": "k", "key_seconds": 31 * 86_400},
+        {"headers": {"h": object()}}, {"headers": {"h": "x" * 70_000}}, {"delay": "1"},
+    ],
+)  # fmt: skip
+def test_calls_that_are_wrong(client: Any, queue: str, call: dict[str, Any]) -> None:
+    with pytest.raises(errors.RequestError):
+        client.send(queue, "body", **call)
+    assert client.metrics(queue).length == 0
+
+
+def test_a_body_that_is_too_large(client: Any, queue: str) -> None:
+    with pytest.raises(errors.MessageTooLarge, match="limit"):
+        client.send(queue, b"x" * (80 << 20))
+    assert client.send(queue, "still works") >= 0

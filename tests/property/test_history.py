@@ -1,0 +1,285 @@
+"""Lists of history against a naive list of everything that happened: any filter, order and page, after any history.
+
+The index may lag, its parts may be in memory, on their way or stored, runs may be merged, and the engine may crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kombu_opendata.storage.history import query
+from kombu_opendata.storage.history.candidates import AttemptRecord, MessageRecord
+from kombu_opendata.storage.history.query import Filters
+from kombu_opendata.storage.queue_state import Entry
+from kombu_opendata.storage.state import QueueOptions
+from tests.support.engine import World
+from tests.support.history import tiny_history
+
+QUEUES = ("a", "b", "c")
+TASKS = ("add", "mul", "sub")
+CONSUMERS = (b"1" * 16, b"2" * 16)
+
+
+@dataclass
+class Known:
+    """What the test knows of one message."""
+
+    id: int
+    received: int
+    headers: dict[str, str]
+    statuses: dict[str, str]
+    gone: bool = False
+
+
+@dataclass
+class Model:
+    """Everything that happened."""
+
+    messages: dict[int, Known] = field(default_factory=dict)
+    attempts: list[tuple[int, str, str, int, int, int, str]] = field(default_factory=list)  # as AttemptRecord has it
+
+    def left(self, id: int, queue: str, status: str) -> None:
+        """A message is in this queue no more; once it is in none it is collected."""
+        known = self.messages[id]
+        known.statuses[queue] = status
+        known.gone = all(status in ("removed", "expired") for status in known.statuses.values())
+
+
+class Story(World):
+    """An engine to which random things happen, and the model of that."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        super().__init__(root)
+        self.random = random.Random(seed)
+        self.model = Model()
+        self.committed = 0
+
+    async def begin(self) -> None:
+        await self.open()
+        for name in QUEUES:
+            self.engine.declare_queue(name, QueueOptions(max_attempts=2))
+        await self.introduce()
+
+    async def introduce(self) -> None:
+        for session in CONSUMERS:
+            self.engine.name_session(session, f"worker-{session[:1].decode()}")
+        await self.engine.commit()
+
+    async def step(self) -> None:
+        chosen = self.random.choices(
+            [self.send, self.work, self.purge, self.pause, self.checkpoint, self.index, self.crash_now, self.merge],
+            [30, 30, 1, 15, 6, 6, 1, 2],
+        )[0]
+        await chosen()
+
+    async def send(self) -> None:
+        for _ in range(self.random.randrange(1, 8)):
+            names = self.random.sample(QUEUES, self.random.choice((1, 1, 1, 2)))
+            number = self.number
+            headers = {"task": self.random.choice(TASKS), "id": f"id-{number}", "parity": str(number % 2)}
+            self.number += 1
+            id = self.engine.publish(
+                [self.queue(name) for name in names], b"x", headers, priority=255, created_at=0, visible_at=-1,
+                ttl_ms=-1, session=CONSUMERS[0], seq=self.number, total=len(names),
+            )  # fmt: skip
+            received = self.clock.now_ms()
+            self.model.messages[id] = Known(id, received, headers, dict.fromkeys(names, "available"))
+
+    async def work(self) -> None:
+        for _ in range(self.random.randrange(1, 6)):
+            name, session = self.random.choice(QUEUES), self.random.choice(CONSUMERS)
+            entry = await self.next(name)
+            if entry is None:
+                continue
+            self.engine.claim(self.queue(name), (entry,), session)
+            self.model.messages[entry.id].statuses[name] = "in_flight"
+            if self.random.random() < 0.9:
+                self.clock.advance(self.random.choice((0, 1, 5)))
+                self.end(name, entry, f"worker-{session[:1].decode()}")
+
+    def end(self, name: str, entry: Entry, consumer: str) -> None:
+        how = self.random.choice(("ack", "ack", "ack", "reject", "requeue", "release", "expire"))
+        queue, engine = self.queue(name), self.engine
+        number, claimed = entry.attempts, min(entry.claimed_at, self.clock.now_ms())
+        spent = how in ("requeue", "expire") and entry.attempts >= 2
+        if how == "ack":
+            engine.ack(queue, (entry,))
+            outcome, status = "acked", "done"
+        elif how == "reject":
+            engine.fail(queue, (entry,), consumer)
+            outcome, status = "rejected", "failed"
+        else:
+            costs = how != "release"
+            engine.put_back(queue, (entry,), consumer, costs_attempt=costs, lease_expired=how == "expire")
+            outcome = {"requeue": "rejected", "release": "released", "expire": "expired"}[how]
+            status = "available"
+        if spent:
+            outcome, status = "failed", "failed"
+        self.model.attempts.append((entry.id, name, consumer, claimed, self.clock.now_ms(), number, outcome))
+        self.model.left(entry.id, name, status)
+
+    async def purge(self) -> None:
+        name = self.random.choice(QUEUES)
+        for known in self.model.messages.values():
+            if known.statuses.get(name) == "available":
+                self.model.left(known.id, name, "removed")
+        await self.engine.purge(self.queue(name))
+        await self.engine.checkpoint()  # until then what is in no queue is still stored
+
+    async def pause(self) -> None:
+        self.clock.advance(self.random.choice((1, 1, 10, 1000)))
+
+    async def checkpoint(self) -> None:
+        await self.engine.checkpoint()
+
+    async def index(self) -> None:
+        await self.engine.history.indexer.work(self.random.choice((0.0, 0.0, 0.001, 0.05)))
+
+    async def merge(self) -> None:
+        await self.engine.history.sweeper.merge_some()
+        await self.engine.history.sweep(self.clock.now_ms())
+
+    async def crash_now(self) -> None:
+        await self.engine.commit()
+        await self.crash()
+        await self.introduce()
+
+    # ------------------------------------------------------------------ what the lists must say
+    def wanted_messages(self, filters: Filters) -> list[int]:
+        found = []
+        for known in self.model.messages.values():
+            places = [
+                status for queue, status in known.statuses.items()
+                if (not filters.queues or queue in filters.queues)
+                and (not filters.statuses or status in filters.statuses)
+            ]  # fmt: skip
+            if known.gone or not places and (filters.queues or filters.statuses):
+                continue
+            if filters.ids and known.id not in filters.ids:
+                continue
+            if filters.has_time(known.received) and filters.has_headers(known.headers):
+                found.append(known.id)
+        return found
+
+    def wanted_attempts(self, filters: Filters) -> list[int]:
+        found = []
+        for number, (id, queue, consumer, _claimed, ended, _count, outcome) in enumerate(self.model.attempts):
+            if filters.queues and queue not in filters.queues or filters.outcomes and outcome not in filters.outcomes:
+                continue
+            if filters.consumers and consumer not in filters.consumers or filters.ids and id not in filters.ids:
+                continue
+            if filters.has_time(ended) and filters.has_headers(self.model.messages[id].headers):
+                found.append(number)
+        return found
+
+    # ------------------------------------------------------------------ looking
+    async def look(self) -> None:
+        kind = self.random.choice((query.MESSAGES, query.ATTEMPTS))
+        filters = self.some_filters(kind)
+        wanted = self.wanted_messages(filters) if kind == query.MESSAGES else self.wanted_attempts(filters)
+        descending = self.random.random() < 0.5
+        if descending:
+            wanted.reverse()
+        await self.page_through(kind, filters, wanted, descending)
+
+    def some_filters(self, kind: str) -> Filters:
+        pick = self.random
+        given: dict[str, Any] = {}
+        if pick.random() < 0.4:
+            given["queues"] = pick.sample(QUEUES, pick.randrange(1, 3))
+        if pick.random() < 0.4:
+            given["headers"] = pick.choice(
+                [
+                    {"task": [pick.choice(TASKS)]},
+                    {"task": pick.sample(TASKS, 2), "parity": ["0"]},
+                    {"id": [f"id-{pick.randrange(self.number + 1)}"]},
+                    {"id": ["nobody"]},
+                ]
+            )
+        if pick.random() < 0.2:
+            given["ids"] = pick.sample(sorted(self.model.messages) or [1], min(3, len(self.model.messages) or 1))
+        if pick.random() < 0.4:
+            if kind == query.MESSAGES:
+                given["statuses"] = pick.sample(query.MESSAGE_STATUSES, pick.randrange(1, 3))
+            else:
+                given["outcomes"] = pick.sample(query.ATTEMPT_OUTCOMES, pick.randrange(1, 3))
+        if kind == query.ATTEMPTS and pick.random() < 0.2:
+            given["consumers"] = ["worker-1"]
+        if pick.random() < 0.3:
+            times = [known.received for known in self.model.messages.values()] or [0]
+            given[pick.choice(("gte", "gt"))] = pick.choice(times) + pick.choice((-1, 0, 0, 1))
+            given[pick.choice(("lte", "lt"))] = pick.choice(times) + pick.choice((-1, 0, 0, 1))
+        return query.check_filters(**given)
+
+    async def page_through(self, kind: str, filters: Filters, wanted: list[int], descending: bool) -> None:
+        limit = self.random.choice((1, 2, 3, 7, 50))
+        order = "desc" if descending else "asc"
+        seen: list[list[int]] = []
+        after = None
+        while True:
+            page = await self.page(kind, filters, order, limit, after, None)
+            seen.append([number_of(one) for one in page.items])
+            assert (page.prev is None) == (after is None or not page.items)
+            if page.next is None:
+                break
+            last, after = page, page.next
+        assert [number for some in seen for number in some] == wanted, (kind, filters, order, limit)
+        assert all(len(some) == limit for some in seen[:-1])
+        if len(seen) > 1 and page.prev is not None:
+            before = await self.page(kind, filters, order, limit, None, page.prev)
+            assert [number_of(one) for one in before.items] == seen[-2]
+            assert before.next == last.next
+            assert (before.prev is None) == (len(seen) == 2)
+        for one in page.items[:2]:
+            self.check_item(one)
+
+    async def page(self, kind: str, filters: Filters, order: str, limit: int, after: Any, before: Any) -> Any:
+        paging = query.check_paging(kind, filters, order=order, limit=limit, after=after, before=before)
+        history = self.engine.history
+        return await (history.list_messages if kind == query.MESSAGES else history.list_attempts)(filters, paging)
+
+    def check_item(self, one: MessageRecord | AttemptRecord) -> None:
+        if isinstance(one, MessageRecord):
+            known = self.model.messages[one.metadata.message_id]
+            assert {status.queue: status.status for status in one.queues} == known.statuses
+            assert one.metadata.headers == known.headers
+        else:
+            wanted = self.model.attempts[one.number]
+            shown = (one.message_id, one.queue, one.consumer, one.claimed_at_ms, one.ended_at_ms, one.attempt)
+            assert (*shown, one.outcome) == wanted
+
+
+def number_of(one: MessageRecord | AttemptRecord) -> int:
+    return one.metadata.message_id if isinstance(one, MessageRecord) else one.number
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_pages_say_what_happened(seed: int) -> None:
+    root = Path(tempfile.mkdtemp(prefix="odq-history-"))
+
+    async def main() -> None:
+        story = Story(root / "store", seed)
+        await story.begin()
+        for _ in range(60):
+            await story.step()
+            if story.random.random() < 0.3:
+                await story.look()
+        for _ in range(5):
+            await story.look()
+        await story.engine.close()
+
+    try:
+        with tiny_history():
+            asyncio.run(main())
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
