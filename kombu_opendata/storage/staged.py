@@ -16,6 +16,7 @@ from ..errors import InvalidURL, OpenDataError
 from ..staging.format import Block
 from ..staging.objects import Folder, open_folder
 from . import effects as fx
+from . import staged_rows
 from .records import keys, staged
 from .staged_payloads import BatchReader
 from .staged_rows import Chunk, PlaceRuns, Record, Row, records_of, restored, rows_of
@@ -48,6 +49,7 @@ class Staging:
         self._folder: Folder | None = None
         self.reader = BatchReader(self.folder)
         self.orphan_age_ms = ORPHAN_AGE_MS
+        self.removed = 0  # objects, since the start
 
     @property
     def state(self) -> StagedState:
@@ -127,7 +129,7 @@ class Staging:
 
         names = [[queue.name for queue in queues] for queues in targets]
         rows: Iterable[Row] = rows_of(chunk, block) if block is not None else ()
-        state.route_staged(chunk, rows, names, runs, place)
+        staged_rows.apply(state, chunk, rows, names, runs, place)
         for target, count in zip(runs[::2], runs[1::2], strict=True):
             for queue in targets[target] if target >= 0 else ():
                 queue.counts.published += count
@@ -186,26 +188,23 @@ class Staging:
             self.state.forget(parsed.name or "", parsed.expires_at_ms or 0)
         return len(rows)
 
-    async def remove_unneeded(self) -> int:
-        """Remove the objects whose messages are all collected; returns how many. Errors are logged and tried again."""
-        removed = 0
+    async def remove_unneeded(self) -> None:
+        """Remove the objects whose messages are all collected, after a sync. Errors are logged and tried again."""
         while self.state.unneeded:
             paths, self.state.unneeded = self.state.unneeded[:_DELETE], self.state.unneeded[_DELETE:]
             try:
-                removed += await asyncio.to_thread(self.folder().delete, paths)
+                self.removed += await asyncio.to_thread(self.folder().delete, paths)
             except OpenDataError as exc:
                 log.warning("staged batches that are needed no more can't be removed now: %s", exc)
                 self.state.unneeded += paths
                 break
-        return removed
 
-    async def remove_orphans(self, now: int, alone: Callable[[str], AbstractAsyncContextManager[None]]) -> int:
-        """Remove staged objects that no committed job refers to and that are old; returns how many.
+    async def remove_orphans(self, now: int, alone: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
+        """Remove staged objects that no committed job refers to and that are old.
 
         Args:
             alone: a lock for a job's folder, which whoever commits or aborts the job holds as well.
         """
-        removed = 0
         try:
             folder = self.folder()
             pages = folder.files()
@@ -213,14 +212,14 @@ class Staging:
                 old = [found.path for found in page if found.changed_at_ms < now - self.orphan_age_ms]
                 for job, paths in groupby(old, lambda path: path.partition("/")[0]):
                     async with alone(job):
-                        orphans = [path for path in paths if path not in self.state.needed]
-                        removed += await asyncio.to_thread(folder.delete, orphans) if orphans else 0
-            return removed
+                        going = set(self.state.unneeded)
+                        orphans = [path for path in paths if path not in self.state.needed and path not in going]
+                        if orphans:
+                            self.removed += await asyncio.to_thread(folder.delete, orphans)
         except InvalidURL:
-            return 0
+            return
         except OpenDataError as exc:
             log.warning("staged batches of jobs that were never committed can't be looked for: %s", exc)
-            return removed
 
     def close(self) -> None:
         """Close open files."""

@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import backlog, celery_rows, filters, floor, history, machine, replay, report, spark_rows, startup
+from . import backlog, celery_rows, filters, floor, history, machine, replay, report, spark_rows, staging, startup
 from .peers import Peer, embedded, running
 from .processes import BenchError
 from .results import Results
@@ -110,6 +110,7 @@ def _measure(
             floor.measure(sizes, results)
         alone: list[tuple[str, Callable[[], None]]] = [
             ("backlog", lambda: backlog.measure(sizes, results, folder, step)),
+            ("staging", lambda: staging.measure(sizes, results, folder, step)),
             ("filters", lambda: filters.measure(sizes, results)),
             ("replay", lambda: replay.measure(sizes, results, folder, step)),
             ("history", lambda: history.measure(sizes, results, folder, step)),
@@ -127,6 +128,7 @@ def _measure(
 def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: Sizes) -> int:
     total = sum(sizes.rounds * brokers for name in COMPARED if name in only)
     if OURS in peers:
+        total += staging.steps(sizes) * ("staging" in only)
         total += backlog.steps(sizes) * ("backlog" in only) + sizes.rounds * ("connect" in only)
         total += replay.steps(sizes) * ("replay" in only)
         total += history.steps(sizes) * ("history" in only)

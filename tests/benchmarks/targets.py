@@ -84,6 +84,13 @@ ROWS: tuple[Row, ...] = (
     Row("backlog.consume", "backlog: consume + ack, prefetch 100", "msg/s", (AtLeast(0.8, EMPTY),)),
     Row("backlog.term", "backlog: restart after SIGTERM, to first delivery", "s", (AtMost(5),)),
     Row("backlog.kill", "backlog: restart after kill -9, to first delivery", "s", (AtMost(5),)),
+    Row("staging.write", "staged batches: written by 2 processes", "rows/s"),
+    Row("staging.cpu", "the same: CPU of the writer per row", "µs"),
+    Row("staging.commit", "staged batches: commit", "ms"),
+    Row("staging.first", "staged batches: first delivery after the commit", "s", (AtMost(2),)),
+    Row("staging.route", "staged batches: routing", "rows/s"),
+    Row("staging.routecpu", "the same: CPU of the broker per row, all threads", "µs"),
+    Row("staging.memory", "the same: growth of the broker's memory (RSS)", "MB", (AtMost(150),)),
     Row("filters.route", "routing among 1,000 filter queues of which 3 match (CPU)", "µs", (AtMost(100),)),
     Row("filters.direct", "the same without filters: a direct binding among 1,000 (CPU)", "µs"),
     Row("filters.few", "the same with one queue (CPU)", "µs"),
@@ -118,7 +125,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 WORKLOADS = (
-    "publish", "publish8", "consume", "celery", "results", "backlog", "filters", "replay", "history", "spark", "import",
-    "connect", "eta", "gap", "idle",
+    "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "replay", "history",
+    "spark", "import", "connect", "eta", "gap", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

@@ -110,7 +110,9 @@ class StagedRules(ReplayRules):
 
     def route_chunk(self, name: str, job: StagedJob, part: StagedPart, skip: int, rows: int) -> None:
         engine, first = self.engine, job.first_id + job.routed
-        block = fmt.decode_block(part.encoded, "p", 1 << 40, 1 << 40)
+        whole = fmt.decode_block(part.encoded, "p", 1 << 40, 1 << 40)
+        block, start = fmt.cut(whole, skip, rows), sum(whole.lengths[:skip])
+        payload = part.payload[start : start + sum(block.lengths)]
         targets: list[list[str]] = []
         runs: list[int] = []
         for row in job.rows[job.routed : job.routed + rows]:
@@ -120,7 +122,15 @@ class StagedRules(ReplayRules):
                 targets.append(names)
             runs += targets.index(names) if names else -1, 1
         chunk = Chunk(
-            name, first, self.clock.now_ms(), job.at, part.path, part.offset, skip, rows, part.encoded, part.payload
+            name,
+            first,
+            self.clock.now_ms(),
+            job.at,
+            part.path,
+            part.offset + start,
+            rows,
+            fmt.encode_block(block),
+            payload,
         )
         engine.staging.route(chunk, block, [[engine.state.queues[n] for n in names] for names in targets], runs)
         for number, target in enumerate(runs[::2]):
