@@ -109,7 +109,7 @@ class Records:
             columns[name] = self._header(HEADERS[name].encode())
         if "priority" in columns:
             text = columns["priority"]
-            is_number = pc.and_(pc.utf8_is_digit(text), pc.less_equal(pc.binary_length(text), 3))
+            is_number = pc.and_(pc.ascii_is_decimal(text), pc.less_equal(pc.binary_length(text), 3))
             columns["priority"] = pc.cast(pc.if_else(is_number, text, None), pa.int32())
         if "headers" in wanted:
             columns["headers"] = self._maps()
