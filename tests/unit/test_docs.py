@@ -158,8 +158,8 @@ def test_maintenance_is_as_its_tables_say() -> None:
 def test_the_map_names_every_module_once_a_folder() -> None:
     content = (DOCS / "ARCHITECTURE.md").read_text().split("## Where things are")[1].split("\n## ")[0]
     for folder in (
-        "transport", "client", "protocol", "broker", "storage", "storage/history", "selectors", "staging", "queue_client",
-        "spark", "offline", "cli",
+        "transport", "client", "protocol", "broker", "storage", "storage/history", "selectors", "staging",
+        "queue_client", "spark", "offline", "cli",
     ):  # fmt: skip
         listed = re.findall(r"`(\w+\.py)`", content.split(f"| `{folder}/` |")[1].split("\n\n")[0])
         present = (DOCS.parent / "kombu_opendata" / folder).glob("*.py")
