@@ -118,6 +118,14 @@ class Calls:
             self._subscriptions.discard(subscription)
 
     # ------------------------------------------------------------ connections
+    def connect(self) -> None:
+        """Connect now, instead of with the first call.
+
+        Raises:
+            OpenDataError: nobody answers, or the broker refuses.
+        """
+        self._usable().connect()
+
     def _new(self) -> ClientConnection:
         if self._closed:
             raise RequestError(_CLOSED)

@@ -47,6 +47,11 @@ def route(
     for row in rows:
         is_new = row[0] not in settled
         _add(state, queue, row, at, int(is_new))
+        if state.history is not None:
+            if is_new:
+                state.history.routed(row[0], name)
+            else:
+                state.history.redriven(row[0], name, at)
         if is_new and staged.active:
             staged.joined(name, row[0])
     state.cursors[name] = Cursor(*cursor)
@@ -61,10 +66,16 @@ def move_settled(
     if not target:
         for id in ids:
             state.collect(name, id)
+            if state.history is not None:
+                state.history.left(id, name, at)
         return
     queue = state.queues[target]
     for row in rows:
         _add(state, queue, row, at, 0)
+        if state.history is not None:
+            state.history.redriven(row[0], name, at)
+            if target != name:
+                state.history.routed(row[0], target)
         if state.staged.active:
             state.staged.back(name, row[0], _KINDS[which], moved=target != name)
             if target != name:
@@ -78,9 +89,7 @@ def move_settled(
 def _add(state: StoreState, queue: Queue, row: Row, at: int, more: int) -> None:
     id, bucket, priority, visible_at, deadline, size = row
     entry = queue.messages.add(bucket, id, priority, visible_at, deadline, max(at, min(visible_at, at + 1)), size)
-    entry.claimed_at = (
-        at  # so that one that is visible from the next millisecond can be claimed in this one: as of then
-    )
+    entry.claimed_at = at  # one that is visible from the next millisecond can be claimed at once: as of then
     joined = state.dirty.joined
     joined[id] = joined.get(id, 0) + more
 

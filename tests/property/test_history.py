@@ -109,7 +109,7 @@ class Story(World):
     def end(self, name: str, entry: Entry, consumer: str) -> None:
         how = self.random.choice(("ack", "ack", "ack", "reject", "requeue", "release", "expire"))
         queue, engine = self.queue(name), self.engine
-        number, claimed = entry.attempts, entry.claimed_at
+        number, claimed = entry.attempts, min(entry.claimed_at, self.clock.now_ms())
         spent = how in ("requeue", "expire") and entry.attempts >= 2
         if how == "ack":
             engine.ack(queue, (entry,))

@@ -31,6 +31,7 @@ from kombu_opendata.storage.records import (
     routes,
     seq_block,
     settled,
+    staged,
     topology,
     types,
 )
@@ -125,6 +126,31 @@ FORMATS = {
         ),
         idempotency.encode,
     ),
+    "staged job": Format(
+        keys.staged_job_key("j"),
+        st.builds(
+            staged.Job,
+            u64,
+            u64,
+            u32,
+            u64,
+            i64,
+            u64,
+            u64,
+            u64,
+            i64,
+            st.dictionaries(texts, st.tuples(u64, u64, u64, u64), max_size=3),
+        ),
+        staged.encode_job,
+    ),
+    "staged object": Format(
+        keys.staged_object_key(1),
+        st.builds(
+            lambda rows, live, *rest: staged.Object(max(rows, live), live, *rest), u64, u64, u64, u32, texts, texts
+        ),
+        staged.encode_object,
+    ),
+    "staged expiry": Format(keys.staged_expiry_key(1, "j"), st.none(), lambda _value: staged.encode_expiry()),
     "routes": Format(keys.routes_key(1), u16, routes.encode),
     "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, journal_position.encode),
 }
@@ -230,6 +256,13 @@ parsed_keys = st.one_of(
         lambda i, q: (keys.dead_letter_key(i, q), keys.Key(keys.RecordKind.DEAD_LETTER, q, id=i)), message_ids, names
     ),
     st.builds(lambda q: (keys.cursor_key(q), keys.Key(keys.RecordKind.CURSOR, q)), names),
+    st.builds(lambda j: (keys.staged_job_key(j), keys.Key(keys.RecordKind.STAGED_JOB, j)), names),
+    st.builds(lambda i: (keys.staged_object_key(i), keys.Key(keys.RecordKind.STAGED_OBJECT, id=i)), message_ids),
+    st.builds(
+        lambda at, j: (keys.staged_expiry_key(at, j), keys.Key(keys.RecordKind.STAGED_EXPIRY, j, expires_at_ms=at)),
+        u64,
+        names.filter(bool),
+    ),
 )
 
 

@@ -166,9 +166,8 @@ def test_arguments_that_can_not_be(spark: Any, broker_url: str, arguments: dict[
     df = spark.range(1).withColumn("interval", F.expr("interval '1 02:00:00' day to second"))
     given = {name: value("id") if callable(value) else value for name, value in arguments.items()}
 
-    with pytest.raises(Exception, match=what) as caught:
+    with pytest.raises(RequestError, match=what):
         submit_tasks(df, TASK, **{"broker_url": broker_url, "args": ["id"], **given})
-    assert type(caught.value).__name__ in ("RequestError", "SerializerNotInstalled")
 
 
 def test_the_format_by_itself(spark: Any, broker_url: str) -> None:
@@ -264,4 +263,3 @@ def test_a_type_that_pickles_only(spark: Any, broker_url: str) -> None:
     assert waiting(result) == 1
     (message,) = taken(broker_url)
     assert message.arguments[0] == [Decimal("1.50")]
-    assert isinstance(RequestError("x"), Exception)

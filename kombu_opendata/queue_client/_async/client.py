@@ -13,13 +13,6 @@ from .workers import AsyncWorkers
 
 
 class AsyncQueueClient(
-    AsyncSending,
-    AsyncReading,
-    AsyncSettling,
-    AsyncLooking,
-    AsyncHistory,
-    AsyncQueues,
-    AsyncReplaying,
-    AsyncWorkers,
+    AsyncSending, AsyncReading, AsyncSettling, AsyncLooking, AsyncHistory, AsyncQueues, AsyncReplaying, AsyncWorkers
 ):
     """A client of a broker, for programs without Celery. Any number of tasks or threads may use one client."""

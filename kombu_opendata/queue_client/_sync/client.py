@@ -14,13 +14,6 @@ from .workers import Workers
 
 
 class QueueClient(
-    Sending,
-    Reading,
-    Settling,
-    Looking,
-    History,
-    Queues,
-    Replaying,
-    Workers,
+    Sending, Reading, Settling, Looking, History, Queues, Replaying, Workers
 ):
     """A client of a broker, for programs without Celery. Any number of tasks or threads may use one client."""

@@ -1,105 +1,82 @@
 # Made by tools/unasync.py from ../_async/history.py: change that one, then run the script.
-"""History: what was sent and what became of it, in pages with filters. See :mod:`kombu_opendata.client.history`."""
+"""History: lists of messages and of the attempts to work on them, counts of both by time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator
+from typing import Unpack
 
 from ...client import history
-from ...client.history import AttemptInfo, Bucket, Headers, MessageInfo, Page, Time
+from ...client.history import AttemptCount, AttemptQuery, MessageCount, MessageQuery
+from ...client.history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
+from ...protocol.history_messages import RetrieveAttempt, RetrieveMessage
 from .base import Base
 
 
 class History(Base):
-    """Calls about the past. Filters that are None do not filter; of one filter any value will do."""
+    """Calls about what happened. What they take is in :mod:`kombu_opendata.client.history`, where each is a class.
 
-    def list_messages(
-        self,
-        *,
-        queues: Iterable[str] | None = None,
-        statuses: Iterable[str] | None = None,
-        headers: Headers | None = None,
-        ids: Iterable[int] | None = None,
-        gte: Time | None = None,
-        lte: Time | None = None,
-        gt: Time | None = None,
-        lt: Time | None = None,
-        order: str = "desc",
-        limit: int = 100,
-        next: str | None = None,
-        prev: str | None = None,
-    ) -> Page[MessageInfo]:
-        """A page of the stored messages; see :func:`kombu_opendata.client.history.list_messages`."""
-        return self._calls.apply(
-            history.list_messages,
-            queues=queues, statuses=statuses, headers=headers, ids=ids, gte=gte, lte=lte, gt=gt, lt=lt,
-            order=order, limit=limit, next=next, prev=prev,
-        )  # fmt: skip
+    Each runs on a connection that nothing else uses meanwhile: a list over much may take its time.
+    """
 
-    def list_attempts(
-        self,
-        *,
-        queues: Iterable[str] | None = None,
-        outcomes: Iterable[str] | None = None,
-        headers: Headers | None = None,
-        message_ids: Iterable[int] | None = None,
-        consumers: Iterable[str] | None = None,
-        manual: bool | None = None,
-        gte: Time | None = None,
-        lte: Time | None = None,
-        gt: Time | None = None,
-        lt: Time | None = None,
-        order: str = "desc",
-        limit: int = 100,
-        next: str | None = None,
-        prev: str | None = None,
-    ) -> Page[AttemptInfo]:
-        """A page of the attempts that ended; see :func:`kombu_opendata.client.history.list_attempts`."""
-        return self._calls.apply(
-            history.list_attempts,
-            queues=queues, outcomes=outcomes, headers=headers, message_ids=message_ids, consumers=consumers,
-            manual=manual, gte=gte, lte=lte, gt=gt, lt=lt, order=order, limit=limit, next=next, prev=prev,
-        )  # fmt: skip
+    def list_messages(self, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
+        """A page of the stored messages, by when the broker received them; newest first, if not asked otherwise.
+
+        Raises:
+            LimitOutOfRange, InvalidFilter: what is asked for does not exist.
+            CursorError: not a cursor for this page; there is a class for each reason.
+        """
+        return messages_of(self._calls.call_apart(history.list_messages_request(asked)))
+
+    def list_attempts(self, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
+        """A page of the attempts that ended, by when they did; as :meth:`list_messages`.
+
+        They stay for some time when their messages are collected.
+        """
+        return attempts_of(self._calls.call_apart(history.list_attempts_request(asked)))
+
+    def iter_messages(self, **asked: Unpack[MessageQuery]) -> Generator[MessageInfo, None, None]:
+        """All messages from a page on, page by page."""
+        while True:
+            page = self.list_messages(**asked)
+            for message in page.items:
+                yield message
+            if page.next is None:
+                return
+            asked = {**asked, "next": page.next, "prev": None}
+
+    def iter_attempts(self, **asked: Unpack[AttemptQuery]) -> Generator[AttemptInfo, None, None]:
+        """All attempts from a page on, page by page."""
+        while True:
+            page = self.list_attempts(**asked)
+            for attempt in page.items:
+                yield attempt
+            if page.next is None:
+                return
+            asked = {**asked, "next": page.next, "prev": None}
 
     def retrieve_message(self, id: int) -> MessageInfo | None:
-        """A message and what it is in each of its queues; None if it is not stored (any more)."""
-        return self._calls.apply(history.retrieve_message, id)
+        """A message's metadata and what it is in each queue; None if it is not stored (any more)."""
+        items = messages_of(self._calls.call_apart(RetrieveMessage(0, id))).items
+        return items[0] if items else None
 
     def retrieve_attempt(self, id: str) -> AttemptInfo | None:
-        """An attempt by the id that a list shows; None if the log does not have it (any more)."""
-        return self._calls.apply(history.retrieve_attempt, id)
+        """An attempt by the id that a list shows; None if it is there no more.
 
-    def count_messages(
-        self,
-        *,
-        gte: Time,
-        lt: Time,
-        bucket_seconds: float,
-        queues: Iterable[str] | None = None,
-        statuses: Iterable[str] | None = None,
-        headers: Headers | None = None,
-    ) -> tuple[Bucket, ...]:
-        """How many messages were received, by time; see :func:`kombu_opendata.client.history.count_messages`."""
-        return self._calls.apply(
-            history.count_messages,
-            gte=gte, lt=lt, bucket_seconds=bucket_seconds, queues=queues, statuses=statuses, headers=headers,
-        )  # fmt: skip
+        Raises:
+            RequestError: not an attempt's id.
+        """
+        items = attempts_of(self._calls.call_apart(RetrieveAttempt(0, id))).items
+        return items[0] if items else None
 
-    def count_attempts(
-        self,
-        *,
-        gte: Time,
-        lt: Time,
-        bucket_seconds: float,
-        queues: Iterable[str] | None = None,
-        outcomes: Iterable[str] | None = None,
-        headers: Headers | None = None,
-        consumers: Iterable[str] | None = None,
-        manual: bool | None = None,
-    ) -> tuple[Bucket, ...]:
-        """How many attempts ended, by time; see :func:`kombu_opendata.client.history.count_attempts`."""
-        return self._calls.apply(
-            history.count_attempts,
-            gte=gte, lt=lt, bucket_seconds=bucket_seconds, queues=queues, outcomes=outcomes, headers=headers,
-            consumers=consumers, manual=manual,
-        )  # fmt: skip
+    def count_messages(self, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
+        """How many of the stored messages were received in each stretch of time, zeros included.
+
+        Raises:
+            InvalidFilter: too many buckets, or no time.
+        """
+        return buckets_of(self._calls.call_apart(history.count_messages_request(asked)))
+
+    def count_attempts(self, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
+        """How many attempts ended in each stretch of time; as :meth:`count_messages`."""
+        return buckets_of(self._calls.call_apart(history.count_attempts_request(asked)))

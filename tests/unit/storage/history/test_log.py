@@ -193,9 +193,9 @@ def test_removals_of_before_and_of_now_are_applied(effect: tuple[Any, ...]) -> N
 
 def test_a_redriven_message_is_an_attempt_by_hand() -> None:
     history = HistoryLog()
-    history.redriven(5, "q", "operator", 77)
+    history.redriven(5, "q", 77)
     (row,) = history.open.attempts
-    assert row == (5, "q", "operator", 77, 77, 0, history_log.REDRIVEN | history_log.MANUAL)
+    assert row == (5, "q", "", 77, 77, 0, history_log.REDRIVEN | history_log.MANUAL)
 
 
 def test_without_history_nothing_is_written(tmp_path: Path) -> None:
