@@ -33,6 +33,6 @@ def test_the_tour(store_folder: Path) -> None:
     assert "it does not match" in why
     assert "done=2, failed=1" in work
     assert "1 messages are available again" in redrive
-    assert "redriven" in back
+    assert "rejected" in back
     assert "1 put into the queue" in replay
     assert "clean: " in verify
