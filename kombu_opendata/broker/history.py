@@ -15,7 +15,7 @@ from ..errors import OpenDataError, PreconditionFailed, RequestError
 from ..protocol import messages as m
 from ..protocol.history_messages import StoredAttempt, StoredMessage
 from ..storage.history import query
-from ..storage.history.lists import AttemptRecord, MessageRecord
+from ..storage.history.candidates import AttemptRecord, MessageRecord
 from ..storage.history.query import Filters
 
 if TYPE_CHECKING:

@@ -99,6 +99,7 @@ class BrokerOptions:
     log_format: str = "text"
     log_level: str = "INFO"
     slow_commit_seconds: float = EngineSettings.slow_commit_seconds
+    history_days: float = EngineSettings.history_retention_seconds / 86_400
 
     @property
     def folder(self) -> Path | None:
@@ -130,6 +131,8 @@ class BrokerOptions:
                 retention_interval_seconds=self.maintain_every_seconds,
                 slow_commit_seconds=self.slow_commit_seconds,
                 slate=SlateSettings(metrics=self.metrics is not None),
+                history=self.history_days > 0,
+                history_retention_seconds=86_400 * self.history_days,
             ),
         )
 

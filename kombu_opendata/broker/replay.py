@@ -45,6 +45,7 @@ class _Pace:
         self.rate = 0.0  # messages looked at a second
         self.not_before = 0.0
         self.is_full = False
+        self.error = ""
         self.ended_at: float | None = None
 
     def note(self, step: Step, began: float, ended: float) -> None:
@@ -80,6 +81,7 @@ class Replays:
         loop = self._instance.loop
         while True:
             await self._wanted.wait()
+            self._engine.router.prune()
             names = [name for name, cursor in self._engine.state.cursors.items() if not cursor.is_done]
             if not names:
                 self._wanted.clear()
@@ -115,15 +117,18 @@ class Replays:
                 step = await self._engine.router.step(name, _STEP_SECONDS, room(queue))
         except StoreFull:
             pace.not_before = loop.time() + _WAIT_SECONDS
+            pace.error = "the disk is full"
             return Step([], 0, False)
         except OpenDataError as exc:
             if self._engine.failure is not None:
                 raise
             log.error("queue %r: the replay waits: %s", name, exc.text)
+            pace.error = exc.text
             self._engine.router.forget(name)
             pace.not_before = loop.time() + _RETRY_SECONDS
             return Step([], 0, False)
         pace.note(step, began, loop.time())
+        pace.error = ""
         if step.is_full:
             pace.not_before = loop.time() + _WAIT_SECONDS
         self.added(queue, step.ids)
@@ -190,6 +195,7 @@ class Replays:
             "done": cursor.is_done,
             "again": cursor.again,
             "waiting": pace.is_full and not cursor.is_done,
+            "error": pace.error,
             "selector": cursor.selector,
             "started_at_ms": cursor.started_at_ms,
             "changed_at_ms": cursor.changed_at_ms,

@@ -34,6 +34,13 @@ from .failures import EPILOG, Command
     help="seconds between passes of collection by itself; a client that asks for maintenance puts them off",
 )
 @click.option(
+    "--history-days",
+    type=click.FloatRange(0),
+    default=14.0,
+    show_default=True,
+    help="how long the attempts of messages stay to be looked at; 0: no history is kept",
+)
+@click.option(
     "--heartbeat",
     type=click.FloatRange(0),
     default=60,
@@ -78,6 +85,7 @@ def broker(
     no_sync: bool,
     idle_exit: float,
     maintain_every: float,
+    history_days: float,
     heartbeat: float,
     metrics: str | None,
     metrics_max_queues: int,
@@ -117,6 +125,7 @@ def broker(
             log_format=log_format,
             log_level=log_level.upper(),
             slow_commit_seconds=slow_commit,
+            history_days=history_days,
         )
     except OpenDataError as exc:
         Readiness(ready_fd).report({"code": exc.code, "text": exc.text, "values": exc.values})

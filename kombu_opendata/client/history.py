@@ -2,32 +2,41 @@
 
 Times are milliseconds since the Unix epoch, UTC, or :class:`~datetime.datetime` (one without a zone is UTC). Filters
 that are None or empty do not filter; within one filter any value will do, and all filters count.
+
+Each call has a request, for those who send it themselves (``kombu_opendata/queue_client``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, TypedDict, Unpack
 
 from ..errors import InvalidFilter
 from ..protocol.history_messages import (
-    AttemptPage,
     CountAttempts,
     CountMessages,
-    Counts,
     ListAttempts,
     ListMessages,
-    MessagePage,
     RetrieveAttempt,
     RetrieveMessage,
-    StoredAttempt,
-    StoredMessage,
 )
+from .history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
 from .requester import Requester
 
-T = TypeVar("T")
+__all__ = [
+    "AttemptInfo",
+    "Bucket",
+    "MessageInfo",
+    "Page",
+    "count_attempts",
+    "count_messages",
+    "list_attempts",
+    "list_messages",
+    "retrieve_attempt",
+    "retrieve_message",
+]
+
 Time = int | datetime
 Header = str | int | float | bool
 Headers = Mapping[str, Header | Iterable[Header]]
@@ -36,169 +45,108 @@ _MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
-    """What a message is in one queue.
+class Window(TypedDict, total=False):
+    """Limits of time: at or after ``gte``, after ``gt``, at or before ``lte``, before ``lt``."""
 
-    Attributes:
-        status: ``available``, ``in_flight``, ``done``, ``failed``; or, where it left without being claimed,
-            ``expired``, ``dropped`` (the queue was full) or ``removed``.
-        attempts: how often it was claimed.
-        at_ms: when it was claimed, settled or left; 0 while it is available.
-        consumer: who has it, while it is in flight.
-        visible_at_ms: from when on it is delivered, while it is available.
+    gte: Time | None
+    lte: Time | None
+    gt: Time | None
+    lt: Time | None
+
+
+class PageOf(Window, total=False):
+    """Limits of time, and which page.
+
+    ``order`` is ``desc``, newest first, or ``asc``; ``limit`` 1 to 1,000 (100); ``next`` or ``prev`` a cursor of a page
+    of the same list.
     """
 
-    queue: str
-    status: str
-    attempts: int
-    at_ms: int
-    consumer: str
-    visible_at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class MessageInfo:
-    """A stored message: its metadata and what it is in each queue that it was routed to."""
-
-    id: int
-    created_at_ms: int
-    received_at_ms: int
-    visible_at_ms: int
-    retention_seconds: int
-    headers: dict[str, str]
-    queues: tuple[QueueStatus, ...]
-
-    def status(self, queue: str) -> str | None:
-        """What it is in a queue; None if it was not routed to it."""
-        return next((one.status for one in self.queues if one.queue == queue), None)
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptInfo:
-    """An attempt that ended.
-
-    Attributes:
-        consumer: the name of who had claimed the message.
-        number: how often the message had been claimed in this queue, this attempt included.
-        outcome: ``acked``, ``failed`` (given up: no attempts left), ``rejected``, ``expired`` (the lease ended),
-            ``released`` (handed back unstarted) or ``redriven`` (made available again after it had failed).
-        requeued: the message went back to its queue.
-        manual: it was brought about by hand.
-    """
-
-    id: str
-    message_id: int
-    queue: str
-    consumer: str
-    claimed_at_ms: int
-    ended_at_ms: int
-    number: int
-    outcome: str
-    requeued: bool
-    manual: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """Some items of a list. ``next`` and ``prev`` ask for the pages after and before; None where there is none."""
-
-    items: tuple[T, ...]
+    order: str
+    limit: int
     next: str | None
     prev: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """A count of one stretch of time."""
+class MessageFilters(TypedDict, total=False):
+    """Which messages.
 
-    start_ms: int
-    count: int
+    ``queues``: those that were routed to one of these. ``statuses``: of ``available``, ``in_flight``, ``done``,
+    ``failed``; with ``queues``, in one of those. ``headers``: names of metadata headers, each with the value or the
+    values that are wanted. ``ids``: of messages.
+    """
+
+    queues: Iterable[str] | None
+    statuses: Iterable[str] | None
+    headers: Headers | None
+    ids: Iterable[int] | None
 
 
-def list_messages(
-    connection: Requester,
-    *,
-    queues: Iterable[str] | None = None,
-    statuses: Iterable[str] | None = None,
-    headers: Headers | None = None,
-    ids: Iterable[int] | None = None,
-    gte: Time | None = None,
-    lte: Time | None = None,
-    gt: Time | None = None,
-    lt: Time | None = None,
-    order: str = "desc",
-    limit: int = 100,
-    next: str | None = None,
-    prev: str | None = None,
-) -> Page[MessageInfo]:
+class AttemptFilters(TypedDict, total=False):
+    """Which attempts.
+
+    ``outcomes``: see :class:`AttemptInfo`. ``headers`` and ``message_ids``: of the messages. ``consumers``: their
+    names. ``manual``: only those that were brought about by hand, or only the others.
+    """
+
+    queues: Iterable[str] | None
+    outcomes: Iterable[str] | None
+    headers: Headers | None
+    message_ids: Iterable[int] | None
+    consumers: Iterable[str] | None
+    manual: bool | None
+
+
+class MessageQuery(MessageFilters, PageOf, total=False):
+    """A page of messages; times are those of receipt."""
+
+
+class AttemptQuery(AttemptFilters, PageOf, total=False):
+    """A page of attempts; times are those of their ends."""
+
+
+class Buckets(TypedDict):
+    """From when up to and without when, in buckets of which length; at most 1,000, aligned to the epoch."""
+
+    gte: Time
+    lt: Time
+    bucket_seconds: float
+
+
+class MessageCount(MessageFilters, Buckets):
+    """Counts of messages by their receipt."""
+
+
+class AttemptCount(AttemptFilters, Buckets):
+    """Counts of attempts by their ends."""
+
+
+# ---------------------------------------------------------------------- calls on a connection
+def list_messages(connection: Requester, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
     """A page of the stored messages, ordered by when the broker received them, and their ids.
 
-    Args:
-        queues: those that were routed to one of these.
-        statuses: of ``available``, ``in_flight``, ``done``, ``failed``; with ``queues``, in one of those.
-        headers: names of metadata headers, each with the value or the values that are wanted.
-        gte, lte, gt, lt: limits of the time of receipt.
-        order: ``desc``, newest first, or ``asc``.
-        limit: items of the page, 1 to 1,000. A page ends before it where its headers have more than 4 MiB.
-        next, prev: a cursor of a page of this list.
+    A page ends before its limit where its headers have more than 4 MiB.
 
     Raises:
         LimitOutOfRange, InvalidFilter: what is asked for does not exist.
         CursorError: not a cursor for this page; there is a class for each reason.
         OpenDataError: as :meth:`Requester.call`.
     """
-    page: MessagePage = connection.call(
-        ListMessages(
-            rid=0, queues=_texts(queues), statuses=_texts(statuses), headers=_headers(headers), ids=list(ids or ()),
-            gte=_ceil(gte), lte=_floor(lte), gt=_floor(gt), lt=_ceil(lt), order=order, limit=_limit(limit),
-            next=next, prev=prev,
-        )
-    )  # fmt: skip
-    return Page(tuple(map(_message, page.items)), page.next, page.prev)
+    return messages_of(connection.call(list_messages_request(asked)))
 
 
-def list_attempts(
-    connection: Requester,
-    *,
-    queues: Iterable[str] | None = None,
-    outcomes: Iterable[str] | None = None,
-    headers: Headers | None = None,
-    message_ids: Iterable[int] | None = None,
-    consumers: Iterable[str] | None = None,
-    manual: bool | None = None,
-    gte: Time | None = None,
-    lte: Time | None = None,
-    gt: Time | None = None,
-    lt: Time | None = None,
-    order: str = "desc",
-    limit: int = 100,
-    next: str | None = None,
-    prev: str | None = None,
-) -> Page[AttemptInfo]:
+def list_attempts(connection: Requester, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
     """A page of the attempts that ended, ordered by when they ended. They stay when their messages are collected.
 
-    Args:
-        outcomes: see :class:`AttemptInfo`.
-        headers: of the messages.
-        gte, lte, gt, lt: limits of the time at which they ended.
-
-    The rest, and what is raised, is as in :func:`list_messages`.
+    Raises:
+        OpenDataError: as :func:`list_messages`.
     """
-    page: AttemptPage = connection.call(
-        ListAttempts(
-            rid=0, queues=_texts(queues), outcomes=_texts(outcomes), headers=_headers(headers),
-            ids=list(message_ids or ()), consumers=_texts(consumers), manual=manual, gte=_ceil(gte), lte=_floor(lte),
-            gt=_floor(gt), lt=_ceil(lt), order=order, limit=_limit(limit), next=next, prev=prev,
-        )
-    )  # fmt: skip
-    return Page(tuple(map(_attempt, page.items)), page.next, page.prev)
+    return attempts_of(connection.call(list_attempts_request(asked)))
 
 
 def retrieve_message(connection: Requester, id: int) -> MessageInfo | None:
     """A message; None if it is not stored (any more)."""
-    page: MessagePage = connection.call(RetrieveMessage(0, id))
-    return _message(page.items[0]) if page.items else None
+    items = messages_of(connection.call(RetrieveMessage(0, id))).items
+    return items[0] if items else None
 
 
 def retrieve_attempt(connection: Requester, id: str) -> AttemptInfo | None:
@@ -207,57 +155,80 @@ def retrieve_attempt(connection: Requester, id: str) -> AttemptInfo | None:
     Raises:
         RequestError: not an attempt's id.
     """
-    page: AttemptPage = connection.call(RetrieveAttempt(0, id))
-    return _attempt(page.items[0]) if page.items else None
+    items = attempts_of(connection.call(RetrieveAttempt(0, id))).items
+    return items[0] if items else None
 
 
-def count_messages(
-    connection: Requester,
-    *,
-    gte: Time,
-    lt: Time,
-    bucket_seconds: float,
-    queues: Iterable[str] | None = None,
-    statuses: Iterable[str] | None = None,
-    headers: Headers | None = None,
-) -> tuple[Bucket, ...]:
-    """How many of the stored messages were received in each bucket from ``gte`` up to and without ``lt``.
-
-    Buckets begin at multiples of their length since the epoch; there are at most 1,000, and one without any has 0.
+def count_messages(connection: Requester, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
+    """How many of the stored messages were received in each bucket; one without any has 0.
 
     Raises:
         InvalidFilter: too many buckets, or no time.
     """
-    counts: Counts = connection.call(
-        CountMessages(
-            rid=0, gte=_start(gte), lt=_start(lt), bucket_ms=round(1000 * bucket_seconds),
-            queues=_texts(queues), statuses=_texts(statuses), headers=_headers(headers),
-        )
-    )  # fmt: skip
-    return _buckets(counts)
+    return buckets_of(connection.call(count_messages_request(asked)))
 
 
-def count_attempts(
-    connection: Requester,
-    *,
-    gte: Time,
-    lt: Time,
-    bucket_seconds: float,
-    queues: Iterable[str] | None = None,
-    outcomes: Iterable[str] | None = None,
-    headers: Headers | None = None,
-    consumers: Iterable[str] | None = None,
-    manual: bool | None = None,
-) -> tuple[Bucket, ...]:
+def count_attempts(connection: Requester, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
     """How many attempts ended in each bucket; as :func:`count_messages`."""
-    counts: Counts = connection.call(
-        CountAttempts(
-            rid=0, gte=_start(gte), lt=_start(lt), bucket_ms=round(1000 * bucket_seconds),
-            queues=_texts(queues), outcomes=_texts(outcomes), headers=_headers(headers), consumers=_texts(consumers),
-            manual=manual,
-        )
-    )  # fmt: skip
-    return _buckets(counts)
+    return buckets_of(connection.call(count_attempts_request(asked)))
+
+
+# ---------------------------------------------------------------------- requests
+def list_messages_request(asked: MessageQuery) -> ListMessages:
+    return ListMessages(rid=0, **_message_filters(asked), **_page(asked))
+
+
+def list_attempts_request(asked: AttemptQuery) -> ListAttempts:
+    return ListAttempts(rid=0, **_attempt_filters(asked), **_page(asked))
+
+
+def count_messages_request(asked: MessageCount) -> CountMessages:
+    return CountMessages(rid=0, **_message_filters(asked), **_buckets(asked))
+
+
+def count_attempts_request(asked: AttemptCount) -> CountAttempts:
+    return CountAttempts(rid=0, **_attempt_filters(asked), **_buckets(asked))
+
+
+def _message_filters(asked: MessageFilters) -> dict[str, Any]:
+    return {
+        "queues": _texts(asked.get("queues")),
+        "statuses": _texts(asked.get("statuses")),
+        "headers": _headers(asked.get("headers")),
+        "ids": list(asked.get("ids") or ()),
+    }
+
+
+def _attempt_filters(asked: AttemptFilters) -> dict[str, Any]:
+    return {
+        "queues": _texts(asked.get("queues")),
+        "outcomes": _texts(asked.get("outcomes")),
+        "headers": _headers(asked.get("headers")),
+        "ids": list(asked.get("message_ids") or ()),
+        "consumers": _texts(asked.get("consumers")),
+        "manual": asked.get("manual"),
+    }
+
+
+def _page(asked: PageOf) -> dict[str, Any]:
+    return {
+        "gte": _ceil(asked.get("gte")),
+        "lte": _floor(asked.get("lte")),
+        "gt": _floor(asked.get("gt")),
+        "lt": _ceil(asked.get("lt")),
+        "order": asked.get("order", "desc"),
+        "limit": _limit(asked.get("limit", 100)),
+        "next": asked.get("next"),
+        "prev": asked.get("prev"),
+    }
+
+
+def _buckets(asked: Buckets) -> dict[str, Any]:
+    return {
+        "gte": _start(asked["gte"]),
+        "lt": _start(asked["lt"]),
+        "bucket_ms": round(1000 * asked["bucket_seconds"]),
+    }
 
 
 # ---------------------------------------------------------------------- between here and the wire
@@ -288,51 +259,21 @@ def _limit(limit: Any) -> int:
     return max(min(limit, 1 << 62), -1 << 62)  # the broker says what is allowed
 
 
-def _floor(at: Time | None) -> int | None:
+def _floor(at: Any) -> int | None:
     """The last millisecond that is not after this time."""
-    return at if at is None or isinstance(at, int) else _since_epoch(at) // _MS
+    return None if at is None else at if type(at) is int else _since_epoch(at) // _MS
 
 
-def _ceil(at: Time | None) -> int | None:
+def _ceil(at: Any) -> int | None:
     """The first millisecond that is not before this time."""
     return None if at is None else _start(at)
 
 
-def _start(at: Time) -> int:
-    return at if isinstance(at, int) else -(-_since_epoch(at) // _MS)
+def _start(at: Any) -> int:
+    return at if type(at) is int else -(-_since_epoch(at) // _MS)
 
 
-def _since_epoch(at: datetime) -> timedelta:
+def _since_epoch(at: Any) -> timedelta:
+    if not isinstance(at, datetime):
+        raise InvalidFilter(f"{at!r} is no time: give a datetime, or milliseconds since the epoch", value=repr(at))
     return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH
-
-
-def _message(stored: StoredMessage) -> MessageInfo:
-    return MessageInfo(
-        stored.id,
-        stored.created_at_ms,
-        stored.received_at_ms,
-        stored.visible_at_ms,
-        stored.retention_seconds,
-        stored.headers,
-        tuple(QueueStatus(*one) for one in stored.queues),
-    )
-
-
-def _attempt(stored: StoredAttempt) -> AttemptInfo:
-    return AttemptInfo(
-        stored.id,
-        stored.message_id,
-        stored.queue,
-        stored.consumer,
-        stored.claimed_at_ms,
-        stored.ended_at_ms,
-        stored.number,
-        stored.outcome,
-        stored.requeued,
-        stored.manual,
-    )
-
-
-def _buckets(counts: Counts) -> tuple[Bucket, ...]:
-    starts = range(counts.start_ms, counts.start_ms + len(counts.counts) * counts.bucket_ms, counts.bucket_ms)
-    return tuple(Bucket(start, count) for start, count in zip(starts, counts.counts, strict=True))

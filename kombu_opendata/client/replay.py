@@ -12,6 +12,7 @@ from .requester import Requester
 
 #: a place in the log: "now", "first", a time, or a message id
 Point = str | int | datetime
+_MAX_SECONDS = 1 << 42
 
 
 def start_replay(
@@ -32,7 +33,7 @@ def start_replay(
         PreconditionFailed: it is being filled already.
         RequestError: a start or an end that is none, a wrong selector, a queue that is not stored.
     """
-    answer: ReplayStarted = connection.call(Replay(0, queue, _point(start), _point(until), selector))
+    answer: ReplayStarted = connection.call(replay_request(queue, start, until, selector))
     return answer.cursor
 
 
@@ -52,7 +53,8 @@ def progress(connection: Requester, queues: Iterable[str] = ()) -> list[dict[str
 
     Each has ``queue``; ``start``, ``position`` and ``end`` (message ids); ``seen`` and ``routed`` (messages); ``rate``
     (messages looked at a second); ``done``; ``again`` (asked for by :func:`start_replay`); ``waiting`` (the queue is
-    full); ``selector``; ``started_at_ms`` and ``changed_at_ms``.
+    full); ``error`` (why it could not go on the last time, or empty); ``selector``; ``started_at_ms``;
+    ``changed_at_ms``.
 
     Raises:
         NotFound: no such queue.
@@ -123,14 +125,30 @@ def delete_settled(
         RetryLater: the disk is full; what was deleted is deleted.
         socket.timeout: it is not over in time, and goes on.
     """
+    return int(connection.call(delete_request(queue, which, older_than, ids, all), timeout).count)
+
+
+# ---------------------------------------------------------------------- the requests
+def replay_request(queue: str, start: Point, until: Point, selector: str) -> Replay:
+    """What :func:`start_replay` sends."""
+    return Replay(0, queue, _point(start), _point(until), selector)
+
+
+def delete_request(
+    queue: str, which: str, older_than: timedelta | float | None, ids: Iterable[int] | None, all: bool
+) -> DeleteSettled:
+    """What :func:`delete_settled` sends.
+
+    Raises:
+        RequestError: an age below 0, or none that can be.
+    """
     age_ms = -1
     if older_than is not None:
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-        if seconds < 0:
+        if not 0 <= seconds < _MAX_SECONDS:
             raise RequestError(f"an age of {seconds} s: give 0 or more", older_than=seconds)
         age_ms = int(1000 * seconds)
-    chosen = None if ids is None else list(ids)
-    return int(connection.call(DeleteSettled(0, queue, which, age_ms, chosen, all), timeout).count)
+    return DeleteSettled(0, queue, which, age_ms, None if ids is None else list(ids), all)
 
 
 def _point(value: Point) -> str | int:

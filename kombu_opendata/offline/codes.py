@@ -44,6 +44,9 @@ CODES: dict[str, Code] = {
         "again; otherwise restore the store from a backup",
     ),
     "wal-gap": Code(_D, "writes in between are lost, unless the journal has them", _RESTORE),
+    "epochs-differ": Code(
+        _N, "a broker that starts may be fenced by itself, once", "nothing; start the broker again if it ended at once"
+    ),
     "compactions-damaged": Code(_D, "a broker can't start its compactor", "remove the newest file in compactions"),
     "boundary-damaged": Code(_D, "SlateDB can't collect its garbage", "remove the file: it is written again"),
     "sync-damaged": Code(
@@ -97,6 +100,9 @@ CODES: dict[str, Code] = {
     "metadata-missing": Code(_D, "filters, history and retention know nothing of the message", _RESTORE),
     "payload-missing": Code(_D, "the message can't be delivered", _RESTORE),
     "payload-uri": Code(_D, "the message can't be delivered", _RESTORE),
+    "batch-missing": Code(
+        _D, "the message can't be delivered; it will be in its queue's failed list", "restore the batch object"
+    ),
     "chunks-wrong": Code(_D, "the message can't be delivered", _RESTORE),
     "message-orphan": Code(_I, "nobody will deliver or collect it: it takes space for ever", _REPORT),
     "routes-wrong": Code(_I, "the payload is collected too early, or never", _REPORT),

@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..errors import CorruptRecord, NotFound, RequestError
+from ..errors import CorruptRecord, NotFound, RequestError, StoreError
 from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as decode_envelope
+from ..staging.objects import LocalFolder
+from ..staging.reader import read_payload
+from ..staging.target import parse_payload_uri
 from ..storage import records as stored
 from ..storage.records import keys, payload
 from ..storage.records.active import AvailableMessage, InFlightMessage
@@ -278,11 +281,25 @@ async def _payload(store: OfflineStore, found: MessageDetails) -> None:
     if isinstance(where, payload.PayloadURI):
         found.payload_uri = where.uri
         chunks = payload.parse_chunks_uri(where.uri)
-        body = await _chunks(store, found.id, chunks[0]) if chunks is not None else None
+        body = await _chunks(store, found.id, chunks[0]) if chunks is not None else _staged(store, where.uri)
     if body is not None:
         found.payload_bytes = len(body)
         found.payload_preview = preview(body, PREVIEW_BYTES)
         found.envelope = _envelope(body)
+
+
+def _staged(store: OfflineStore, uri: str) -> bytes | None:
+    """The payload in a batch object of a local store; None if it is elsewhere, gone or damaged."""
+    place, folder = parse_payload_uri(uri), store.location.staged
+    if place is None or folder is None:
+        return None
+    files = LocalFolder(folder)
+    try:
+        return read_payload(files, *place)
+    except StoreError:
+        return None
+    finally:
+        files.close()
 
 
 async def _chunks(store: OfflineStore, id: int, count: int) -> bytes:

@@ -34,6 +34,11 @@ class StoreLocation:
         """The journal's folder, which need not be there."""
         return None if self.root is None else self.root / f"{self.instance}.journal"
 
+    @property
+    def staged(self) -> Path | None:
+        """The folder of staged batches, which need not be there."""
+        return None if self.root is None else self.root / f"{self.instance}.staged"
+
     def __str__(self) -> str:
         return f"{self.root or self.url} (instance {self.instance})"
 

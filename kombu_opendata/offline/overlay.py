@@ -7,10 +7,11 @@ batch that stays in memory.
 from __future__ import annotations
 
 from ..errors import CorruptRecord
-from ..storage import checkpoint, payloads, recovery
+from ..storage import checkpoint, payloads, recovery, staged_rows
 from ..storage import effects as fx
 from ..storage.clock import Clock
 from ..storage.ffi import Batch
+from ..storage.records import keys
 from ..storage.slate import Reads
 
 #: what contradictory records and commits make of the methods of recovery
@@ -53,6 +54,9 @@ async def replayed(store: Reads, commits: list[list[fx.Effect]], last: int, cloc
         batch = MemoryBatch()
         fresh: dict[int, bytes] = {}
         for effect in publishes:
+            if effect[0] == fx.STAGED_ROUTE:
+                _put_staged(effect, batch, fresh)
+                continue
             _, id, created, received, visible, _deadline, retention, headers, envelope, *_rest = effect
             batch.put(*checkpoint.message_rows(id, created, received, visible, retention, headers))
             for row in payloads.rows(id, envelope):
@@ -63,3 +67,15 @@ async def replayed(store: Reads, commits: list[list[fx.Effect]], last: int, cloc
     except CONTRADICTIONS as exc:
         raise CorruptRecord(f"the journal contradicts the store: {exc!r}", key=b"", offset=0) from exc
     return batch.changes
+
+
+def _put_staged(effect: fx.Effect, batch: MemoryBatch, fresh: dict[int, bytes]) -> None:
+    """The records of staged rows."""
+    for record in staged_rows.restored(effect):
+        batch.put(keys.metadata_key(record.id), record.metadata)
+        if record.uri:
+            batch.put(keys.payload_key(record.id), record.uri)
+            continue
+        for row in payloads.rows(record.id, record.envelope):
+            batch.put(*row)
+        fresh[record.id] = record.envelope

@@ -63,7 +63,10 @@ async def check_files(location: StoreLocation, now_ms: int, on_file: Checked = l
         result.incomplete.append("files are checked one by one in local folders only; records were checked as read")
         return result
     manifest = await _read_manifest(location, result)
-    await _check_compactions(location, result)
+    compactions = await _check_compactions(location, result)
+    if manifest is not None and compactions is not None and manifest.compactor_epoch < compactions.compactor_epoch:
+        text = f"the compactor's epoch is {manifest.compactor_epoch} and {compactions.compactor_epoch}"
+        result.findings.append(finding("epochs-differ", text, file=str(_newest(database / "manifest"))))
     try:
         _check_small_files(database, result)
         if manifest is not None:
@@ -98,16 +101,18 @@ async def _read_manifest(location: StoreLocation, result: FileCheck) -> Any:
     return manifest
 
 
-async def _check_compactions(location: StoreLocation, result: FileCheck) -> None:
+async def _check_compactions(location: StoreLocation, result: FileCheck) -> Any:
+    """The latest list of compactions; None when there is none that decodes."""
     u = ffi.public()
     assert location.database is not None
     newest = _newest(location.database / "compactions")
+    result.checked += newest is not None
     try:
-        await _admin(location).read_compactions(None)
+        return await _admin(location).read_compactions(None)
     except (u.Error, u.InternalError) as exc:
         name = newest.name if newest else "the list of compactions"
         result.findings.append(finding("compactions-damaged", f"{name} does not decode: {exc}", file=str(newest or "")))
-    result.checked += newest is not None
+        return None
 
 
 def _newest(folder: Path) -> Path | None:

@@ -88,12 +88,17 @@ class OfflineStore:
                 async for rows in self._merged(low, high, batch):
                     position = rows[-1][0] + b"\0"
                     yield rows
-            except CorruptRecord as exc:
-                if not self._tolerant:
+            except StoreError as exc:
+                if not self._is_damage(exc):
                     raise
                 self.unreadable.append((position, high))
                 text = f"what follows the key {position.hex() or '(the first)'} can't be read: {exc.text}"
                 self.problems.append(finding("slatedb-unreadable", text, key=position))
+
+    def _is_damage(self, exc: StoreError) -> bool:
+        """Whether this is damage that is tolerated. SlateDB says of some damage that the store is unavailable."""
+        is_local = self.location.root is not None and self.broker_pid is None
+        return self._tolerant and (is_local or isinstance(exc, CorruptRecord))
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int | None = None) -> list[Pair]:
         """The pairs with ``start <= key < end``, at most ``limit``; for small ranges."""
@@ -183,7 +188,7 @@ class OfflineStore:
             if value is None and not folder.is_dir():
                 return
             position = 0 if value is None else journal_position.decode(keys.JOURNAL_POSITION_KEY, value)
-        except CorruptRecord as exc:
+        except StoreError as exc:
             self._journal_problem(finding("journal-position", exc.text, key=keys.JOURNAL_POSITION_KEY), exc)
             return
         self.journal = tail = read_tail(folder, position)
@@ -200,14 +205,14 @@ class OfflineStore:
     async def _replay(self, tail: JournalTail) -> None:
         try:
             self._changes = await replayed(self._base, tail.commits, tail.last, self.clock)
-        except CorruptRecord as exc:
+        except StoreError as exc:
             text = f"{len(tail.commits)} commits of the journal could not be applied: {exc.text}"
-            self._journal_problem(finding("journal-replay", text, key=exc.values["key"]), exc)
+            self._journal_problem(finding("journal-replay", text, key=exc.values.get("key", b"")), exc)
             return
         self._changed = sorted(self._changes)
 
-    def _journal_problem(self, found: Finding, failure: CorruptRecord) -> None:
-        if not self._tolerant:
+    def _journal_problem(self, found: Finding, failure: StoreError) -> None:
+        if not self._is_damage(failure):
             raise failure
         self.problems.append(found)
 

@@ -67,8 +67,9 @@ class DeleteSettled(Message, tag=94):
 
 # ------------------------------------------------------------------ broker → client
 class CursorList(Message, tag=191):
-    """For each: queue, start, position, end, seen, routed, rate, done, again, waiting, selector, started_at_ms,
-    changed_at_ms. ``rate`` is in messages looked at a second; ``waiting`` says that the queue is full."""
+    """For each: queue, start, position, end, seen, routed, rate, done, again, waiting, error, selector, started_at_ms,
+    changed_at_ms. ``rate`` is in messages looked at a second; ``waiting`` says that the queue is full, ``error`` why it
+    could not go on the last time (empty: it could)."""
 
     rid: int
     cursors: list[dict[str, Any]]

@@ -1,5 +1,44 @@
-"""Spark: rows of a DataFrame as Celery tasks. Where the session runs, it needs the extra ``spark``."""
+"""Spark: a frame's rows as Celery tasks, exactly once, and a store's history as frames. Needs the extra ``spark``.
 
-from .partitions import PartitionSender
+* :func:`submit_tasks` sends each row of a frame as a task, :func:`stream_tasks` those of a streaming frame.
+* :func:`read_table` reads messages, queues and what became of them, with or without a broker.
+* ``df.write.format("opendata")`` and ``spark.read.format("opendata")`` are below both, after :func:`register`.
+* :func:`use_java` finds a Java for a session on this machine.
+"""
 
-__all__ = ["PartitionSender"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .java import find_java, use_java
+    from .result import SubmitResult, find_job
+    from .source import OpenDataSource, read_table, register
+    from .submit import stream_tasks, submit_tasks
+
+_MODULES = {
+    "OpenDataSource": "source", "SubmitResult": "result", "find_java": "java", "find_job": "result",
+    "read_table": "source", "register": "source", "stream_tasks": "submit", "submit_tasks": "submit",
+    "use_java": "java",
+}  # fmt: skip
+
+__all__ = [
+    "OpenDataSource",
+    "SubmitResult",
+    "find_java",
+    "find_job",
+    "read_table",
+    "register",
+    "stream_tasks",
+    "submit_tasks",
+    "use_java",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when it is used: the search for a Java needs no PySpark."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)

@@ -6,6 +6,7 @@ of messages that nobody needs any more), then it is written and flushed. The jou
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
 
@@ -37,6 +38,8 @@ from .state import DeletedQueue, Dirty, Queue, StoreState
 
 #: ids whose routes are looked up with one scan
 _ROUTES_SPAN = 100_000
+#: messages whose counts are brought up to date in one turn of the event loop
+_COUNTS_PER_TURN = 250
 
 
 def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) -> Dirty:
@@ -227,7 +230,9 @@ async def _count(garbage: list[int], dirty: Dirty, batch: Batch, store: Reads, f
     left = await _routes_left(sorted(changes), store)
     left.update((id, count) for id, count in dirty.routes.items() if id in changes)
     gone = set()
-    for id, change in changes.items():
+    for number, (id, change) in enumerate(changes.items()):
+        if number % _COUNTS_PER_TURN == _COUNTS_PER_TURN - 1:
+            await asyncio.sleep(0)
         count = left.get(id, 1) + change
         if count > 0:
             batch.put(keys.routes_key(id), routes.encode(count))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from . import effects as fx
 from .records.cursor import Cursor
 from .settled_log import SettledLog
+from .staged_state import DONE, FAILED
 
 if TYPE_CHECKING:
     from .state import Queue, StoreState
@@ -21,6 +22,9 @@ Row = Sequence[int]
 Which = Literal["done", "failed"]
 #: of a queue's settled lists: which one, a bucket of it, message ids
 Taken = tuple[Which, int, list[int]]
+
+#: where staged jobs count the messages of a list
+_KINDS: dict[Which, int] = {"done": DONE, "failed": FAILED}
 
 
 def settled_log(queue: Queue, which: Which) -> SettledLog:
@@ -34,11 +38,22 @@ def route(
     """A queue's cursor moved on: ``rows`` are new in the queue, but those in ``taken`` were settled there."""
     queue = state.queues[name]
     settled: set[int] = set()
+    staged = state.staged
     for which, bucket, ids in taken:
         settled_log(queue, which).take(bucket, ids)
         settled.update(ids)
+        for id in ids if staged.active else ():
+            staged.back(name, id, _KINDS[which])
     for row in rows:
-        _add(state, queue, row, at, 0 if row[0] in settled else 1)
+        is_new = row[0] not in settled
+        _add(state, queue, row, at, int(is_new))
+        if state.history is not None:
+            if is_new:
+                state.history.routed(row[0], name)
+            else:
+                state.history.redriven(row[0], name, at)
+        if is_new and staged.active:
+            staged.joined(name, row[0])
     state.cursors[name] = Cursor(*cursor)
     state.dirty.cursors.add(name)
 
@@ -51,10 +66,20 @@ def move_settled(
     if not target:
         for id in ids:
             state.collect(name, id)
+            if state.history is not None:
+                state.history.left(id, name, at)
         return
     queue = state.queues[target]
     for row in rows:
         _add(state, queue, row, at, 0)
+        if state.history is not None:
+            state.history.redriven(row[0], name, at)
+            if target != name:
+                state.history.routed(row[0], target)
+        if state.staged.active:
+            state.staged.back(name, row[0], _KINDS[which], moved=target != name)
+            if target != name:
+                state.staged.joined(target, row[0])
     cursor = state.cursors.get(target)
     if cursor is not None and not cursor.is_done and not cursor.checks:
         state.cursors[target] = cursor._replace(checks=True)
@@ -64,9 +89,7 @@ def move_settled(
 def _add(state: StoreState, queue: Queue, row: Row, at: int, more: int) -> None:
     id, bucket, priority, visible_at, deadline, size = row
     entry = queue.messages.add(bucket, id, priority, visible_at, deadline, max(at, min(visible_at, at + 1)), size)
-    entry.claimed_at = (
-        at  # so that one that is visible from the next millisecond can be claimed in this one: as of then
-    )
+    entry.claimed_at = at  # one that is visible from the next millisecond can be claimed at once: as of then
     joined = state.dirty.joined
     joined[id] = joined.get(id, 0) + more
 

@@ -125,6 +125,8 @@ class Router:
                 "end, or stop it",
                 queue=queue.name,
             )
+        if any(self._engine.state.staged.unrouted()):  # they come into the queue by themselves, maybe before the cursor
+            cursor = cursor._replace(checks=True)
         self._set(queue, cursor)
 
     def stop(self, queue: Queue) -> bool:
@@ -183,6 +185,8 @@ class Router:
             engine.watches.append(reader.watch)
         await self._fill(reader, queue, cursor)
         if not self._is_current(reader, queue, cursor):
+            if self._readers.get(name) is not reader:
+                reader.drop_membership()  # it was forgotten while this was being looked up
             return Step([], 0, False)
         found = self._select(reader, queue, cursor, seconds, accepts)
         await stored_messages.measure(engine.store, queue, found.rows)
@@ -197,6 +201,13 @@ class Router:
         if reader is not None:
             self._engine.watches = [watch for watch in self._engine.watches if watch is not reader.watch]
             reader.drop_membership()
+
+    def prune(self) -> None:
+        """Let go of what belongs to cursors that are done, or whose queues are gone."""
+        for name in list(self._readers):
+            cursor = self._engine.state.cursors.get(name)
+            if cursor is None or cursor.is_done:
+                self.forget(name)
 
     def _is_current(self, reader: _Reader, queue: Queue, cursor: Cursor) -> bool:
         """Whether nothing happened to the cursor while the store was read."""

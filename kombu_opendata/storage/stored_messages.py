@@ -21,7 +21,7 @@ _READ_AHEAD_BYTES = 512 << 10
 _BLOCK_ROWS = 4096
 _BLOCK_BYTES = 1 << 20
 #: rows of the first call; more follow in larger ones while they are small
-_FIRST_ROWS = 64
+_FIRST_ROWS = 32
 _CALL_BYTES = 256 << 10
 
 

@@ -1,20 +1,33 @@
 """History: the first pages of lists over many messages, and what the log costs consumers.
 
-The store is made through the engine, as fast as that goes: the messages look like Celery's, nine tenths are done. Pages
-are asked for in the engine as well, so that what is measured is the query and not the machine's sockets.
+The store is made through the engine, as fast as that goes: the messages look like Celery's, nine tenths are settled.
+Pages are asked for in the engine as well, so that what is measured is the query and not the machine's sockets. What the
+log costs is measured with two brokers, one of which keeps no history, in turns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import statistics
+import sys
 import time
 import uuid
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.history import query
 from kombu_opendata.storage.state import Queue, QueueOptions
+
+from . import clients
+from .peers import Peer, embedded
+from .processes import run_alone, server, wait_until
+from .results import Results
+from .targets import OURS, WITHOUT
+from .workloads import PUBLISHERS, Sizes, publish_together, rate
 
 SESSION = b"b" * 16
 QUEUES = 4
@@ -25,8 +38,7 @@ _TASKS = tuple(f"shop.tasks.{name}" for name in ("send_mail", "charge", "refund"
 _REPEATS = 5
 
 
-def settings(*, history: bool = True) -> EngineSettings:
-    return EngineSettings(sync=False, history=history)
+SETTINGS = EngineSettings(sync=False)
 
 
 def headers_of(number: int) -> dict[str, str]:
@@ -134,3 +146,87 @@ async def ask(engine: Engine, kind: str, filters: dict[str, Any], order: str) ->
     began, cpu = time.perf_counter(), time.process_time()
     page = await listing(checked, paging)
     return 1000 * (time.perf_counter() - began), 1000 * (time.process_time() - cpu), len(page.items)
+
+
+class Page(NamedTuple):
+    """What the first pages of one list took."""
+
+    name: str
+    order: str
+    milliseconds: float
+    cpu_milliseconds: float
+    items: int
+    single: bool
+
+
+async def ask_all(engine: Engine, clock: ManualClock, began_ms: int, messages: int) -> list[Page]:
+    """The medians of several first pages of each list."""
+    found = []
+    for name, (kind, filters) in pages(messages, clock, began_ms).items():
+        for order in query.ORDERS:
+            samples = [await ask(engine, kind, filters, order) for _ in range(_REPEATS)]
+            wall, cpu = (statistics.median(one[at] for one in samples) for at in (0, 1))
+            found.append(Page(name, order, wall, cpu, samples[0][2], len(filters) < 2))
+    return found
+
+
+async def _measure_pages(folder: Path, messages: int, step: Callable[[str], None]) -> list[list[Page]]:
+    clock = ManualClock()
+    began_ms = clock.now_ms()
+    engine = await Engine.open(f"file://{folder}/history", "default", clock, SETTINGS)
+    try:
+        filler = Filler(engine, clock)
+        found = []
+        for size in (messages // 10, messages):
+            await filler.fill(size)
+            found.append(await ask_all(engine, clock, began_ms, size))
+            step(f"history of {size:,}")
+        return found
+    finally:
+        await engine.close()
+
+
+# ---------------------------------------------------------------------- consumers
+@contextmanager
+def _broker(folder: Path, *options: str) -> Iterator[Peer]:
+    """A broker on a folder of its own, with these options."""
+    store = folder / "store"
+    store.mkdir(parents=True, mode=0o700)
+    program = [sys.executable, "-c", "from kombu_opendata.cli import main; main()", "broker"]
+    listening = store / "broker.sock"
+    command = [*program, "--store", f"file://{store}", "--listen", f"unix:{listening}", *options]
+    with server(command, log=str(folder / "log")) as process:
+        wait_until(lambda: listening.exists() or process.poll() is not None, "a broker", seconds=30.0)
+        yield embedded(store)
+
+
+def _consume(peer: Peer, series: str, sizes: Sizes, results: Results) -> None:
+    publish_together(peer, "bench-history", sizes.consume // PUBLISHERS)
+    results.add("history.consume", series, rate(run_alone(clients.consume, peer, "bench-history", sizes.consume)))
+
+
+# ---------------------------------------------------------------------- all of it
+def steps(sizes: Sizes) -> int:
+    """How often `measure` calls back."""
+    return 2 + 2 * sizes.rounds
+
+
+def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
+    """Measures everything about history."""
+    with _broker(folder / "with") as ours, _broker(folder / "without", "--history-days", "0") as without:
+        for peer in (ours, without):
+            run_alone(clients.declare, peer, "bench-history")
+        for _ in range(sizes.rounds):
+            for peer, series in ((without, WITHOUT), (ours, OURS)):
+                _consume(peer, series, sizes, results)
+                step("consume + ack, history on and off")
+    small, large = asyncio.run(_measure_pages(folder, sizes.history, step))
+    results.add("history.page", OURS, max(page.milliseconds for page in large if page.single))
+    for before, page in zip(small, large, strict=True):
+        if page.single:
+            results.add("history.growth", OURS, page.cpu_milliseconds / max(before.cpu_milliseconds, 1.0))
+        results.remarks.append(
+            f"History, {page.name}, {page.order}: {page.milliseconds:.1f} ms ({page.cpu_milliseconds:.1f} ms of CPU) "
+            f"for the first {page.items} of {sizes.history:,} messages; {before.milliseconds:.1f} ms "
+            f"({before.cpu_milliseconds:.1f} ms) of a tenth of them."
+        )

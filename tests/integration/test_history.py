@@ -25,6 +25,7 @@ from kombu_opendata.errors import (
     InvalidFilter,
     LimitOutOfRange,
     MalformedCursor,
+    PreconditionFailed,
     RequestError,
     TooManyCursors,
 )
@@ -32,6 +33,8 @@ from kombu_opendata.protocol.messages import DeclareQueue, Outcome, Publish, Pur
 from kombu_opendata.url import parse
 
 from ..support.broker import EmbeddedBroker
+from ..support.processes import children
+from ..support.served import ServedBroker
 
 Lists = Callable[..., Page[Any]]
 FIRST_MS = 1
@@ -453,6 +456,21 @@ def test_a_cursor_that_was_cut_is_refused(sample: Sample) -> None:
     for end in range(1, len(cursor)):
         with pytest.raises(CursorError):
             sample.client.messages(headers=sample.mine, next=cursor[:end])
+
+
+def test_a_broker_without_history_says_so(store_folder: Path, tmp_path: Path) -> None:
+    with children() as started:
+        store = ("--store", f"file://{store_folder}", "--listen", f"unix:{store_folder}/broker.sock")
+        started.add(ServedBroker(tmp_path, *store, "--history-days", "0"))
+        client = Client(f"opendata://{store_folder}")
+        try:
+            client.declare("q")
+            client.send("q")
+            client.work("q", Outcome.ACK)
+            with pytest.raises(PreconditionFailed, match="keeps no history"):
+                client.messages()
+        finally:
+            client.connection.close()
 
 
 # ---------------------------------------------------------------------- over time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -10,11 +11,16 @@ from typing import Any
 import pytest
 from kombu import entity
 
-from kombu_opendata import errors
+from kombu_opendata import QueueClient, errors
+from kombu_opendata.broker import memory
 from kombu_opendata.client import maintenance, replay
+from kombu_opendata.client.connection import BrokerConnection
+from kombu_opendata.client.options import Options
+from kombu_opendata.queue_client.options import QueueOptions
+from kombu_opendata.url import parse
 
 from ..support.broker import EmbeddedBroker
-from ..support.kombu_client import Inbox, connected, declare, drain_until, send, take, take_bodies
+from ..support.kombu_client import Inbox, connected, declare, drain_until, open_connection, send, take, take_bodies
 from ..support.processes import wait_until
 
 
@@ -221,6 +227,74 @@ def test_redrive_and_delete(log: Any) -> None:
     assert replay.delete_settled(connection, "keep", "done", older_than=3600) == 0
     assert replay.delete_settled(connection, "keep", "done", older_than=0) == 3
     assert replay.delete_settled(connection, "rescue", "done", ids=range(10_000)) == 2
+
+
+def test_a_filter_chooses_what_a_queue_begins_with(log: Any) -> None:
+    for number in range(20):
+        headers = {"task": "billing.send" if number % 4 == 0 else "other", "number": number}
+        send(log, "k", str(number), exchange="log", headers=headers)
+    declare(log, "billing", arguments={"x-start": "first", "x-filter": "task LIKE 'billing.%' AND number >= 8"})
+    begin(log, "both", "first", "k", {"x-filter": "number BETWEEN 5 AND 8", "x-filter-mode": "all"})
+    fill(log, "billing", "both")
+    send(log, "elsewhere", "new", exchange="log", headers={"task": "billing.new", "number": 9})
+    assert take_bodies(log, "billing") == ["8", "12", "16", "new"]
+    assert take_bodies(log, "both") == ["5", "6", "7", "8"]
+    replay.start_replay(broker_of(log), "billing", "first", selector="number = 12")
+    fill(log, "billing")
+    assert take_bodies(log, "billing") == ["12"]
+
+
+def test_a_broker_in_memory_replays_too() -> None:
+    name = f"replay-{uuid.uuid4().hex}"
+    try:
+        with connected(f"opendata+memory://{name}") as connection:
+            channel = connection.channel()
+            begin(channel, "keep", "now", "#")
+            send(channel, "k", *(str(n) for n in range(1000)), exchange="log")
+            begin(channel, "late", "first")
+            send(channel, "k", "new", exchange="log")
+            fill(channel, "late")
+            assert take_bodies(channel, "late") == [*(str(n) for n in range(1000)), "new"]
+            for message in take(channel, "keep"):
+                message.reject()
+            assert replay.redrive(broker_of(channel), "keep").moved == 1001
+            assert len(take_bodies(channel, "keep")) == 1001
+    finally:
+        memory.stop(name)
+
+
+def test_the_queue_client_has_the_calls(broker_url: str) -> None:
+    with QueueClient(broker_url) as client:
+        client.create("keep")
+        for number in range(12):
+            client.send("keep", {"n": number}, headers={"n": number})
+        client.create("late", QueueOptions(start="first", filter="n < 5"))
+        wait_until(lambda: client.replay_progress(["late"])[0]["done"], 20, "end of the replay")
+        assert len(client.read("late", vt=30, qty=100)) == 5
+        client.reject_many("keep", [message.id for message in client.read("keep", vt=30, qty=100)])
+        done = client.redrive("keep", where="n >= 6", limit=4)
+        assert (done.moved, done.is_full) == (4, False)
+        assert client.delete_settled("keep", "failed", all=True) == 8
+        client.replay("keep", "first", where="n = 11")
+        with pytest.raises(errors.RequestError):
+            client.redrive("keep", limit=-1)
+
+
+def test_a_redrive_ends_with_its_connection_and_can_be_asked_for_again(log: Any, broker_url: str) -> None:
+    """Whatever the first one moved before its client was gone, in the end each message is there once."""
+    with open_connection(broker_url, publish_mode="pipeline") as sender:
+        send(sender.channel(), "k", *(str(n) for n in range(3000)), exchange="log")
+    for message in take(log, "keep"):
+        message.reject()
+    declare(log, "rescue")
+    client = BrokerConnection(parse(broker_url), Options(name="hasty"))
+    with pytest.raises(TimeoutError):
+        replay.redrive(client, "keep", "rescue", timeout=0.0)
+    client.close()
+    replay.redrive(broker_of(log), "keep", "rescue")
+    wait_until(lambda: declare(log, "rescue").message_count == 3000, 20, "all messages in one place")
+    assert replay.redrive(broker_of(log), "keep", "rescue").moved == 0
+    assert sorted(map(int, take_bodies(log, "rescue"))) == list(range(3000))
 
 
 def test_wrong_calls(log: Any) -> None:

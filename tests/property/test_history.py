@@ -9,23 +9,20 @@ import asyncio
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kombu_opendata.storage.history import indexer, lists, part, query, runs
-from kombu_opendata.storage.history.lists import AttemptRecord, MessageRecord
-from kombu_opendata.storage.history.query import Filters, Paging
+from kombu_opendata.storage.history import query
+from kombu_opendata.storage.history.candidates import AttemptRecord, MessageRecord
+from kombu_opendata.storage.history.query import Filters
 from kombu_opendata.storage.queue_state import Entry
-from kombu_opendata.storage.records import history_index
 from kombu_opendata.storage.state import QueueOptions
-from tests.support.engine import World, small_buckets
+from tests.support.engine import World
+from tests.support.history import tiny_history
 
 QUEUES = ("a", "b", "c")
 TASKS = ("add", "mul", "sub")
@@ -112,7 +109,7 @@ class Story(World):
     def end(self, name: str, entry: Entry, consumer: str) -> None:
         how = self.random.choice(("ack", "ack", "ack", "reject", "requeue", "release", "expire"))
         queue, engine = self.queue(name), self.engine
-        number, claimed = entry.attempts, entry.claimed_at
+        number, claimed = entry.attempts, min(entry.claimed_at, self.clock.now_ms())
         spent = how in ("requeue", "expire") and entry.attempts >= 2
         if how == "ack":
             engine.ack(queue, (entry,))
@@ -265,17 +262,6 @@ def number_of(one: MessageRecord | AttemptRecord) -> int:
     return one.metadata.message_id if isinstance(one, MessageRecord) else one.number
 
 
-@contextmanager
-def tiny() -> Iterator[None]:
-    """Segments, parts, pages and runs so small that a short story meets all of them."""
-    with small_buckets(4, 3), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexer, "PART_ROWS", 24)
-        patch.setattr(part, "RARE", 2)
-        patch.setattr(runs, "FAN_IN", 2)
-        patch.setattr(lists, "_MAX_LOOK", 8)
-        yield
-
-
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_pages_say_what_happened(seed: int) -> None:
@@ -293,9 +279,7 @@ def test_pages_say_what_happened(seed: int) -> None:
         await story.engine.close()
 
     try:
-        with tiny():
+        with tiny_history():
             asyncio.run(main())
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    assert history_index.SEGMENT_SIZE == 4096
-    assert Paging(True, 1).start is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ...staging.target import parse_payload_uri
 from ...storage.payloads import CHUNK_BYTES
 from ...storage.records import keys, payload
 from ..facts import MessageFacts
@@ -41,8 +42,30 @@ def check_chunks(uri: str, facts: MessageFacts, context: Context) -> Iterator[Fi
     yield finding("chunks-wrong", text, key=keys.chunk_key(facts.id, wrong[0]), message_id=facts.id)
 
 
+def check_batch(uri: str, facts: MessageFacts, context: Context) -> Iterator[Finding]:
+    """The batch object is there and reaches so far. What is in it, its checksums tell when it is read."""
+    key, place = keys.payload_key(facts.id), parse_payload_uri(uri)
+    if place is None:
+        text = f"the payload of message {facts.id} is at {uri!r}, which is no place in a staged batch"
+        yield finding("payload-uri", text, key=key, message_id=facts.id)
+        return
+    path, offset, length, _checksum = place
+    folder = context.store.location.staged
+    if folder is None:
+        return  # in a bucket: looking at each object would cost a request
+    try:
+        size = (folder / path).stat().st_size
+    except OSError as exc:
+        text = f"the payload of message {facts.id} is in batch {path}, which can't be read: {exc.strerror}"
+        yield finding("batch-missing", text, key=key, message_id=facts.id)
+        return
+    if offset + length > size:
+        text = f"the payload of message {facts.id} ends at byte {offset + length} of batch {path}, which has {size}"
+        yield finding("batch-missing", text, key=key, message_id=facts.id)
+
+
 #: scheme → check
-SCHEMES: dict[str, UriCheck] = {"chunks": check_chunks}
+SCHEMES: dict[str, UriCheck] = {"chunks": check_chunks, "batch": check_batch}
 
 
 def check_uri(uri: str, facts: MessageFacts, context: Context) -> Iterator[Finding]:

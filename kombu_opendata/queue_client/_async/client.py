@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .history import AsyncHistory
 from .looking import AsyncLooking
 from .queues import AsyncQueues
 from .reading import AsyncReading
@@ -12,6 +13,6 @@ from .workers import AsyncWorkers
 
 
 class AsyncQueueClient(
-    AsyncSending, AsyncReading, AsyncSettling, AsyncLooking, AsyncQueues, AsyncReplaying, AsyncWorkers
+    AsyncSending, AsyncReading, AsyncSettling, AsyncLooking, AsyncHistory, AsyncQueues, AsyncReplaying, AsyncWorkers
 ):
     """A client of a broker, for programs without Celery. Any number of tasks or threads may use one client."""

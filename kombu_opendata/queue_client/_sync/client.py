@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from .history import History
 from .looking import Looking
 from .queues import Queues
 from .reading import Reading
@@ -13,6 +14,6 @@ from .workers import Workers
 
 
 class QueueClient(
-    Sending, Reading, Settling, Looking, Queues, Replaying, Workers
+    Sending, Reading, Settling, Looking, History, Queues, Replaying, Workers
 ):
     """A client of a broker, for programs without Celery. Any number of tasks or threads may use one client."""

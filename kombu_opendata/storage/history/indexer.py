@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: messages and attempts after which a part becomes records
 PART_ROWS = 8192
 #: parts whose records wait for a checkpoint, past which no more are made
-_MAX_FROZEN = 4
+_MAX_FROZEN = 2
 #: how long the event loop is held at a time
 PIECE_SECONDS = 0.004
 #: steps between two looks at the clock
@@ -94,7 +94,10 @@ class Indexer:
         first = log.chunks[0] if log.chunks else log.open
         if first.place > self.place:
             return await self._stored_chunk()
-        return next((chunk for chunk in log.chunks if chunk.place == self.place), None)
+        chunk = next((chunk for chunk in log.chunks if chunk.place == self.place), None)
+        if chunk is not None and chunk.waits and not chunk.saved:
+            await self._history.checkpoint()
+        return chunk
 
     async def _stored_chunk(self) -> Chunk | None:
         start = keys.history_log_key(*self.place)

@@ -25,9 +25,12 @@ Place = tuple[int, int]
 
 
 class Chunk:
-    """Rows that become one record. ``headers`` has the new messages; their headers only if they are at hand."""
+    """Rows that become one record. ``headers`` has the new messages; their headers only if they are at hand.
 
-    __slots__ = ("attempts", "first_attempt", "first_row", "headers", "left", "other_rows", "routed", "saved")
+    ``waits``: for some they are not, so it must be in the store, and they with it, before it is indexed.
+    """
+
+    __slots__ = ("attempts", "first_attempt", "first_row", "headers", "left", "other_rows", "routed", "saved", "waits")
 
     def __init__(self, first_attempt: int, first_row: int) -> None:
         self.first_attempt = first_attempt
@@ -38,6 +41,7 @@ class Chunk:
         self.attempts: list[Attempt] = []
         self.other_rows = -1  # counted when the chunk is closed
         self.saved = False
+        self.waits = False
 
     @classmethod
     def of(cls, place: Place, rows: Rows) -> Chunk:
@@ -90,6 +94,8 @@ class HistoryLog:
         if len(chunk.headers) >= CHUNK_ROWS:
             chunk = self.close_chunk()
         chunk.headers[id] = headers
+        if headers is None:
+            chunk.waits = True
         routed = chunk.routed
         for name, _bucket in places:
             ids = routed.get(name)
@@ -107,17 +113,22 @@ class HistoryLog:
         attempts = self.open.attempts
         if len(attempts) >= CHUNK_ROWS:
             attempts = self.close_chunk().attempts
-        attempts.append((entry.id, entry.queue, consumer, entry.claimed_at, at, entry.attempts, outcome))
+        claimed = entry.claimed_at if entry.claimed_at < at else at  # a claim may be dated ahead by a millisecond
+        attempts.append((entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome))
 
-    def redriven(self, id: int, queue: str, operator: str, at: int) -> None:
-        """A message that had failed is available again: an attempt that was made by hand and ended at once."""
-        self.open.attempts.append((id, queue, operator, at, at, 0, REDRIVEN | MANUAL))
+    def by_hand(self, id: int, queue: str, at: int, number: int, outcome: int, operator: str = "") -> None:
+        """A message changed without having been claimed, by somebody's call: an attempt that ended at once."""
+        self.open.attempts.append((id, queue, operator, at, at, number, outcome | MANUAL))
 
-    def left(self, entry: Entry, at: int, why: str) -> None:
-        """A message left its queue without having been claimed."""
+    def redriven(self, id: int, queue: str, at: int) -> None:
+        """A message that was settled in this queue is available again, here or elsewhere."""
+        self.by_hand(id, queue, at, 0, REDRIVEN)
+
+    def left(self, id: int, queue: str, at: int, why: str = "") -> None:
+        """A message left its queue without an attempt's end; ``at`` is 0 where nobody knows."""
         reason = "dropped" if why == "maxlen" else why
         number = REASONS.index(reason) if reason in REASONS else 0
-        self.open.left.append((entry.id, entry.queue, at, number))
+        self.open.left.append((id, queue, at, number))
 
     # ------------------------------------------------------------------ chunks
     @property

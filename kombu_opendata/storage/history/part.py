@@ -75,32 +75,35 @@ class Part:
         touched = {block >> (SEGMENT_BITS - BLOCK_BITS) for block in self.events}
         for space, run in zip((MESSAGES, ATTEMPTS), runs, strict=True):
             writer = _SpaceWriter(space, number, run, into, touched if space == MESSAGES else ())
-            single = self._single[space]
-            together: dict[int, list[int]] = {}
-            for count, (group, lists) in enumerate(self._groups.items()):
-                for hash in group if lists[space] else ():
-                    together.setdefault(hash, []).extend(lists[space])
-                if count % _STEP == 0:
-                    yield []
-            for hash, positions in together.items():
-                writer.add(hash, positions + single.get(hash, []))
-                yield []
-            pages = writer.pages
-            for count, (hash, positions) in enumerate(single.items()):
-                if hash in together:
-                    continue
-                if len(positions) == 1:  # nearly all
-                    hashes, places = pages[hash >> _PAGE_SHIFT]
-                    hashes.append(hash)
-                    places.append(positions[0])
-                else:
-                    writer.add(hash, positions)
-                if count % _STEP == 0:
-                    yield []
-            for _ in writer.finish():
+            for _ in self._write_space(space, writer):
                 yield []
             made += writer.made
         yield made
+
+    def _write_space(self, space: int, writer: _SpaceWriter) -> Iterator[None]:
+        single = self._single[space]
+        together: dict[int, list[int]] = {}
+        for count, (group, lists) in enumerate(self._groups.items()):
+            for hash in group if lists[space] else ():
+                together.setdefault(hash, []).extend(lists[space])
+            if count % _STEP == 0:
+                yield
+        for hash, positions in together.items():
+            writer.add(hash, positions + single.get(hash, []))
+            yield
+        pages = writer.pages
+        for count, (hash, positions) in enumerate(single.items()):
+            if hash in together:
+                continue
+            if len(positions) == 1:  # nearly all
+                hashes, places = pages[hash >> _PAGE_SHIFT]
+                hashes.append(hash)
+                places.append(positions[0])
+            else:
+                writer.add(hash, positions)
+            if count % _STEP == 0:
+                yield
+        yield from writer.finish()
 
 
 class _SpaceWriter:

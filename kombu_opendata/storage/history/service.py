@@ -6,17 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..records import history_log, keys
+from .candidates import AttemptRecord, MessageRecord
+from .counts import count_attempts, count_messages
 from .index import Index
 from .indexer import Indexer
-from .lists import (
-    AttemptRecord,
-    MessageRecord,
-    Page,
-    count_attempts,
-    count_messages,
-    list_attempts,
-    list_messages,
-)
+from .lists import Page, list_attempts, list_messages
 from .log import Chunk, HistoryLog
 from .query import Buckets, Filters, Paging
 from .reader import Reader

@@ -43,6 +43,8 @@ _RANGE = struct.Struct("<QI")
 _GROUP = struct.Struct("<II")
 _LEFT = struct.Struct("<QqIB")
 _VERSION = 1
+#: of one range; a chunk is closed long before it has so many rows
+_MAX_RANGE = 1 << 20
 _COLUMNS = "QqqIIHB"
 _ATTEMPT_BYTES = sum(columns.SIZES[code] for code in _COLUMNS)
 _TIME = struct.Struct("<q")
@@ -178,7 +180,7 @@ def _read_ranges(key: bytes, value: bytes, offset: int, count: int) -> tuple[lis
     ids: list[int] = []
     for _ in range(count):
         first, length = types.read(_RANGE, key, value, offset)
-        if length > 1 << 24:
+        if length > _MAX_RANGE:
             raise types.corrupt(key, offset, f"a range of {length} messages")
         ids += range(first, first + length)
         offset += _RANGE.size

@@ -1,0 +1,81 @@
+"""History: lists of messages and of the attempts to work on them, counts of both by time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Unpack
+
+from ...client import history
+from ...client.history import AttemptCount, AttemptQuery, MessageCount, MessageQuery
+from ...client.history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
+from ...protocol.history_messages import RetrieveAttempt, RetrieveMessage
+from .base import AsyncBase
+
+
+class AsyncHistory(AsyncBase):
+    """Calls about what happened. What they take is in :mod:`kombu_opendata.client.history`, where each is a class.
+
+    Each runs on a connection that nothing else uses meanwhile: a list over much may take its time.
+    """
+
+    async def list_messages(self, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
+        """A page of the stored messages, by when the broker received them; newest first, if not asked otherwise.
+
+        Raises:
+            LimitOutOfRange, InvalidFilter: what is asked for does not exist.
+            CursorError: not a cursor for this page; there is a class for each reason.
+        """
+        return messages_of(await self._calls.call_apart(history.list_messages_request(asked)))
+
+    async def list_attempts(self, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
+        """A page of the attempts that ended, by when they did; as :meth:`list_messages`.
+
+        They stay for some time when their messages are collected.
+        """
+        return attempts_of(await self._calls.call_apart(history.list_attempts_request(asked)))
+
+    async def iter_messages(self, **asked: Unpack[MessageQuery]) -> AsyncGenerator[MessageInfo, None]:
+        """All messages from a page on, page by page."""
+        while True:
+            page = await self.list_messages(**asked)
+            for message in page.items:
+                yield message
+            if page.next is None:
+                return
+            asked = {**asked, "next": page.next, "prev": None}
+
+    async def iter_attempts(self, **asked: Unpack[AttemptQuery]) -> AsyncGenerator[AttemptInfo, None]:
+        """All attempts from a page on, page by page."""
+        while True:
+            page = await self.list_attempts(**asked)
+            for attempt in page.items:
+                yield attempt
+            if page.next is None:
+                return
+            asked = {**asked, "next": page.next, "prev": None}
+
+    async def retrieve_message(self, id: int) -> MessageInfo | None:
+        """A message's metadata and what it is in each queue; None if it is not stored (any more)."""
+        items = messages_of(await self._calls.call_apart(RetrieveMessage(0, id))).items
+        return items[0] if items else None
+
+    async def retrieve_attempt(self, id: str) -> AttemptInfo | None:
+        """An attempt by the id that a list shows; None if it is there no more.
+
+        Raises:
+            RequestError: not an attempt's id.
+        """
+        items = attempts_of(await self._calls.call_apart(RetrieveAttempt(0, id))).items
+        return items[0] if items else None
+
+    async def count_messages(self, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
+        """How many of the stored messages were received in each stretch of time, zeros included.
+
+        Raises:
+            InvalidFilter: too many buckets, or no time.
+        """
+        return buckets_of(await self._calls.call_apart(history.count_messages_request(asked)))
+
+    async def count_attempts(self, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
+        """How many attempts ended in each stretch of time; as :meth:`count_messages`."""
+        return buckets_of(await self._calls.call_apart(history.count_attempts_request(asked)))

@@ -1,0 +1,150 @@
+"""What became of a job: counts, ids, waiting for its end, and its messages as frames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from ..errors import NotFound
+from ..staging import JobInfo, QueueCounts
+from .broker import BrokerAccess, access_of
+from .ids import task_id
+from .progress import bar
+from .source import read_table
+
+#: between two questions, at first and later
+_FIRST_POLL_SECONDS = 0.02
+POLL_SECONDS = 0.5
+
+
+class SubmitResult:
+    """A job that was committed.
+
+    Attributes:
+        job_id: its id; :func:`find_job` finds the job again by it.
+        added: whether this call added the tasks; False if a job of this id had been committed before.
+        rows: how many tasks it has.
+        first_message_id: the ids of its messages are this one and the next ``rows - 1``.
+    """
+
+    def __init__(
+        self, spark: Any, access: BrokerAccess, job: JobInfo, partitions: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        self._spark = spark
+        self._access = access
+        self._partitions = partitions
+        self.job_id = job.job_id
+        self.added = job.added
+        self.rows = job.rows
+        self.first_message_id = job.first_id
+
+    def __repr__(self) -> str:
+        return f"<SubmitResult {self.job_id!r}: {self.rows} tasks{'' if self.added else ', added before'}>"
+
+    # ---- how it goes
+    def status(self) -> JobInfo:
+        """The job as it is now.
+
+        Raises:
+            NotFound: the broker has forgotten it, a week after the last of its tasks was settled.
+        """
+        with self._access.connect() as broker:
+            return _of(broker.staging.job_status(self.job_id))
+
+    @property
+    def queues(self) -> dict[str, QueueCounts]:
+        """Counts by queue, now: routed, done, failed, removed."""
+        return dict(self.status().queues)
+
+    def wait(self, timeout: float | None = None, *, progress: bool = False) -> JobInfo:
+        """Wait until each task is done, failed or gone; the job as it is then.
+
+        Args:
+            timeout: seconds, None for ever.
+            progress: show a bar.
+
+        Raises:
+            TimeoutError: some tasks are not settled yet.
+        """
+        with bar(self.rows, progress) as show:
+            return self._poll(lambda job: job.is_settled, timeout, show)
+
+    def _poll(
+        self, reached: Callable[[JobInfo], bool], timeout: float | None, show: Callable[[JobInfo], None]
+    ) -> JobInfo:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = _FIRST_POLL_SECONDS
+        with self._access.connect() as broker:
+            while True:
+                job = _of(broker.staging.job_status(self.job_id))
+                show(job)
+                if reached(job):
+                    return job
+                if deadline is not None and time.monotonic() > deadline:
+                    text = f"job {self.job_id} is {job.state} after {timeout:g} s: {_open(job)} tasks are not settled"
+                    raise TimeoutError(text)
+                time.sleep(pause)
+                pause = min(2 * pause, POLL_SECONDS)
+
+    def wait_routed(self, timeout: float | None = None) -> JobInfo:
+        """Wait until each task is in its queue; the broker does that after the commit, in the background.
+
+        Raises:
+            TimeoutError: some are not yet.
+        """
+        return self._poll(lambda job: job.state != "routing", timeout, lambda job: None)
+
+    # ---- frames
+    def messages(self, *columns: str) -> Any:
+        """The job's messages that the store still has, as a frame; see the table ``messages``."""
+        found = read_table(self._spark, self.store(), "messages", columns=columns, instance=self._access.instance)
+        return found.where(self._mine())
+
+    def failed(self) -> Any:
+        """The job's failed tasks as a frame: queue, message_id, failed_at, attempts, task, task_id."""
+        failed = read_table(self._spark, self.store(), "failed", instance=self._access.instance).where(self._mine())
+        return failed.join(self.messages("message_id", "task", "task_id"), "message_id", "left")
+
+    def _mine(self) -> Any:
+        return F.col("message_id").between(self.first_message_id, self.first_message_id + self.rows - 1)
+
+    def store(self) -> str:
+        """The URL of the broker's store, which this host must be able to read."""
+        with self._access.connect() as broker:
+            return broker.staging.staging_target().url.rsplit("/", 1)[0]
+
+    # ---- ids
+    def ids(self) -> Iterator[str]:
+        """The tasks' ids, in the order of the messages.
+
+        Ids that the job made itself are computed. Others, and those of a job that another call had added, are read from
+        the store, so only what it still has comes.
+        """
+        if self._partitions is None:
+            rows = self.messages("message_id", "task_id").orderBy("message_id").toLocalIterator()
+            return (row["task_id"] for row in rows)
+        return (task_id(self.job_id, partition, row) for partition, rows in self._partitions for row in range(rows))
+
+
+def _of(job: JobInfo) -> JobInfo:
+    if job.state == "unknown":
+        raise NotFound(f"the broker knows no job {job.job_id!r}: it was never committed, or is long over")
+    return job
+
+
+def _open(job: JobInfo) -> int:
+    return job.rows - job.routed + sum(counts.waiting for counts in job.queues.values())
+
+
+def find_job(spark: Any, job_id: str, *, broker_url: str | None = None, app: Any = None) -> SubmitResult:
+    """A job that was submitted before, by whatever process.
+
+    Raises:
+        NotFound: the broker knows no such job.
+    """
+    access = access_of(broker_url, app)
+    with access.connect() as broker:
+        return SubmitResult(spark, access, _of(broker.staging.job_status(job_id)))

@@ -1,0 +1,125 @@
+"""The data source ``opendata``: ``df.write.format("opendata")`` sends tasks, ``spark.read`` looks into a store.
+
+Register it once per session: ``register(spark)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from ..errors import RequestError
+from .tables import TABLES, check_columns, check_table, schema_of
+
+if TYPE_CHECKING:
+    from .options import WriteOptions
+    from .reader import TableReader
+    from .writer import TaskStreamWriter, TaskWriter
+
+NAME = "opendata"
+#: the setting of Spark 4.1 and later that lets Python sources see filters
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+class OpenDataSource(DataSource):
+    """See :mod:`.options` for writing and :mod:`.tables` for reading."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    # ---- reading
+    def schema(self) -> str:
+        return schema_of(self._table(), self.options.get("columns", ""))
+
+    def reader(self, schema: Any) -> TableReader:
+        """Options: ``table``, ``store`` (or ``broker_url`` of a folder), ``instance``, ``columns``, ``partitions``,
+        ``pushdown``.
+
+        Raises:
+            RequestError: there is no such table or column, or no store is named.
+        """
+        from .reader import FilteringReader, TableReader  # a process that writes has no use for it
+
+        table = self._table()
+        check_columns(table, schema.names)
+        kind = FilteringReader if self.options.get("pushdown", "").lower() == "true" else TableReader
+        store = self.options.get("store") or self.options.get("broker_url")
+        if not store:
+            raise RequestError("name the store: the option store, a folder or a bucket's URL", option="store")
+        partitions = self.options.get("partitions", "0")
+        if not partitions.isdecimal():
+            raise RequestError(f"the option partitions is {partitions!r}, not a number", option="partitions")
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        return kind(table, store, self.options.get("instance"), arrow, int(partitions))
+
+    def _table(self) -> str:
+        table = self.options.get("table")
+        if table is None:
+            raise RequestError(f"name the table: the option table, one of {', '.join(TABLES)}", option="table")
+        return check_table(table)
+
+    # ---- writing
+    def writer(self, schema: Any, overwrite: bool) -> TaskWriter:
+        from .options import new_job_id
+        from .writer import TaskWriter
+
+        found = self._parse(schema, overwrite)
+        return TaskWriter(found.plan, found.access, found.job_id or new_job_id(), found.report)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> TaskStreamWriter:
+        from .writer import TaskStreamWriter
+
+        found = self._parse(schema, overwrite)
+        return TaskStreamWriter(found.plan, found.access, found.job_id)
+
+    def _parse(self, schema: Any, overwrite: bool) -> WriteOptions:
+        """The options, checked; the template of a task that all rows share is made here.
+
+        Raises:
+            RequestError: they can't be followed.
+        """
+        from .options import parse_write_options
+
+        if overwrite:
+            raise RequestError('tasks can only be added: use mode("append")')
+        found = parse_write_options(self.options, to_arrow_schema(schema, timezone="UTC"))
+        plan = found.plan
+        if plan.task and plan.columns.queue is None:
+            plan.template((plan.task, plan.queue))
+        return found
+
+
+def register(spark: Any) -> None:
+    """Make the format ``opendata`` known to a session."""
+    spark.dataSource.register(OpenDataSource)
+
+
+def read_table(
+    spark: Any,
+    store: str,
+    table: str,
+    *,
+    columns: Sequence[str] = (),
+    instance: str | None = None,
+    partitions: int = 0,
+) -> Any:
+    """A table of a store as a frame; the store's broker may run or not.
+
+    Filters on message_id, received_at, queue and state are pushed down, which this switches on for the session.
+
+    Args:
+        store: the store's folder, or the URL of its bucket.
+        table: see :mod:`.tables`.
+        columns: those that are wanted; without it all but the costly ones.
+        instance: of the store; its only one when not given.
+        partitions: how many, about; 0 for as many as fit.
+    """
+    register(spark)
+    spark.conf.set(PUSHDOWN, "true")
+    reader = spark.read.format(NAME).option("store", store).option("table", table).option("pushdown", "true")
+    reader = reader.option("columns", ",".join(columns)).option("partitions", partitions)
+    return (reader if instance is None else reader.option("instance", instance)).load()

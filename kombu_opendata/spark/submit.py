@@ -1,0 +1,247 @@
+"""``submit_tasks``: a frame's rows as Celery tasks; the arguments are those of ``apply_async``, or columns."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from ..errors import RequestError
+from ..staging import JobInfo
+from .broker import BrokerAccess, access_of
+from .options import check_columns, new_job_id, pack_plan
+from .plan import Columns, Plan
+from .result import SubmitResult
+from .source import NAME, register
+
+#: tasks and queues that an app is asked about on the driver
+MAX_TARGETS = 10_000
+
+Args = Sequence[Any] | None
+Kwargs = Mapping[str, Any] | Sequence[str] | None
+
+
+def submit_tasks(
+    df: DataFrame,
+    task: str | Column,
+    *,
+    broker_url: str | None = None,
+    app: Any = None,
+    args: Args = None,
+    kwargs: Kwargs = None,
+    queue: str | Column | None = None,
+    priority: int | Column | None = None,
+    eta: Any = None,
+    expires: Any = None,
+    task_id: str | Column | None = None,
+    headers: Mapping[str, Any] | None = None,
+    job_id: str | None = None,
+    transport_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> SubmitResult:
+    """Send each row of a frame as a task. All tasks become visible at once, when this returns, or none does.
+
+    A ``Column`` differs from row to row, anything else is the same for all rows.
+
+    Args:
+        df: the rows.
+        task: the task's name.
+        broker_url: the broker; or give ``app``.
+        app: a Celery app: its routes, queues, serializer and the tasks' own options count. A text ``module:attribute``
+            is imported by the executors, too; an app object is asked on the driver, which takes one more pass
+            over the frame where ``task`` or ``queue`` is a column.
+        args: columns of the positional arguments, by name or as ``Column``.
+        kwargs: columns of the keyword arguments: names, or a mapping of keyword to name, ``Column`` or constant (a
+            constant text is ``F.lit("text")``). Without ``args`` and ``kwargs`` every column is a keyword argument,
+            but for the one that ``task_id`` names.
+        queue: where to; without it Celery's routing decides.
+        priority: 0 to 255, higher first. Where a column has null, the task's own.
+        eta, expires: as for ``apply_async``, or a column of timestamps; null is at once, and never.
+        task_id: a column, or its name. Without it ids follow from the job id, the partition and the row.
+        headers: header → constant or ``Column``.
+        job_id: the same id again adds nothing and returns the job as it is; random when not given.
+        transport_options: as Celery's ``broker_transport_options``; with ``broker_url``.
+        options: further options of ``apply_async``: ``countdown``, ``serializer``, ``compression``, ``exchange``,
+            ``routing_key``, ``ignore_result``, ``link``, ….
+
+    Raises:
+        RequestError: an argument that can't be; nothing was sent.
+        pyspark.errors.PySparkException: the job failed, and nothing was sent; the text names the row that was wrong.
+    """
+    spark = df.sparkSession
+    access = access_of(broker_url, app, transport_options)
+    if job_id is not None:
+        known = _known_job(access, job_id)
+        if known is not None:
+            return SubmitResult(spark, access, known)
+    frame, plan, asked = _prepare(df, task, app, args, kwargs, queue, priority, eta, expires, task_id, headers, options)
+    _make_templates(frame, plan, asked)
+    register(spark)
+    job_id = job_id or new_job_id()
+    with tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:
+        report = Path(folder) / "report.json"
+        writer = frame.write.format(NAME).mode("append").option("broker_url", access.url).option("job_id", job_id)
+        writer.option("plan", pack_plan(plan, access)).option("report", str(report)).save()
+        return _result(spark, access, job_id, report, generated=task_id is None)
+
+
+def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None, **arguments: Any) -> Any:
+    """A ``DataStreamWriter`` that sends each row of a streaming frame as a task; set its checkpoint and start it.
+
+    Each micro-batch is a job of its own, so a query that starts again from its checkpoint sends nothing twice.
+
+    Args:
+        df, task, arguments: as for :func:`submit_tasks`; ``app`` must be a text if ``task`` or ``queue`` is a column.
+        job_id: the beginning of the jobs' ids; the query's id when not given.
+    """
+    access = access_of(
+        arguments.pop("broker_url", None), arguments.get("app"), arguments.pop("transport_options", None)
+    )
+    names = ("app", "args", "kwargs", "queue", "priority", "eta", "expires", "task_id", "headers")
+    given = {name: arguments.pop(name, None) for name in names}
+    frame, plan, asked = _prepare(df, task, **given, options=arguments)
+    if asked is not None and not (plan.task and plan.columns.queue is None):
+        raise RequestError(
+            "give the app as module:attribute, as which tasks and queues a stream will have is not known"
+        )
+    _make_templates(frame, plan, asked)
+    register(df.sparkSession)
+    writer = frame.writeStream.format(NAME).option("broker_url", access.url).option("plan", pack_plan(plan, access))
+    return writer if job_id is None else writer.option("job_id", job_id)
+
+
+# ---------------------------------------------------------------------- the broker
+def _known_job(access: BrokerAccess, job_id: str) -> JobInfo | None:
+    """The job, if it was committed before."""
+    with access.connect() as broker:
+        job = broker.staging.job_status(job_id)
+    return None if job.state == "unknown" else job
+
+
+def _result(spark: Any, access: BrokerAccess, job_id: str, report: Path, *, generated: bool) -> SubmitResult:
+    """What the commit said; where its process was on another host, what the broker says."""
+    if not report.exists():
+        job = _known_job(access, job_id)
+        if job is None:
+            raise RequestError(f"job {job_id} ended without a commit", job_id=job_id)
+        return SubmitResult(spark, access, job)
+    said = json.loads(report.read_text())
+    job = JobInfo(**{**said["job"], "queues": {}})
+    return SubmitResult(spark, access, job, said["partitions"] if generated and job.added else None)
+
+
+# ---------------------------------------------------------------------- the frame
+def _prepare(
+    df: DataFrame,
+    task: str | Column,
+    app: Any,
+    args: Args,
+    kwargs: Kwargs,
+    queue: Any,
+    priority: Any,
+    eta: Any,
+    expires: Any,
+    task_id: Any,
+    headers: Mapping[str, Any] | None,
+    options: dict[str, Any],
+) -> tuple[DataFrame, Plan, Any]:
+    """The frame with one column for each thing that differs, the plan, and the app object that is to be asked."""
+    frame = _Frame(df)
+    single = {"task": task, "queue": queue, "priority": priority, "eta": eta, "expires": expires}
+    varying = {name: frame.add(name, value) for name, value in single.items() if isinstance(value, Column)}
+    constant = {name: value for name, value in single.items() if value is not None and name not in varying}
+    if task_id is not None:
+        varying["task_id"] = frame.add("task_id", _column(df, task_id))
+    if args is None and kwargs is None:
+        kwargs = [name for name in df.columns if name != task_id]
+    named = dict(kwargs) if isinstance(kwargs, Mapping) else {name: name for name in kwargs or ()}
+    plan = Plan(
+        Columns(
+            args=tuple(frame.add(f"args[{at}]", _column(df, value)) for at, value in enumerate(args or ())),
+            kwargs={str(key): frame.add(f"kwargs[{key}]", _column(df, value)) for key, value in named.items()},
+            headers={
+                key: frame.add(f"headers[{key}]", value)
+                for key, value in (headers or {}).items()
+                if isinstance(value, Column)
+            },
+            **varying,
+        ),
+        task=constant.pop("task", ""),
+        queue=constant.pop("queue", ""),
+        options={**options, **constant},
+        app_path=app if isinstance(app, str) else "",
+    )
+    fixed = {key: value for key, value in (headers or {}).items() if not isinstance(value, Column)}
+    if fixed:
+        plan.options["headers"] = fixed
+    return frame.selected(), plan, None if isinstance(app, str) else app
+
+
+class _Frame:
+    """Collects the columns of the frame that is written."""
+
+    def __init__(self, df: DataFrame) -> None:
+        self._df = df
+        self._columns: list[Column] = []
+
+    def add(self, name: str, column: Column) -> str:
+        """Add a column; returns its name."""
+        self._columns.append(column.alias(name))
+        return name
+
+    def selected(self) -> DataFrame:
+        """All of them. A frame needs a column even if the tasks have no arguments."""
+        return self._df.select(*(self._columns or [F.lit(None).cast("boolean").alias("none")]))
+
+
+def _column(df: DataFrame, value: Any) -> Column:
+    if isinstance(value, Column):
+        return value
+    if not isinstance(value, str):
+        return F.lit(value)
+    if value not in df.columns:
+        raise RequestError(f"there is no column {value!r}: the frame has {', '.join(df.columns)}", column=value)
+    return F.col(f"`{value.replace('`', '``')}`")
+
+
+def _make_templates(frame: DataFrame, plan: Plan, app: Any) -> None:
+    """Ask Celery for what all rows share, and see that it can be sent.
+
+    Raises:
+        RequestError: a column's type, the task or an option can't be sent.
+    """
+    check_columns(plan, to_arrow_schema(frame.schema, timezone="UTC"))
+    if plan.task and plan.columns.queue is None:
+        targets = [(plan.task, plan.queue)]
+    elif app is None:
+        return
+    else:
+        targets = _targets(frame, plan)
+    for target in targets:
+        plan.template(target, app)
+    plan.closed = app is not None
+
+
+def _targets(frame: DataFrame, plan: Plan) -> list[tuple[str, str]]:
+    """The tasks and queues that the rows name."""
+    columns = plan.columns
+    names = [name for name in (columns.task, columns.queue) if name is not None]
+    rows = frame.select(*(F.col(f"`{name}`") for name in names)).distinct().limit(MAX_TARGETS + 1).collect()
+    if len(rows) > MAX_TARGETS:
+        raise RequestError(
+            f"over {MAX_TARGETS} tasks and queues: give the app as module:attribute, so that the executors ask it",
+            limit=MAX_TARGETS,
+        )
+    found = []
+    for row in rows:
+        task = plan.task if columns.task is None else row[columns.task]
+        queue = plan.queue if columns.queue is None else row[columns.queue]
+        if task and (queue or columns.queue is None):  # else the executor says which row it is
+            found.append((task, queue))
+    return found

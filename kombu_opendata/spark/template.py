@@ -1,0 +1,174 @@
+"""What ``apply_async`` of a task sends, asked of Celery itself: options, routes, signals and all, with nothing sent.
+
+Celery publishes a message with sample arguments through a producer that keeps it. What differs from row to row has
+markers (the id) or known names (``eta``, ``priority``, …); the rest is the same for every row of a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kombu.messaging import Producer
+
+from ..errors import RequestError
+
+#: stands for a task's id in a template
+ID_MARKER = "00000000-opendata-task-id-000000000000"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A message but for its arguments. Picklable.
+
+    Attributes:
+        task: the task's name.
+        headers, properties: as published; where a value is :data:`ID_MARKER`, a row has its task's id.
+        embed: the third part of the body: callbacks, errbacks, chain, chord.
+        queue: what the task was routed to, for counts; the routing key where no queue is known.
+        declare: what ``apply_async`` would have declared, kombu's entities.
+        repr_limits: characters of argsrepr and kwargsrepr, and levels of both.
+    """
+
+    task: str
+    serializer: str
+    compression: str | None
+    content_type: str
+    content_encoding: str
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+    embed: dict[str, Any]
+    exchange: str
+    routing_key: str
+    queue: str
+    repr_limits: tuple[int, int, int]
+    declare: tuple[Any, ...] = field(default=(), compare=False)
+
+
+class NotSerialized(RequestError):
+    """The serializer does not know a type of the arguments.
+
+    Attributes:
+        serializer: its name.
+    """
+
+
+class _Captured(BaseException):
+    """Ends a publish; no ``except Exception`` on the way may take it for a failure."""
+
+
+class _Probe(Producer):
+    """A producer that keeps the message instead of publishing it, so ``after_task_publish`` never says it was sent."""
+
+    def _prepare(
+        self,
+        body: Any,
+        serializer: str | None = None,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        compression: str | None = None,
+        headers: dict[str, Any] | None = None,
+    ) -> Any:
+        self.body, self.used_serializer, self.used_compression = body, serializer or self.serializer, compression
+        try:
+            return super()._prepare(body, serializer, content_type, content_encoding, compression, headers)
+        except Exception as exc:
+            name = self.used_serializer or "json"
+            raise NotSerialized(f"the serializer {name!r} refuses the arguments: {exc}", serializer=name) from exc
+
+    def _publish(
+        self,
+        body: Any,
+        priority: int | None,
+        content_type: str,
+        content_encoding: str,
+        headers: dict[str, Any],
+        properties: dict[str, Any],
+        routing_key: str,
+        mandatory: bool,
+        immediate: bool,
+        exchange: str,
+        declare: list[Any],
+        *_args: Any,
+        **_kwargs: Any,
+    ) -> None:
+        if priority is not None:
+            properties["priority"] = priority
+        self.sent = (content_type, content_encoding, headers, properties, exchange or "", routing_key or "")
+        self.declares = tuple(declare or ())
+        raise _Captured
+
+
+def make_template(app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any], options: dict[str, Any]) -> Template:
+    """The template of a task, with such arguments and options of ``apply_async``.
+
+    Args:
+        app: a Celery app; its routes, queues and the task's own options count as they do in ``apply_async``.
+        args, kwargs: sample values, of the types that the rows have.
+        options: ``queue``, ``priority``, ``eta``, ``headers``, …
+
+    Raises:
+        RequestError: the app runs its tasks eagerly or speaks Celery's protocol 1.
+        TypeError: the task is known to the app and takes no such arguments.
+        NotSerialized: the serializer does not know a type, or there is no such serializer.
+    """
+    if app.conf.task_always_eager:
+        raise RequestError("the app has task_always_eager, so it sends no messages; turn it off to submit tasks")
+    if app.conf.task_protocol != 2:
+        raise RequestError(f"the app has task_protocol {app.conf.task_protocol}; tasks can be submitted with 2 only")
+    known = app.tasks.get(task)
+    send = app.send_task if known is None else known.apply_async
+    name = (task,) if known is None else ()
+    with app.connection_for_write() as connection:
+        probe = _Probe(connection, serializer=app.conf.task_serializer)
+        try:
+            send(*name, args=tuple(args), kwargs=dict(kwargs), task_id=ID_MARKER, producer=probe, **options)
+        except _Captured:
+            return _template(app, task, probe)
+    raise RequestError(f"{task}: apply_async published nothing, so there is nothing to submit")
+
+
+def _template(app: Any, task: str, probe: Any) -> Template:
+    content_type, content_encoding, headers, properties, exchange, routing_key = probe.sent
+    embed = dict(probe.body[2])
+    queue = next((entity.name for entity in probe.declares if hasattr(entity, "queue_arguments")), routing_key)
+    amqp = app.amqp
+    return Template(
+        task,
+        probe.used_serializer or "json",
+        probe.used_compression,
+        content_type,
+        content_encoding,
+        dict(headers),
+        dict(properties),
+        embed,
+        exchange,
+        routing_key,
+        queue,
+        (amqp.argsrepr_maxsize, amqp.kwargsrepr_maxsize, app.conf.task_repr_maxlevels),
+        probe.declares,
+    )
+
+
+def plain_app() -> Any:
+    """An app without settings: tasks go to the queue ``celery``, as JSON. It connects to nothing."""
+    from celery import Celery
+
+    import kombu_opendata  # noqa: F401 - makes the broker URL known
+
+    return Celery("opendata-spark", broker="opendata+memory://none", set_as_current=False)
+
+
+def load_app(path: str) -> Any:
+    """The app at ``module:attribute``, as for ``celery -A``.
+
+    Raises:
+        RequestError: there is none.
+    """
+    from celery.app.utils import find_app
+
+    try:
+        return find_app(path)
+    except (ImportError, AttributeError) as exc:
+        raise RequestError(f"no Celery app at {path!r} ({exc}): ship its module with --py-files", app=path) from exc

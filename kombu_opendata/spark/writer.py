@@ -1,0 +1,167 @@
+"""Writing a frame: each partition's messages become one staged batch, the driver's commit makes all visible at once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ..errors import ConnectionLost, RequestError, RetryLater, StartError
+from ..staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
+from .broker import BrokerAccess
+from .plan import Plan
+from .rows import RowEncoder
+
+#: local properties that Spark gives to the tasks of a micro-batch
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_MAX_ATTEMPT = 0xFFFF_FFFF
+#: how long the driver tries to commit while the broker does not answer or takes nothing
+COMMIT_PATIENCE_SECONDS = 300.0
+_PAUSE_SECONDS = 1.0
+_AWAY = (ConnectionLost, RetryLater, StartError)
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver: its batch, and what must be declared for it."""
+
+    job_id: str
+    batch: BatchInfo
+    declare: tuple[Any, ...] = field(default=())
+
+
+class _Writer:
+    """What a batch job and a streaming query have in common. Pickled to the executors."""
+
+    def __init__(self, plan: Plan, access: BrokerAccess) -> None:
+        self._plan = plan
+        self._access = access
+        with access.connect() as broker:
+            self._target: StagingTarget = broker.staging.staging_target()
+
+    def _write(self, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
+        """One attempt of one partition. A task that fails takes its object with it; one that is killed leaves it for
+        the broker's maintenance."""
+        context = _context()
+        partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
+        encoder = RowEncoder(self._plan, job_id, partition, _now_ms)
+        writer = BatchWriter(self._target, job_id, partition, attempt)
+        try:
+            for batch in batches:
+                for messages in encoder.encode(batch):
+                    columns = messages._asdict()
+                    writer.add_many(
+                        columns.pop("envelopes"), columns.pop("headers"), created_at_ms=_now_ms(), **columns
+                    )
+            info = writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+        declare = {entity: None for template in encoder.used.values() for entity in template.declare}
+        return Written(job_id, info, tuple(declare))
+
+    def _commit(self, job_id: str, messages: list[Written]) -> JobInfo:
+        """Ids follow the partitions' numbers, whatever order the tasks ended in."""
+        batches = sorted((message.batch for message in messages), key=lambda info: info.partition)
+        entities = {repr(entity): entity for message in messages for entity in message.declare}
+
+        def commit() -> JobInfo:
+            with self._access.connect() as broker:
+                broker.declare(entities.values())
+                return broker.staging.commit_job(job_id, batches)
+
+        return _patiently(commit)
+
+    def _abort(self, messages: list[Any]) -> None:
+        """Only what these attempts wrote: another run of the same job may be under way."""
+        written = [message for message in messages if isinstance(message, Written)]
+        with self._access.connect() as broker:
+            for job_id in dict.fromkeys(message.job_id for message in written):
+                batches = [message.batch for message in written if message.job_id == job_id]
+                broker.staging.abort_job(job_id, batches)
+
+
+class TaskWriter(_Writer, DataSourceArrowWriter):
+    """Writes a batch frame.
+
+    Args:
+        report: a file on the driver's host that gets the commit's answer as JSON; empty for none.
+    """
+
+    def __init__(self, plan: Plan, access: BrokerAccess, job_id: str, report: str = "") -> None:
+        super().__init__(plan, access)
+        self._job_id = job_id
+        self._report = report
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return self._write(iterator, self._job_id)
+
+    def commit(self, messages: list[Any]) -> None:
+        written = [message for message in messages if message is not None]
+        if len(written) != len(messages):
+            raise RequestError("a partition was not written, so the job is not committed")
+        job = self._commit(self._job_id, written)
+        if self._report:
+            rows = [[message.batch.partition, message.batch.rows] for message in written]
+            Path(self._report).write_text(json.dumps({"job": asdict(job), "partitions": sorted(rows)}))
+
+    def abort(self, messages: list[Any]) -> None:
+        self._abort(messages)
+
+
+class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes micro-batches, each a job of its own: ``<prefix or query id>/<number of the micro-batch>``.
+
+    Args:
+        prefix: instead of the query's id, which is the checkpoint's.
+    """
+
+    def __init__(self, plan: Plan, access: BrokerAccess, prefix: str = "") -> None:
+        super().__init__(plan, access)
+        self._prefix = prefix
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = _context()
+        query, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if query is None or number is None:
+            raise RequestError("Spark does not say which micro-batch this is")
+        return self._write(iterator, f"{self._prefix or query}/{number}")
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        written = [message for message in messages if message is not None]
+        for job_id in dict.fromkeys(message.job_id for message in written):
+            self._commit(job_id, [message for message in written if message.job_id == job_id])
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        self._abort(messages)
+
+
+def _patiently(commit: Callable[[], JobInfo]) -> JobInfo:
+    """A broker that is away comes back; the work of a whole job is worth waiting for it."""
+    deadline = time.monotonic() + COMMIT_PATIENCE_SECONDS
+    while True:
+        try:
+            return commit()
+        except _AWAY:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise RequestError("rows are written by Spark's tasks only")
+    return context
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,117 @@
+"""The checked-in bytes of the records of history."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.errors import CorruptRecord
+from kombu_opendata.storage.records import decode_any, history_index, history_log, history_trail, keys
+from kombu_opendata.storage.records.history_index import Head, Run
+from kombu_opendata.storage.records.history_log import Rows
+from kombu_opendata.storage.records.history_trail import Event
+from kombu_opendata.storage.records.keys import RecordKind
+
+VECTORS = {one["name"]: one for one in json.loads(Path(__file__).with_name("history.json").read_text())}
+AT = 1769385600000
+LOG = Rows(
+    [258, 259, 300],
+    {"celery": [258, 259], "b": [258, 300]},
+    [(300, "b", AT + 500, 1)],
+    [
+        (258, "celery", "celery@a", AT + 7, AT + 90, 1, history_log.ACKED),
+        (259, "celery", "", AT + 8, AT + 91, 20, history_log.REDRIVEN | history_log.MANUAL),
+    ],
+)
+TRAIL = [
+    Event(1025, "celery", history_trail.ROUTED),
+    Event(1025, "celery", 0, 1, AT + 90, 7),
+    Event(2047, "b", history_trail.LEFT + 1, 0, AT + 500),
+]
+HEAD = Head(3, 9, 100, 250, 12, (Run(0, 4, 1, 6, 258, 9000, 77), Run(1, 8, 0, 6, 0, 99, 5)))
+BITS = sum(1 << 2 * number for number in range(400))
+
+#: key, encoded value, decoded
+RECORDS = {
+    "log": (keys.history_log_key(7, 12), history_log.encode(LOG), LOG),
+    "postings_range": (
+        keys.history_postings_key(0, 0x0102030405060708, 9, 3),
+        history_index.encode_postings([9 * 4096 + 5, 9 * 4096 + 6, 9 * 4096 + 7]),
+        0b1110_0000,
+    ),
+    "postings_offsets": (
+        keys.history_postings_key(1, 2, 0, 0),
+        history_index.encode_postings([4095, 1, 300]),
+        1 << 1 | 1 << 300 | 1 << 4095,
+    ),
+    "postings_bits": (
+        keys.history_postings_key(1, 2, 1, 0),
+        history_index.encode_postings([4096 + 2 * number for number in range(400)]),
+        BITS,
+    ),
+    "segment": (keys.history_segment_key(1, 2, 3), history_index.encode_segment([1, 1 << 63]), [1, 1 << 63]),
+    "trail": (keys.history_trail_key(1, 3), history_trail.encode(TRAIL), TRAIL),
+    "page": (keys.history_page_key(0, 4, 63), history_index.encode_page([5, 1 << 63], [258, 9000]), None),
+    "head": (keys.HISTORY_HEAD_KEY, history_index.encode_head(HEAD), HEAD),
+}
+
+
+def test_every_vector_and_every_kind_is_tested() -> None:
+    assert set(VECTORS) == set(RECORDS)
+    kinds = {keys.parse(key).kind for key, _value, _decoded in RECORDS.values()}
+    assert kinds == {kind for kind in RecordKind if kind.name.startswith("HISTORY_")}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_record(name: str) -> None:
+    key, value, wanted = RECORDS[name]
+    assert key.hex() == VECTORS[name]["key_hex"]
+    assert value.hex() == VECTORS[name]["value_hex"]
+    decoded = decode_any(key, value)
+    if name == "page":
+        hashes, positions = history_index.decode_page(key, value)
+        assert (list(hashes), list(positions)) == ([5, 1 << 63], [258, 9000])
+    elif name == "segment":
+        assert list(history_index.decode_segment(key, value)) == wanted
+    else:
+        assert decoded == wanted
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_that_was_cut_is_corrupt(name: str) -> None:
+    """Postings say nothing of their length: those that are cut between two offsets read as fewer."""
+    key, value, _decoded = RECORDS[name]
+    for end in range(len(value)):
+        if name in ("postings_offsets", "segment") and (end - 1) % (2 if name == "postings_offsets" else 8) == 0:
+            continue
+        with pytest.raises(CorruptRecord) as caught:
+            decode_any(key, value[:end])
+        assert caught.value.values["key"] == key
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_damage_is_found_or_harmless(name: str) -> None:
+    """No byte makes a decoder fail otherwise than it says."""
+    key, value, _decoded = RECORDS[name]
+    for at in range(min(len(value), 200)):
+        for byte in (0, 1, 0x7F, 0xFF):
+            broken = value[:at] + bytes((byte,)) + value[at + 1 :]
+            with suppress(CorruptRecord):
+                decode_any(key, broken)
+
+
+def test_single_attempts_are_read_alone() -> None:
+    key, value, _decoded = RECORDS["log"]
+    assert history_log.attempts_of(key, value) == 2
+    assert [history_log.attempt_at(key, value, index) for index in (0, 1)] == LOG.attempts
+    assert [history_log.ended_at(key, value, index) for index in (0, 1)] == [AT + 90, AT + 91]
+    with pytest.raises(CorruptRecord):
+        history_log.attempt_at(key, value, 2)
+
+
+def test_events_of_single_messages_are_read_alone() -> None:
+    key, value, _decoded = RECORDS["trail"]
+    assert history_trail.decode_some(key, value, [2047, 1030, 5000]) == TRAIL[2:]

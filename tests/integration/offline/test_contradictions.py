@@ -1,0 +1,374 @@
+"""Each invariant broken on purpose, by records that no broker writes: told apart from a good store, with the place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.errors import CorruptRecord
+from kombu_opendata.offline import Finding, Severity, Status
+from kombu_opendata.storage.payloads import CHUNK_BYTES
+from kombu_opendata.storage.records import (
+    active,
+    attempts,
+    config,
+    dead_letter,
+    header,
+    journal_position,
+    keys,
+    leases,
+    metadata,
+    options,
+    payload,
+    producer,
+    results,
+    routes,
+    seq_block,
+    settled,
+    topology,
+)  # fmt: skip
+from kombu_opendata.storage.records.keys import RecordKind
+from tests.support.engine import OTHER, SESSION
+from tests.support.rich_store import edit
+from tests.support.verified import describe, verify
+
+from .conftest import Rich
+
+Changes = Mapping[bytes, bytes | None]
+Break = Callable[[Rich], Changes]
+A_QUEUE = RecordKind.ACTIVE
+
+
+def lists(rich: Rich, queue: str, bucket: int = 0) -> tuple[list[active.Entry], list[active.Entry]]:
+    available, in_flight = rich.plain.of[A_QUEUE][queue, bucket]
+    return list(available), list(in_flight)
+
+
+def with_entry(rich: Rich, queue: str, available: active.Entry) -> Changes:
+    """One more available message in a queue."""
+    waiting, held = lists(rich, queue)
+    return {keys.active_key(queue): active.encode([*waiting, available], held)}
+
+
+def entry_of(rich: Rich, id: int) -> active.Entry:
+    """The available entry of a message."""
+    found: list[active.Entry] = [row for rows, _held in rich.plain.of[A_QUEUE].values() for row in rows if row[0] == id]
+    return found[0]
+
+
+def moved(rich: Rich, id: int, **changes: int) -> Changes:
+    """A message's metadata, changed."""
+    found = rich.plain.of[RecordKind.METADATA][id]._replace(**changes)
+    return {keys.metadata_key(id): metadata.encode(*found)}
+
+
+def changed_entry(rich: Rich, queue: str, field: int, value: int, *, held: bool = False) -> Changes:
+    """The first entry of a queue's bucket 0, with a field changed."""
+    both = lists(rich, queue)
+    row = both[held][0]
+    changed = (*row[:field], value, *row[field + 1 :])
+    both[held][0] = active.AvailableMessage(*changed)
+    return {keys.active_key(queue): active.encode(*both)}
+
+
+def in_two_states(rich: Rich) -> Changes:
+    done = settled.encode([*rich.plain.of[RecordKind.DONE]["many", 0], (rich.ids.waiting, NOW, 1)])
+    return {keys.done_key("many"): done}
+
+
+def a_settled_bucket(rich: Rich, kind: RecordKind, queue: str) -> int:
+    return next(bucket for bucket, rows in rich.plain.buckets(kind, queue).items() if rows)
+
+
+NOW = 1_769_385_600_000
+AHEAD = NOW + 400 * 86_400_000 * 10
+
+BROKEN: dict[str, tuple[str, Break]] = {
+    # ---- the store
+    "no header": ("header-damaged", lambda _: {keys.STORE_HEADER_KEY: None}),
+    "another instance's header": (
+        "header-instance",
+        lambda _: {keys.STORE_HEADER_KEY: header.encode(header.StoreHeader(NOW, "other"))},
+    ),
+    "header of the future": (
+        "time-implausible",
+        lambda _: {keys.STORE_HEADER_KEY: header.encode(header.StoreHeader(AHEAD, "default"))},
+    ),
+    "no sequence block": ("sequence-missing", lambda _: {keys.SEQ_BLOCK_KEY: None}),
+    "a sequence block behind": ("sequence-behind", lambda _: {keys.SEQ_BLOCK_KEY: seq_block.encode(0, 10)}),
+    "an empty sequence block": ("sequence-behind", lambda _: {keys.SEQ_BLOCK_KEY: seq_block.encode(0, 0)}),
+    "a position behind the journal": (
+        "journal-behind",
+        lambda _: {keys.JOURNAL_POSITION_KEY: journal_position.encode(1_000_000)},
+    ),
+    "a position that does not decode": ("journal-position", lambda _: {keys.JOURNAL_POSITION_KEY: b"123"}),
+    "a key of an unknown kind": ("key-unknown", lambda _: {b"\x01\x7fnew": b"1"}),
+    "a key of nothing": ("key-unknown", lambda _: {b"something": b"1"}),
+    "a key that goes on": ("record-corrupt", lambda rich: {keys.routes_key(rich.ids.large) + b"\0": b"\1\0"}),
+    "a payload's key that is too short": ("record-corrupt", lambda _: {b"\x01\x01\0\0\0\0\0": b"\1\0\0"}),
+    # ---- queues
+    "a queue without config": ("queue-incomplete", lambda _: {keys.config_key("b"): None}),
+    "a queue without options": ("queue-incomplete", lambda _: {keys.options_key("b"): None}),
+    "a queue without active bucket 0": ("queue-incomplete", lambda _: {keys.active_key("settled"): None}),
+    "a queue without done bucket 0": ("queue-incomplete", lambda _: {keys.done_key("many"): None}),
+    "a queue without failed bucket 0": ("queue-incomplete", lambda _: {keys.failed_key("many"): None}),
+    "records of no queue": ("queue-unknown", lambda _: {keys.active_key("nobody"): active.encode([], [])}),
+    "a bucket that is empty in the middle": (
+        "bucket-empty",
+        lambda rich: (
+            {keys.active_key("many", max(rich.plain.buckets(A_QUEUE, "many")) + 5): active.encode([], [])}
+            | {keys.active_key("many", max(rich.plain.buckets(A_QUEUE, "many")) + 6): active.encode([], [])}
+        ),
+    ),
+    "done messages before the first bucket": ("bucket-order", lambda rich: first_bucket(rich, "settled", done=2)),
+    "a list that begins after its end": ("bucket-order", lambda rich: first_bucket(rich, "a", failed=9)),
+    "an active record that does not decode": ("record-corrupt", lambda _: {keys.active_key("many"): b"\1\0"}),
+    "options that do not decode": ("record-corrupt", lambda _: {keys.options_key("a"): b"\1\0"}),
+    "another filter": (
+        "filter-differs",
+        lambda _: {keys.config_key("a"): config.encode(config.QueueConfig("exchange = 'y'", 2, 86_400))},
+    ),
+    "a filter that lacks a binding": (
+        "filter-differs",
+        lambda rich: {keys.binding_key("amq.topic", "a", "more.#"): topology.encode_binding({})},
+    ),
+    "no attempts": (
+        "settings-implausible",
+        lambda rich: {
+            keys.config_key("c"): config.encode(rich.plain.of[RecordKind.CONFIG]["c"]._replace(max_attempts=0))
+        },
+    ),
+    "a lease of 0 s": (
+        "settings-implausible",
+        lambda rich: {
+            keys.options_key("c"): options.encode(rich.plain.of[RecordKind.OPTIONS]["c"]._replace(lease_seconds=0))
+        },
+    ),
+    # ---- topology
+    "a binding to no exchange": (
+        "binding-orphan",
+        lambda _: {keys.binding_key("no", "a", "k"): topology.encode_binding({})},
+    ),
+    "a binding of no queue": (
+        "binding-orphan",
+        lambda _: {keys.binding_key("x", "no", "k", "{}"): topology.encode_binding({})},
+    ),
+    "a headers binding under another's key": (
+        "key-value-mismatch",
+        lambda _: {keys.binding_key("x", "b", "", '{"k":1}'): topology.encode_binding({"k": 2})},
+    ),
+    "an exchange of no type": (
+        "exchange-implausible",
+        lambda _: {keys.exchange_key("odd"): topology.encode_exchange(topology.Exchange("strange", True, False, {}))},
+    ),
+    "an exchange that is not durable": (
+        "exchange-implausible",
+        lambda _: {keys.exchange_key("odd"): topology.encode_exchange(topology.Exchange("topic", False, False, {}))},
+    ),
+    # ---- messages
+    "waiting and done": ("message-twice", in_two_states),
+    "waiting twice": (
+        "message-twice",
+        lambda rich: with_entry(rich, "many", entry_of(rich, rich.ids.waiting)),
+    ),
+    "waiting and in flight": (
+        "message-twice",
+        lambda rich: with_entry(rich, "held", (rich.ids.held, 255, NOW, 0, 0)),
+    ),
+    "an id that was not given out": ("sequence-behind", lambda rich: with_entry(rich, "many", (99_999, 1, NOW, 0, 0))),
+    "no metadata": ("metadata-missing", lambda rich: {keys.metadata_key(rich.ids.waiting): None}),
+    "no metadata of a done one": ("metadata-missing", lambda rich: {keys.metadata_key(rich.ids.done): None}),
+    "no payload": ("payload-missing", lambda rich: {keys.payload_key(rich.ids.waiting): None}),
+    "no payload of a failed one": ("payload-missing", lambda rich: {keys.payload_key(rich.ids.failed): None}),
+    "no payload of a dead letter": ("payload-missing", lambda rich: {keys.payload_key(rich.ids.expired): None}),
+    "a payload that does not decode": ("record-corrupt", lambda rich: {keys.payload_key(rich.ids.waiting): b"\1\5\0"}),
+    "metadata that does not decode": ("record-corrupt", lambda rich: {keys.metadata_key(rich.ids.waiting): b"1"}),
+    "a missing chunk": ("chunks-wrong", lambda rich: {keys.chunk_key(rich.ids.large, 1): None}),
+    "a short chunk": ("chunks-wrong", lambda rich: {keys.chunk_key(rich.ids.large, 2): b"x"}),
+    "a chunk too many": ("chunks-wrong", lambda rich: {keys.chunk_key(rich.ids.large, 9): b"x"}),
+    "a chunk of an inline payload": ("chunks-wrong", lambda rich: {keys.chunk_key(rich.ids.waiting, 0): b"x"}),
+    "a chunk of no message": ("message-orphan", lambda _: {keys.chunk_key(4000, 0): b"x"}),
+    "a URI that is no list of chunks": (
+        "payload-uri",
+        lambda rich: {keys.payload_key(rich.ids.waiting): payload.encode_uri("chunks:x")},
+    ),
+    "a URI of an unknown scheme": (
+        "payload-uri",
+        lambda rich: {keys.payload_key(rich.ids.waiting): payload.encode_uri("moon:1")},
+    ),
+    "chunks of another size": (
+        "chunks-wrong",
+        lambda rich: {keys.payload_key(rich.ids.large): payload.encode_uri(payload.chunks_uri(3, 5 * CHUNK_BYTES))},
+    ),
+    "a payload of no message": ("message-orphan", lambda _: {keys.payload_key(4000): payload.encode_inline(b"x")}),
+    "metadata of no message": (
+        "message-orphan",
+        lambda _: {keys.metadata_key(4000): metadata.encode(4000, NOW, NOW, NOW, 0, {})},
+    ),
+    "attempts of no message": ("message-orphan", lambda _: {keys.attempts_key(4000): attempts.encode(["a"])}),
+    "routes of no message": ("message-orphan", lambda _: {keys.routes_key(4000): routes.encode(1)}),
+    "too many routes": ("routes-wrong", lambda rich: {keys.routes_key(rich.ids.shared): routes.encode(9)}),
+    "no routes": ("routes-wrong", lambda rich: {keys.routes_key(rich.ids.shared): None}),
+    "no routes of chunks": ("routes-wrong", lambda rich: {keys.routes_key(rich.ids.large): None}),
+    "another message's metadata": ("key-value-mismatch", lambda rich: moved(rich, rich.ids.waiting, message_id=7)),
+    "received in the future": ("time-implausible", lambda rich: moved(rich, rich.ids.waiting, received_at_ms=AHEAD)),
+    "received before the store was made": (
+        "time-implausible",
+        lambda rich: moved(rich, rich.ids.done, received_at_ms=1),
+    ),
+    "visible before it was received": (
+        "entry-implausible",
+        lambda rich: moved(rich, rich.ids.waiting, visible_at_ms=NOW - 9_000_000),
+    ),
+    "an entry visible before it was received": (
+        "entry-implausible",
+        lambda rich: changed_entry(rich, "many", 2, 5),
+    ),
+    "an entry that expires before it was received": (
+        "entry-implausible",
+        lambda rich: changed_entry(rich, "many", 3, 5),
+    ),
+    "claimed before it was received": (
+        "entry-implausible",
+        lambda rich: changed_entry(rich, "held", 2, 5, held=True),
+    ),
+    "a lease that ends before it begins": (
+        "entry-implausible",
+        lambda rich: changed_entry(rich, "held", 3, 5, held=True),
+    ),
+    "in flight without an attempt": (
+        "entry-implausible",
+        lambda rich: changed_entry(rich, "held", 4, 0, held=True),
+    ),
+    "done before it was received": (
+        "entry-implausible",
+        lambda rich: {
+            keys.done_key("settled", a_settled_bucket(rich, RecordKind.DONE, "settled")): settled.encode(
+                [(id, 5, 1) for id, _at, _n in rich.plain.of[RecordKind.DONE]["settled", 0]]
+            )
+        },
+    ),
+    # ---- leases, producers, dead letters
+    "in flight and no lease": (
+        "lease-missing",
+        lambda rich: {keys.session_key(OTHER): leases.encode("other", NOW, {})},
+    ),
+    "a lease of what waits": (
+        "lease-stale",
+        lambda rich: {keys.session_key(OTHER): leases.encode("other", NOW, {"many": [rich.ids.waiting]})},
+    ),
+    "leased twice": (
+        "lease-twice",
+        lambda rich: {keys.session_key(b"3" * 16): leases.encode("third", NOW, {"held": [rich.ids.held]})},
+    ),
+    "leased twice by one": (
+        "lease-twice",
+        lambda rich: {keys.session_key(OTHER): leases.encode("other", NOW, {"held": [rich.ids.held] * 2})},
+    ),
+    "leases of the future": (
+        "time-implausible",
+        lambda rich: {keys.session_key(b"3" * 16): leases.encode("third", AHEAD, {})},
+    ),
+    "a publish that was not yet": (
+        "producer-implausible",
+        lambda _: {keys.producer_key(SESSION): producer.encode(producer.Producer(5, 99_999, 1, NOW))},
+    ),
+    "holes before the first number": (
+        "producer-implausible",
+        lambda _: {keys.producer_key(SESSION): producer.encode(producer.Producer(2, 1, 1, NOW, 0b1100))},
+    ),
+    "the last number as a hole": (
+        "producer-implausible",
+        lambda _: {keys.producer_key(SESSION): producer.encode(producer.Producer(5, 1, 1, NOW, 0b1))},
+    ),
+    "a publish of the future": (
+        "producer-implausible",
+        lambda _: {keys.producer_key(SESSION): producer.encode(producer.Producer(5, 1, 1, AHEAD))},
+    ),
+    "a letter for no reason": (
+        "dead-letter-wrong",
+        lambda rich: letter(rich, reason="because"),
+    ),
+    "the last use of what is failed": ("dead-letter-wrong", lambda rich: letter(rich, last_use=True)),
+    "a letter that left in the future": ("dead-letter-wrong", lambda rich: letter(rich, at_ms=AHEAD)),
+    "a letter of what did not fail": (
+        "dead-letter-wrong",
+        lambda rich: {
+            keys.dead_letter_key(rich.ids.waiting, "letters"): dead_letter.encode(
+                dead_letter.DeadLetter("rejected", NOW, 1, "x", None, False)
+            )
+        },
+    ),
+    # ---- results
+    "a result without its expiry": (
+        "result-expiry",
+        lambda _: {keys.result_key(b"new"): results.encode_result(results.Result(2, NOW, b"v"))},
+    ),
+    "a result that expires before time began": (
+        "result-implausible",
+        lambda _: {keys.result_key(b"new"): results.encode_result(results.Result(2, -5, b"v"))},
+    ),
+    "parts of no chord": ("chord-wrong", lambda _: {keys.chord_key(b"group"): None}),
+    "more parts than tasks": (
+        "chord-wrong",
+        lambda _: {keys.chord_key(b"group"): results.encode_chord(results.Chord(NOW, 1, 0, b""))},
+    ),
+    "a chord of less than no tasks": (
+        "chord-wrong",
+        lambda _: {keys.chord_key(b"group"): results.encode_chord(results.Chord(NOW, -7, 0, b""))},
+    ),
+    "a result of no kind": ("record-corrupt", lambda _: {keys.result_key(b"for ever"): b"\1\7" + bytes(12)}),
+}
+
+
+def letter(rich: Rich, **changes: object) -> Changes:
+    found = rich.plain.of[RecordKind.DEAD_LETTER][rich.ids.letter, "letters"]._replace(**changes)
+    return {keys.dead_letter_key(rich.ids.letter, "letters"): dead_letter.encode(found)}
+
+
+def first_bucket(rich: Rich, queue: str, done: int = 0, failed: int = 0) -> Changes:
+    found = rich.plain.of[RecordKind.OPTIONS][queue]
+    return {keys.options_key(queue): options.encode(found._replace(first_done_bucket=done, first_failed_bucket=failed))}
+
+
+def test_a_good_store_is_clean(rich: Rich, killed: Rich) -> None:
+    for store in (rich, killed):
+        report = verify(store.root)
+        assert report.status is Status.CLEAN, describe(report)
+        assert not report.findings
+        assert report.messages == 68
+    assert verify(rich.root).records == verify(killed.root).records
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_is_found(name: str, rich: Rich, copy_of: Callable[[Rich], Path]) -> None:
+    code, make = BROKEN[name]
+    changes = make(rich)
+    root = copy_of(rich)
+    edit(root, changes)
+    report = verify(root)
+    found = [one for one in report.findings if one.code == code]
+    assert found, describe(report)
+    assert any(names(one, key) for one in found for key in changes), describe(report)
+    is_fault = found[0].severity is not Severity.NOTE
+    assert report.status is (Status.FINDINGS if is_fault else Status.CLEAN)
+
+
+#: a finding about a message in one of these names the message
+_OF_SEVERAL = (A_QUEUE, RecordKind.DONE, RecordKind.SEQ_BLOCK, RecordKind.LEASES)
+
+
+def names(found: Finding, key: bytes) -> bool:
+    """Whether a finding leads to the record: by its key, its message, its queue or the chord's prefix."""
+    try:
+        parsed = keys.parse(key)
+    except CorruptRecord:
+        return found.key == key.hex()
+    if found.file is not None and parsed.kind is RecordKind.JOURNAL_POSITION:
+        return True
+    by_value = found.message_id is not None and parsed.kind in _OF_SEVERAL
+    same_queue = found.queue is not None and found.queue in (parsed.name, parsed.queue)
+    is_chord = parsed.chord is not None and parsed.chord.hex() in found.key
+    return found.key == key.hex() or by_value or same_queue or is_chord or found.message_id == parsed.id is not None

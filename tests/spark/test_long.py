@@ -1,0 +1,144 @@
+"""Spark in processes of its own: speculation; drivers, queries and brokers that die; a hundred thousand tasks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata.errors import NotFound
+from kombu_opendata.spark import find_job, submit_tasks
+
+from ..support.broker import EmbeddedBroker
+from ..support.ledger import Ledger
+from ..support.processes import Child, Children, wait_until
+from ..support.spark import PROJECT, taken, task_context
+from ..support.workers import Worker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROWS = 20_000
+TASKS = 100_000
+
+
+def program(started: Children, folder: Path, name: str, *arguments: str) -> Child:
+    """One of the programs in ``tests/support/apps/spark_programs.py``."""
+    command = [sys.executable, "-m", "tests.support.apps.spark_programs", name, *arguments]
+    child = Child(command, folder / f"{name}.log", cwd=PROJECT)
+    started.add(child)
+    return child
+
+
+def test_speculative_attempts_count_once(started: Children, broker_url: str, tmp_path: Path) -> None:
+    """On a small cluster of processes, as Spark never speculates in local mode."""
+    child = program(started, tmp_path, "speculate", broker_url, str(tmp_path), str(ROWS))
+    assert child.wait(600) == 0, child.log.read_text()
+    assert "attempts of the slow partition: 2" in child.log.read_text()
+
+    runs = Counter(sent.arguments[0][0] for sent in taken(broker_url))
+    assert runs == Counter(range(ROWS))
+
+
+def test_a_driver_that_dies_before_the_commit(
+    spark: Any, started: Children, broker_url: str, store_folder: Path, tmp_path: Path
+) -> None:
+    child = program(started, tmp_path, "die", broker_url, str(tmp_path), str(ROWS))
+    wait_until((tmp_path / "staged").exists, 300, lambda: child.log.read_text())
+    os.killpg(child.pid, signal.SIGKILL)
+    child.process.wait()
+
+    assert list((store_folder / "default.staged").rglob("*.batch*")) != []
+    with pytest.raises(NotFound):
+        find_job(spark, "dies", broker_url=broker_url)
+    assert taken(broker_url) == []
+    job = submit_tasks(
+        spark.range(0, ROWS, numPartitions=2), "proj.add", broker_url=broker_url, args=["id"], job_id="dies"
+    )
+    assert job.added
+    job.wait_routed(timeout=300)
+    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(ROWS))
+
+
+def test_a_query_that_is_killed_again_and_again(started: Children, broker_url: str, tmp_path: Path) -> None:
+    source = tmp_path / "rows"
+    source.mkdir()
+    for number in range(40):
+        numbers = range(number * 25, number * 25 + 25)
+        (source / f"{number}.json").write_text("".join(f'{{"n": {n}}}\n' for n in numbers))
+    commits = tmp_path / "checkpoint" / "commits"
+    for kill_after in (3, 11, 20):
+        child = program(started, tmp_path, "stream", broker_url, str(tmp_path))
+
+        def committed() -> int:
+            return len(list(commits.glob("[0-9]*"))) if commits.is_dir() else 0
+
+        wait_until(lambda: committed() >= kill_after or child.ended, 300, lambda: child.log.read_text())  # noqa: B023
+        os.killpg(child.pid, signal.SIGKILL)
+        child.process.wait()
+    last = program(started, tmp_path, "stream", broker_url, str(tmp_path))
+    assert last.wait(600) == 0, last.log.read_text()
+
+    EmbeddedBroker(Path(broker_url.removeprefix("opendata://"))).wait_queue("celery", 1000, 0, seconds=60)
+    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(1000))
+
+
+def test_a_broker_that_is_killed_again_and_again(spark: Any, broker_url: str, store_folder: Path) -> None:
+    broker = EmbeddedBroker(store_folder)
+    broker.report()
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.wait(1.0):
+            pid = broker.pid()
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        jobs = []
+        for number in range(5):
+            df = spark.range(number * 1000, number * 1000 + 1000, numPartitions=2)
+            jobs.append(submit_tasks(df, "proj.add", broker_url=broker_url, args=["id"], job_id=f"job-{number}"))
+    finally:
+        over.set()
+        killer.join()
+    for job in jobs:
+        assert job.wait_routed(timeout=120).rows == 1000
+    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(5000))
+
+
+def test_two_workers_run_each_of_many_tasks_once(
+    spark: Any, started: Children, broker_url: str, tmp_path: Path, ledger: Ledger
+) -> None:
+    """Spark's tasks fail on their first attempts, and workers write down what they ran."""
+    from pyspark.sql import functions as F
+
+    def fail_at_first(batches: Any) -> Any:
+        context = task_context()
+        for number, batch in enumerate(batches):
+            if context.attemptNumber() < 2 and number == 2 + context.partitionId() % 2:
+                raise ValueError("injected")
+            yield batch
+
+    rows = spark.range(0, TASKS, numPartitions=4).mapInArrow(fail_at_first, "id long")
+    job = submit_tasks(
+        rows,
+        "farm.note",
+        broker_url=broker_url,
+        args=[F.lit(str(ledger)), F.col("id").cast("string")],
+        job_id="many",
+    )
+    assert (job.rows, job.added) == (TASKS, True)
+    for name in ("one", "two"):
+        started.add(Worker(broker_url, tmp_path, name, worker_prefetch_multiplier=64))
+    status = job.wait(timeout=600)
+
+    assert status.queues["celery"].done == TASKS
+    ledger.assert_once(map(str, range(TASKS)))

@@ -1,0 +1,71 @@
+"""Streams of rows as tasks: each micro-batch once, over restarts from the checkpoint."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata.spark import find_job, stream_tasks
+
+from ..support.spark import taken
+
+
+def write_rows(folder: Path, name: str, numbers: range) -> None:
+    """A file of rows that the stream finds."""
+    folder.mkdir(exist_ok=True)
+    part = folder / f".{name}"
+    part.write_text("".join(f'{{"n": {number}}}\n' for number in numbers))
+    part.rename(folder / name)
+
+
+def run(spark: Any, source: Path, checkpoint: Path, url: str, **arguments: Any) -> str:
+    """Take what is there as micro-batches of one file each; returns the query's id."""
+    rows = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(source))
+    writer = stream_tasks(rows, "proj.event", broker_url=url, args=["n"], **arguments)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination(600)
+    assert not query.isActive
+    assert query.exception() is None
+    return str(query.id)
+
+
+def last_commit(checkpoint: Path) -> Path:
+    return max(
+        (file for file in (checkpoint / "commits").iterdir() if file.name.isdecimal()), key=lambda f: int(f.name)
+    )
+
+
+def test_a_restart_from_the_checkpoint_sends_nothing_twice(spark: Any, broker_url: str, tmp_path: Path) -> None:
+    source, checkpoint = tmp_path / "rows", tmp_path / "checkpoint"
+    write_rows(source, "1.json", range(10))
+    write_rows(source, "2.json", range(10, 30))
+    query = run(spark, source, checkpoint, broker_url)
+    assert find_job(spark, f"{query}/0", broker_url=broker_url).rows == 10
+
+    # as after a crash between the broker's commit and Spark's: the batch is sent again
+    done = last_commit(checkpoint)
+    done.unlink()
+    done.with_name(f".{done.name}.crc").unlink(missing_ok=True)
+    write_rows(source, "3.json", range(30, 35))
+    assert run(spark, source, checkpoint, broker_url) == query
+
+    last = find_job(spark, f"{query}/2", broker_url=broker_url)
+    last.wait_routed(timeout=120)
+    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(35))
+
+
+def test_a_prefix_names_the_jobs_and_a_failed_batch_is_sent_after_all(
+    spark: Any, broker_url: str, tmp_path: Path
+) -> None:
+    source, checkpoint = tmp_path / "rows", tmp_path / "checkpoint"
+    write_rows(source, "1.json", range(10))
+    with pytest.raises(Exception, match="/proc/nowhere"):
+        run(spark, source, checkpoint, "opendata:///proc/nowhere", job_id="events")
+    run(spark, source, checkpoint, broker_url, job_id="events")
+
+    job = find_job(spark, "events/0", broker_url=broker_url)
+    assert job.wait_routed(timeout=120).rows == 10
+    assert len(taken(broker_url)) == 10

@@ -1,0 +1,265 @@
+"""Frames as tasks: what arrives, exactly once, whatever happens to Spark's tasks, its driver and the broker."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from kombu_opendata.errors import NotFound, RequestError
+from kombu_opendata.spark import find_job, submit_tasks
+from kombu_opendata.spark.ids import task_id
+
+from ..support.apps import routed
+from ..support.broker import EmbeddedBroker
+from ..support.spark import taken, task_context
+
+TASK = "proj.add"
+
+
+def staged(folder: Path) -> list[Path]:
+    """The batch objects of a store."""
+    return sorted((folder / "default.staged").rglob("*.batch*"))
+
+
+def waiting(result: Any) -> int:
+    """How many tasks of the job came into queues, once all are routed."""
+    return sum(counts.routed for counts in result.wait_routed(timeout=60).queues.values())
+
+
+def test_each_row_is_one_task_and_the_ids_are_known(spark: Any, broker_url: str) -> None:
+    df = spark.range(0, 1000, numPartitions=3).select("id", (F.col("id") * 2).alias("y"))
+
+    result = submit_tasks(df, TASK, broker_url=broker_url, args=["id"], kwargs=["y"], queue="sums")
+
+    assert (result.rows, result.added) == (1000, True)
+    assert waiting(result) == 1000
+    assert result.queues["sums"].routed == 1000
+    ids = list(result.ids())
+    sent = taken(broker_url, "sums")
+    assert [message.id for message in sent] == ids
+    assert sorted(message.arguments[0][0] for message in sent) == list(range(1000))
+    assert all(message.arguments[1] == {"y": 2 * message.arguments[0][0]} for message in sent)
+    assert ids[0] == task_id(result.job_id, 0, 0)
+
+
+def test_a_job_id_counts_once_however_the_frame_is_cut(spark: Any, broker_url: str) -> None:
+    first = submit_tasks(spark.range(40).repartition(3), TASK, broker_url=broker_url, job_id="nightly")
+    again = submit_tasks(spark.range(50).repartition(2), TASK, broker_url=broker_url, job_id="nightly")
+
+    assert (first.added, again.added) == (True, False)
+    assert again.rows == 40
+    assert waiting(again) == 40
+    assert again.first_message_id == first.first_message_id
+    assert list(again.ids()) == list(first.ids())
+    assert len(taken(broker_url)) == 40
+    assert find_job(spark, "nightly", broker_url=broker_url).rows == 40
+    with pytest.raises(NotFound, match="weekly"):
+        find_job(spark, "weekly", broker_url=broker_url)
+
+
+def test_without_rows_and_with_empty_partitions(spark: Any, broker_url: str) -> None:
+    none = submit_tasks(spark.range(0), TASK, broker_url=broker_url)
+    some = submit_tasks(spark.range(3).repartition(8), TASK, broker_url=broker_url)
+    skewed = submit_tasks(
+        spark.range(5000).repartition(4, (F.col("id") > 4990).cast("int")), TASK, broker_url=broker_url
+    )
+
+    assert (none.rows, some.rows, skewed.rows) == (0, 3, 5000)
+    assert none.wait(timeout=30).state == "settled"
+    assert list(none.ids()) == []
+    assert waiting(some) == 3
+    assert waiting(skewed) == 5000
+    sent = taken(broker_url)
+    assert [message.id for message in sent] == [*some.ids(), *skewed.ids()]
+
+
+def test_columns_for_task_queue_id_and_options(spark: Any, broker_url: str) -> None:
+    at = dt.datetime(2040, 1, 1, tzinfo=dt.UTC)
+    rows = [("a.one", "q1", "id-1", 9, None), ("a.two", "q2", "id-2", None, None), ("a.one", "q1", "id-3", 0, at)]
+    df = spark.createDataFrame(rows, "task string, queue string, name string, priority int, at timestamp")
+
+    result = submit_tasks(
+        df.coalesce(1),
+        F.col("task"),
+        broker_url=broker_url,
+        queue=F.col("queue"),
+        task_id="name",
+        priority=F.col("priority"),
+        eta=F.col("at"),
+        kwargs={"text": F.lit("constant"), "number": 5, "name": "name"},
+        headers={"tenant": "t", "who": F.upper("name")},
+        serializer="msgspec",
+    )
+
+    assert waiting(result) == 3
+    assert list(result.ids()) == ["id-1", "id-2", "id-3"]
+    (one,), (two,) = taken(broker_url, "q1"), taken(broker_url, "q2")
+    assert (one.headers["task"], two.headers["task"]) == ("a.one", "a.two")
+    assert one.arguments == ([], {"text": "constant", "number": 5, "name": "id-1"})
+    assert (one.headers["tenant"], one.headers["who"]) == ("t", "ID-1")
+    assert (one.properties["priority"], two.properties["priority"]) == (9, 0)
+    assert result.queues["q1"].waiting == 1  # the one that is due in 2040
+
+
+@pytest.mark.parametrize("where", ["driver", "executors"])
+def test_an_apps_routing_on_the_driver_and_on_the_executors(
+    spark: Any, broker_url: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr(routed.app.conf, "broker_url", broker_url)
+    app = routed.app if where == "driver" else "tests.support.apps.routed:app"
+    df = spark.createDataFrame([("a.x", 1), ("b.x", 2), ("c.x", 3), ("a.y", 4)], "task string, n int")
+
+    submit_tasks(df, F.col("task"), app=app, args=["n"]).wait_routed(timeout=60)
+
+    found = {
+        queue: sorted(m.arguments[0][0] for m in taken(broker_url, queue)) for queue in ("alpha", "beta", "celery")
+    }
+    assert found == {"alpha": [1, 4], "beta": [2], "celery": [3]}
+
+
+def test_a_row_that_can_not_be_sent_fails_the_job_with_its_place(
+    spark: Any, broker_url: str, store_folder: Path
+) -> None:
+    df = spark.range(0, 1000, numPartitions=2).select("id", F.when(F.col("id") != 777, "proj.add").alias("task"))
+
+    with pytest.raises(PySparkException, match="row 277 of partition 1 can't be sent: column 'task' is null or empty"):
+        submit_tasks(df, F.col("task"), broker_url=broker_url, args=["id"], job_id="wrong")
+
+    with pytest.raises(NotFound):
+        find_job(spark, "wrong", broker_url=broker_url)
+    assert taken(broker_url) == []
+    right = submit_tasks(df.na.fill("proj.add"), F.col("task"), broker_url=broker_url, args=["id"], job_id="wrong")
+    assert (right.rows, right.added) == (1000, True)
+
+
+def test_a_message_over_the_brokers_limit_is_named(spark: Any, broker_url: str) -> None:
+    df = spark.range(0, 4, numPartitions=1).select(F.expr("if(id = 2, repeat('x', 80000000), 'y')").alias("text"))
+
+    with pytest.raises(PySparkException, match="row 2 of partition 0: the message has 8"):
+        submit_tasks(df, TASK, broker_url=broker_url)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"kwargs": ["nope"]}, "no column 'nope'"),
+        ({"eta": F.col}, "column 'eta' is int64 and must be a timestamp"),
+        ({"priority": F.lit}, "column 'priority' is string and must be a whole number"),
+        ({"kwargs": {"x": "interval"}}, "column 'kwargs.x.' can't be an argument with the serializer 'json'"),
+        ({"serializer": "nope"}, "nope"),
+        ({"broker_url": "redis://host"}, "redis"),
+        ({"app": "nowhere:app", "broker_url": None}, "nowhere:app"),
+        ({"broker_url": None}, "either broker_url or app"),
+    ],
+    ids=str,
+)
+def test_arguments_that_can_not_be(spark: Any, broker_url: str, arguments: dict[str, Any], what: str) -> None:
+    df = spark.range(1).withColumn("interval", F.expr("interval '1 02:00:00' day to second"))
+    given = {name: value("id") if callable(value) else value for name, value in arguments.items()}
+
+    with pytest.raises(RequestError, match=what):
+        submit_tasks(df, TASK, **{"broker_url": broker_url, "args": ["id"], **given})
+
+
+def test_the_format_by_itself(spark: Any, broker_url: str) -> None:
+    from kombu_opendata.spark import register
+
+    register(spark)
+    df = spark.range(5).select("id", F.lit("x").alias("text"))
+    writer = df.write.format("opendata").option("broker_url", broker_url).option("task", TASK)
+
+    writer.option("options", '{"priority": 3}').option("job_id", "by-format").mode("append").save()
+
+    assert waiting(find_job(spark, "by-format", broker_url=broker_url)) == 5
+    sent = taken(broker_url)
+    assert sorted(message.arguments[1]["id"] for message in sent) == list(range(5))
+    assert {message.properties["priority"] for message in sent} == {3}
+    for options, what in (
+        ({"tsk": "x"}, "unknown option 'tsk'"),
+        ({"task_column": "id"}, "task and task_column"),
+        ({"kwargs": "{"}, "not JSON"),
+        ({"args": "id,nope"}, "no column 'nope'"),
+    ):
+        with pytest.raises(PySparkException, match=what):
+            df.write.format("opendata").options(broker_url=broker_url, task=TASK, **options).mode("append").save()
+    with pytest.raises(PySparkException, match=r'mode\("append"\)'):
+        writer.mode("overwrite").save()
+
+
+# ---------------------------------------------------------------------- what goes wrong
+def test_a_task_that_is_killed_half_way_leaves_no_trace(
+    spark: Any, broker_url: str, store_folder: Path, tmp_path: Path
+) -> None:
+    marker = str(tmp_path / "killed")
+
+    def kill_once(batches: Any) -> Any:
+        for number, batch in enumerate(batches):
+            context = task_context()
+            if context.partitionId() == 1 and number == 2 and not os.path.exists(marker):
+                Path(marker).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
+    try:
+        df = spark.range(0, 6000, numPartitions=2).mapInArrow(kill_once, "id long")
+        result = submit_tasks(df, TASK, broker_url=broker_url, args=["id"])
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+    assert os.path.exists(marker)
+    assert waiting(result) == result.rows == 6000
+    runs = Counter(message.arguments[0][0] for message in taken(broker_url))
+    assert runs == Counter(range(6000))
+
+
+def test_a_task_that_fails_each_time_fails_the_job(spark: Any, broker_url: str, store_folder: Path) -> None:
+    def fail(batches: Any) -> Any:
+        for number, batch in enumerate(batches):
+            if task_context().partitionId() == 1 and number == 0:
+                yield batch
+                raise ValueError("injected")
+            yield batch
+
+    df = spark.range(0, 6000, numPartitions=2).mapInArrow(fail, "id long")
+    with pytest.raises(PySparkException, match="injected"):
+        submit_tasks(df, TASK, broker_url=broker_url, args=["id"], job_id="doomed")
+
+    assert taken(broker_url) == []
+    with pytest.raises(NotFound):
+        find_job(spark, "doomed", broker_url=broker_url)
+    assert staged(store_folder) == []
+
+
+def test_the_broker_is_killed_just_before_the_commit(spark: Any, broker_url: str, store_folder: Path) -> None:
+    submit_tasks(spark.range(1), TASK, broker_url=broker_url, queue="warm-up")
+    pid = EmbeddedBroker(store_folder).wait_up()
+
+    def kill_broker(batches: Any) -> Any:
+        yield from batches
+        if task_context().partitionId() == 1:
+            os.kill(pid, signal.SIGKILL)
+
+    df = spark.range(0, 3000, numPartitions=2).mapInArrow(kill_broker, "id long")
+    result = submit_tasks(df, TASK, broker_url=broker_url, args=["id"])
+
+    assert EmbeddedBroker(store_folder).wait_up() != pid
+    assert waiting(result) == result.rows == 3000
+    assert Counter(message.arguments[0][0] for message in taken(broker_url)) == Counter(range(3000))
+
+
+def test_a_type_that_pickles_only(spark: Any, broker_url: str) -> None:
+    df = spark.createDataFrame([(Decimal("1.50"),)], "d decimal(10,2)")
+    result = submit_tasks(df, TASK, broker_url=broker_url, args=["d"], serializer="pickle")
+    assert waiting(result) == 1
+    (message,) = taken(broker_url)
+    assert message.arguments[0] == [Decimal("1.50")]

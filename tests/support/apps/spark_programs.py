@@ -1,0 +1,75 @@
+"""Programs with a Spark session of their own, for tests that kill them: ``python -m … NAME URL FOLDER …``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kombu_opendata.spark import stream_tasks, submit_tasks
+
+from ..spark import new_session, task_context
+
+PATIENCE_SECONDS = 300
+
+
+def speculate(url: str, folder: str, rows: str) -> None:
+    """A frame whose first partition waits in its first attempt until a second one was started and has ended."""
+    settings = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.minTaskRuntime": "100ms",
+        "spark.executor.memory": "512m",
+    }
+    spark = new_session(Path(folder), "local-cluster[2,1,512]", **settings)
+
+    def slow(batches: Any) -> Iterator[Any]:
+        context = task_context()
+        yield from batches
+        if context.partitionId() == 0:
+            (Path(folder) / f"attempt-{context.taskAttemptId()}").touch()
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while len(list(Path(folder).glob("attempt-*"))) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+    df = spark.range(0, int(rows), numPartitions=4).mapInArrow(slow, "id long")
+    submit_tasks(df, "proj.add", broker_url=url, args=["id"]).wait_routed(timeout=PATIENCE_SECONDS)
+    print("attempts of the slow partition:", len(list(Path(folder).glob("attempt-*"))))
+    spark.stop()
+
+
+def die(url: str, folder: str, rows: str) -> None:
+    """A frame whose second partition never ends once the first is staged."""
+    spark = new_session(Path(folder))
+
+    def hang(batches: Any) -> Iterator[Any]:
+        yield from batches
+        if task_context().partitionId() == 1:
+            store = Path(url.removeprefix("opendata://"))
+            while not list((store / "default.staged").rglob("0-*.batch")):
+                time.sleep(0.05)
+            (Path(folder) / "staged").touch()
+            time.sleep(PATIENCE_SECONDS)
+
+    df = spark.range(0, int(rows), numPartitions=2).mapInArrow(hang, "id long")
+    submit_tasks(df, "proj.add", broker_url=url, args=["id"], job_id="dies")
+
+
+def stream(url: str, folder: str) -> None:
+    """Take all files in ``rows``, one a micro-batch, from where the checkpoint is."""
+    spark = new_session(Path(folder))
+    rows = spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(f"{folder}/rows")
+    writer = stream_tasks(rows, "proj.event", broker_url=url, args=["n"])
+    writer = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+    query = writer.start()
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    programs: dict[str, Callable[..., None]] = {"speculate": speculate, "die": die, "stream": stream}
+    programs[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,60 @@
+"""History of an engine in small: parts, runs and looks of a few rows, so that a short test meets all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.history import candidates, indexer, part, query, runs
+from kombu_opendata.storage.records import keys
+from kombu_opendata.storage.records.keys import RecordKind
+
+from .engine import small_buckets
+
+KINDS = [kind for kind in RecordKind if kind.name.startswith("HISTORY_")]
+
+
+@contextmanager
+def tiny_history(part_rows: int = 24) -> Iterator[None]:
+    """Parts of so few rows."""
+    with small_buckets(4, 3), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexer, "PART_ROWS", part_rows)
+        patch.setattr(part, "RARE", 2)
+        patch.setattr(runs, "FAN_IN", 2)
+        patch.setattr(candidates, "MAX_LOOK", 8)
+        yield
+
+
+async def records(engine: Engine) -> dict[RecordKind, int]:
+    """How many records of each kind of history the store has."""
+    return {kind: len(await engine.store.scan(*keys.kind_range(kind))) for kind in KINDS}
+
+
+async def message_ids(engine: Engine, **filters: Any) -> list[int]:
+    """The ids of all messages that pass, the oldest first."""
+    checked = query.check_filters(**filters)
+    paging = query.check_paging(query.MESSAGES, checked, order="asc", limit=1000, after=None, before=None)
+    return [one.metadata.message_id for one in (await engine.history.list_messages(checked, paging)).items]
+
+
+async def attempts(engine: Engine, **filters: Any) -> list[tuple[int, int, str]]:
+    """Number, message id and outcome of all attempts that pass, the oldest first."""
+    checked = query.check_filters(**filters)
+    paging = query.check_paging(query.ATTEMPTS, checked, order="asc", limit=1000, after=None, before=None)
+    page = await engine.history.list_attempts(checked, paging)
+    return [(one.number, one.message_id, one.outcome) for one in page.items]
+
+
+async def index_all(engine: Engine) -> None:
+    """Index, write and merge everything that there is."""
+    await engine.history.indexer.catch_up()
+    while await engine.history.indexer.work(1.0):
+        await engine.checkpoint()
+    await engine.checkpoint()
+    while await engine.history.sweeper.merge_some():
+        pass
+    await engine.checkpoint()

@@ -1,0 +1,175 @@
+"""A store with a bit of everything: what can be in a store is in it, with small buckets so that there are several."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.storage import queue_state, settled_log
+from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.records.results import FINAL
+from kombu_opendata.storage.slate import SlateStore
+from kombu_opendata.storage.state import QueueOptions
+from tests.support.engine import OTHER, SESSION, World
+
+LARGE = bytes(range(256)) * 10_000
+SMALL_BUCKET = 8
+
+
+@dataclass
+class Ids:
+    """The messages that tests speak of."""
+
+    waiting: int = -1  # in "many"
+    shared: int = -1  # in three queues
+    large: int = -1
+    held: int = -1  # in flight in "held"
+    done: int = -1
+    failed: int = -1
+    letter: int = -1  # failed, and a dead letter that nobody has sent yet
+    expired: int = -1  # a dead letter that nothing else keeps the payload for
+    returned: int = -1  # with an attempts record
+
+
+@contextmanager
+def small_lists() -> Iterator[None]:
+    """Buckets of a few entries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue_state, "BUCKET_ENTRIES", SMALL_BUCKET)
+        patch.setattr(settled_log, "BUCKET_ENTRIES", SMALL_BUCKET)
+        yield
+
+
+def build(root: Path, *, tail: bool) -> Ids:
+    """Make the store.
+
+    Args:
+        tail: as after a ``kill -9``: the last third is in the journal only.
+    """
+    settings = EngineSettings(journal_segment_bytes=64 << 10)  # synced, so that there is a sync point
+    world = World(root if not tail else root.with_name(root.name + "-source"), settings)
+    ids = Ids()
+
+    async def main() -> None:
+        await world.open()
+        await _define(world)
+        await _settle(world, ids)
+        await world.engine.checkpoint()
+        await world.engine.tidy()
+        await _wait(world, ids)
+        await world.engine.checkpoint()
+        await _hold(world, ids)
+        await _results(world)
+        await world.engine.commit()
+        if tail:
+            shutil.copytree(world.root, root, ignore=shutil.ignore_patterns("*#*"))
+        await world.engine.close()
+
+    with small_lists():
+        asyncio.run(main())
+    return ids
+
+
+async def _define(world: World) -> None:
+    engine = world.engine
+    letters = {"x-dead-letter-exchange": "amq.fanout", "x-dead-letter-routing-key": "gone"}
+    for name in ("many", "a", "b", "c", "held", "settled"):
+        engine.declare_queue(name, QueueOptions(max_attempts=2))
+    engine.declare_queue("letters", QueueOptions(max_attempts=1, arguments=letters))
+    engine.declare_queue("späti 'ö'", QueueOptions(arguments={"x-message-ttl": 10_000}))
+    engine.declare_exchange("x", "headers", False, {})
+    engine.declare_exchange("t", "topic", False, {"alternate-exchange": "amq.fanout"})
+    for arguments in ({"x-match": "any", "kind": "b"}, {"kind": "a", "n": 1}):
+        engine.bind("a", "x", "", arguments)
+    engine.bind("a", "t", "x.#", {})
+    engine.bind("b", "t", "it's.*", {})
+    engine.bind("a", "amq.direct", "key", {})
+    await engine.commit()
+
+
+async def _settle(world: World, ids: Ids) -> None:
+    engine = world.engine
+    for number in range(3 * SMALL_BUCKET):
+        world.publish("settled", envelope=b"s%d" % number)
+    await engine.commit()
+    for number in range(3 * SMALL_BUCKET):
+        entry = await world.claim("settled")
+        if number % 3:
+            engine.ack(world.queue("settled"), (entry,))
+            ids.done = entry.id
+        else:
+            engine.fail(world.queue("settled"), (entry,), "consumer")
+            ids.failed = entry.id
+    ids.large = world.publish("a", envelope=LARGE)
+    ids.letter = world.publish("letters")
+    ids.expired = world.publish("letters")
+    await engine.commit()
+    entry = await world.claim("letters")
+    engine.put_back(world.queue("letters"), (entry,), "consumer", costs_attempt=True)
+    last = await world.next("letters")
+    assert last is not None
+    engine.remove(world.queue("letters"), (last,), "expired")
+
+
+async def _wait(world: World, ids: Ids) -> None:
+    now = world.clock.now_ms()
+    for number in range(4 * SMALL_BUCKET):
+        later = now + 3_600_000 if number % 4 == 0 else -1
+        ids.waiting = world.publish("many", priority=number % 256, visible_at=later, ttl_ms=90_000 * (number % 2) - 1)
+    ids.shared = world.publish("a", "b", "c", envelope=b"shared")
+    world.publish("a", "b", envelope=LARGE[:70_000])
+    world.publish("späti 'ö'", ttl_ms=5000)
+    world.number += 3  # numbers that are not stored: holes
+    world.publish("b")
+    await world.engine.commit()
+
+
+async def _hold(world: World, ids: Ids) -> None:
+    engine = world.engine
+    engine.name_session(SESSION, "holder@host")
+    engine.name_session(OTHER, "other@host")
+    for _ in range(5):
+        world.publish("held")
+    await engine.commit()
+    for session in (SESSION, SESSION, OTHER):
+        entry = await world.claim("held", session)
+        ids.held = entry.id
+    back = await world.claim("held")
+    engine.put_back(world.queue("held"), (back,), "consumer", costs_attempt=True)
+    ids.returned = back.id
+    shared = await world.claim("c")
+    engine.ack(world.queue("c"), (shared,))
+    await engine.commit()
+
+
+async def _results(world: World) -> None:
+    results = world.engine.results
+    results.store(b"final", FINAL, b"value", 3_600_000)
+    results.store(b"for ever", FINAL, b"value", 0)
+    results.open_chord(b"group", 3_600_000, 3, header=b"header")
+    for index in range(2):
+        results.store(b"part%d" % index, FINAL, b"value", 60_000, b"group", index, b"member%d" % index, 3_600_000)
+
+
+def edit(root: Path, changes: Mapping[bytes, bytes | None], instance: str = "default") -> None:
+    """Write records by hand, as no broker does; None deletes."""
+
+    async def main() -> None:
+        store = await SlateStore.open(f"file://{root}", instance)
+        batch = store.batch()
+        for key, value in changes.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        await store.write(batch)
+        await store.flush_memtable()
+        await store.close()
+
+    asyncio.run(main())

@@ -1,0 +1,110 @@
+"""A real Spark on this machine, and what tests look at after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kombu_opendata.client.connection import BrokerConnection
+from kombu_opendata.client.options import Options
+from kombu_opendata.spark import use_java
+from kombu_opendata.url import parse
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.artifact.isolation.enabled": "false",
+}
+
+
+def new_session(scratch: Path, master: str = "local[2,3]", **settings: str) -> Any:
+    """A session of a Java that may come with a package; ``scratch`` is for its launcher and files."""
+    use_java(scratch)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # executors import the tests' helpers
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pyspark's own imports
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.master(master).appName("tests")
+        for name, value in {**SETTINGS, "spark.sql.warehouse.dir": str(scratch / "warehouse"), **settings}.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def task_context() -> Any:
+    """Spark's context of the task that runs this."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+class Sent:
+    """A message that was in a queue."""
+
+    def __init__(self, envelope: bytes) -> None:
+        body, kind, encoding, headers, properties, exchange, routing_key = msgspec.msgpack.decode(envelope)
+        self.body: Any = body
+        self.content_type: str = kind
+        self.content_encoding: str = encoding
+        self.headers: dict[str, Any] = headers
+        self.properties: dict[str, Any] = properties
+        self.exchange: str = exchange
+        self.routing_key: str = routing_key
+
+    @property
+    def id(self) -> str:
+        return str(self.headers["id"])
+
+    @property
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments, as a worker decodes them."""
+        from kombu.serialization import loads
+
+        args, kwargs, _embed = loads(self.body, self.content_type, self.content_encoding, accept=[self.content_type])
+        return list(args), kwargs
+
+
+@contextlib.contextmanager
+def client(url: str) -> Iterator[BrokerConnection]:
+    """A connection of the package's own client."""
+    connection = BrokerConnection(parse(url), Options(name="spark-tests"))
+    connection.connect()
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def taken(url: str, queue: str = "celery", limit: int = 100_000) -> list[Sent]:
+    """All messages that the queue has now, in the order of their delivery; they are taken out."""
+    from kombu_opendata.errors import NotFound
+    from kombu_opendata.protocol.messages import Outcome
+
+    found: list[Sent] = []
+    with client(url) as connection, contextlib.suppress(NotFound):
+        while len(found) < limit:
+            delivery = connection.get(1, queue, no_ack=False)
+            if delivery is None:
+                return found
+            found.append(Sent(delivery[6]))
+            connection.settle(1, Outcome.ACK, [delivery[2:5]])
+    return found
