@@ -56,7 +56,10 @@ class TimedLeases:
         self._ends = self._all()
         heapify(self._ends)
         self._limit = 2 * len(self._ends) + 1024
-        self.transient_readers.clear()
+        held = {
+            entry.session for queue in self._instance.queues.values() for entry in queue.messages.in_flight.values()
+        }
+        self.transient_readers = {id: name for id, name in self.transient_readers.items() if id in held}
         self._set_timer()
 
     def stop(self) -> None:
