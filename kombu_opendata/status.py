@@ -1,4 +1,4 @@
-"""Asks a running broker for its report and shows it: ``opendata-queue status``, ``celery opendata status``.
+"""Asks a running broker for its report and shows it, and what its maintenance did.
 
 Never starts a broker.
 """
@@ -6,7 +6,6 @@ Never starts a broker.
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,9 +13,8 @@ from typing import Any
 
 from .client.connection import BrokerConnection
 from .client.options import Options
-from .errors import ConnectionLost
 from .protocol.messages import GetStatus, Status
-from .url import Address, parse
+from .url import parse
 
 
 def read_report(url: str) -> dict[str, Any]:
@@ -27,32 +25,18 @@ def read_report(url: str) -> dict[str, Any]:
         OpenDataError: the URL is wrong, or the broker refuses.
     """
     address = parse(url if "://" in url else f"opendata://{url}")
-    return ask(address, Options(name="opendata-queue status", reconnect_timeout=0))
-
-
-def ask(address: Address, options: Options) -> dict[str, Any]:
-    """The report of the broker at an address; raises as :func:`read_report`."""
-    _check_running(address)
-    connection = BrokerConnection(address, options)
+    connection = BrokerConnection(address, Options(name="opendata-queue status", may_start=False, reconnect_timeout=0))
     try:
         connection.connect()
-        answer: Status = connection.call(GetStatus(0))
-        return answer.report
+        return ask(connection)
     finally:
         connection.close()
 
 
-def _check_running(address: Address) -> None:
-    if address.kind != "embedded":
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(address.socket_path)
-        except OSError as exc:
-            raise ConnectionLost(
-                f"no broker runs for {address.folder} ({exc.strerror}): the next client starts it",
-                folder=address.folder,
-            ) from exc
+def ask(connection: BrokerConnection) -> dict[str, Any]:
+    """The report of the broker at the other end."""
+    answer: Status = connection.call(GetStatus(0))
+    return answer.report
 
 
 #: what a queue's row shows: the figure's name in the report, the column's heading

@@ -15,6 +15,7 @@ import pytest
 
 from .support.ledger import Ledger
 from .support.processes import Children, children
+from .support.verified import assert_all_verified
 
 TESTS = Path(__file__).parent
 BROKER_STOP_SECONDS = 20
@@ -30,9 +31,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def store_folder() -> Iterator[Path]:
-    """A new folder with a short path (a Unix socket's may have 107 bytes); its broker is stopped at the end."""
-    with _temporary_store() as folder:
+def store_folder(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A new folder with a short path (a Unix socket's may have 107 bytes).
+
+    At the end its broker is stopped, and the store that is left is verified.
+    """
+    with _temporary_store(verified=request.node.get_closest_marker("damages_store") is None) as folder:
         yield folder
 
 
@@ -44,7 +48,7 @@ def module_store_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _temporary_store() -> Iterator[Path]:
+def _temporary_store(*, verified: bool = True) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="odq-", dir="/tmp"))
     try:
         yield folder
@@ -52,6 +56,8 @@ def _temporary_store() -> Iterator[Path]:
         try:
             for pid_file in sorted(folder.rglob("broker.pid")):
                 _stop_broker(pid_file)
+            if verified:
+                assert_all_verified(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from ..errors import OpenDataError, ProtocolError, RequestError, VersionMismatch
 from ..protocol import messages as m
+from ..protocol import queue_messages as q
 from ..protocol.framing import (
     HELLO_MAX_FRAME_BYTES,
     PREAMBLE,
@@ -21,7 +22,7 @@ from ..protocol.framing import (
 from ..protocol.tcp import is_tcp, peer_is_gone, set_tcp_options
 from ..selectors.selector import precompile
 from . import leases
-from .explain import filter_to_compile
+from .explain import WithFilter, filter_to_compile
 from .handlers import Handlers
 
 if TYPE_CHECKING:
@@ -41,10 +42,11 @@ _QUERIES = frozenset(
     {
         m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain, m.Cursors, m.Redrive, m.DeleteSettled,
         m.ListMessages, m.ListAttempts, m.RetrieveMessage, m.RetrieveAttempt, m.CountAttempts, m.CountMessages,
+        q.Peek, q.GetMessage, q.ListByState, q.GetMetrics, q.ListQueues, q.ListWorkers,
     }
 )  # fmt: skip
 _MAX_QUERIES = 4
-_WITH_FILTERS = frozenset({m.DeclareQueue, m.Explain})
+_WITH_FILTERS = frozenset(get_args(WithFilter))
 #: a client can't ask for more
 MIN_HEARTBEAT_MS = 100
 #: without heartbeats, a client's host is looked after as if they were this long

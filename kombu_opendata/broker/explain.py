@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NotFound, OpenDataError, RequestError, StoreError
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
+from ..protocol.queue_messages import Read
 from ..selectors import Explanation, compile_selector
 from ..selectors.explain import explain as explain_condition
 from ..storage import header_match
@@ -32,10 +33,16 @@ _PARTS_OF_A_BINDING = 20
 Typed = Mapping[Any, Any] | None
 
 
-def filter_to_compile(instance: Instance, message: m.DeclareQueue | m.Explain) -> str | None:
+#: calls that have a filter in them
+WithFilter = m.DeclareQueue | m.Explain | m.Replay | m.Redrive | Read
+
+
+def filter_to_compile(instance: Instance, message: WithFilter) -> str | None:
     """The filter in a message that has not been compiled yet, if there is one."""
     if isinstance(message, m.Explain):
         return message.filter
+    if not isinstance(message, m.DeclareQueue):
+        return message.selector
     text = None if message.passive or message.queue in instance.queues else message.arguments.get(FILTER)
     return text if isinstance(text, str) else None
 

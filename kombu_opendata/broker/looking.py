@@ -23,7 +23,7 @@ MAX_PAGE = 1000
 #: buckets that one look for a message by its id reads
 _MAX_READS = 128
 #: queues that are looked at before others get their turn
-_QUEUES_AT_ONCE = 50
+_QUEUES_AT_ONCE = 5
 
 
 def wire_row(instance: Instance, row: Row) -> q.StateRow:
@@ -31,7 +31,7 @@ def wire_row(instance: Instance, row: Row) -> q.StateRow:
     holder = ""
     if row.session:
         session = instance.sessions.get(row.session)
-        holder = session.name if session is not None else instance.engine.state.session_names.get(row.session, "")
+        holder = session.name if session is not None else instance.timed.name_of(row.session)
     times = row.token, row.lease_until_ms
     priority = 255 - row.priority if row.state not in (DONE, FAILED) else 0
     return row.id, row.state, priority, row.visible_at_ms, row.attempts, *times, holder, row.settled_at_ms
@@ -107,17 +107,19 @@ async def _list(self: Handlers, msg: q.ListByState, queue: BrokerQueue) -> None:
 def get_message(self: Handlers, msg: q.GetMessage) -> None:
     if not 0 <= msg.id < 1 << 63:
         raise RequestError(f"message id {msg.id} is out of range", message_id=msg.id)
-    queues = [self._queue(msg.queue)] if msg.queue else list(self.instance.queues.values())
+    queues = [self._queue(msg.queue)] if msg.queue else None
     self.instance.calls.spawn(self.session, msg.rid, _get(self, msg, queues))
 
 
-async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue]) -> None:
+async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | None) -> None:
     engine = self.engine
     envelope = await engine.payloads.read(msg.id)
     about = await looking.metadata_of(engine, msg.id)
     if about is None and envelope is not None:
         await engine.checkpoint()  # it was sent just now
         about = await looking.metadata_of(engine, msg.id)
+    if queues is None:
+        queues = await _queues_of(self, msg.id)
     states: list[tuple[str, Row]] = []
     received = about.received_at_ms if about is not None else 0
     left = _MAX_READS
@@ -149,6 +151,15 @@ async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue]) -> 
             left > 0,
         ),
     )
+
+
+async def _queues_of(self: Handlers, id: int) -> list[BrokerQueue]:
+    """The queues that a message may be in: those that its history names; without that, all."""
+    queues, history = self.instance.queues, self.engine.history
+    record = await history.message(id) if history.enabled else None
+    if record is not None and record.queues:
+        return [queues[status.queue] for status in record.queues if status.queue in queues]
+    return list(queues.values())
 
 
 def _headers(envelope: bytes | None) -> dict[str, str]:

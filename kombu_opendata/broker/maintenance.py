@@ -84,6 +84,7 @@ class Maintenance:
         self._interval = interval_seconds
         self._own_at = instance.loop.time() + interval_seconds
         self._expired_reported = 0
+        self._staged_reported = 0
         self.collected = 0
         self._running: dict[str, asyncio.Task[Counts]] = {}
         self._own: asyncio.Task[None] | None = None
@@ -149,6 +150,7 @@ class Maintenance:
         counts = await self._duties[duty]()
         if duty == COLLECT and by != _BROKER:
             self._expired_reported = self._instance.engine.expired
+            self._staged_reported = self._instance.engine.staging.removed
         last.done(self._instance.engine.clock.now_ms(), by, loop.time() - began)
         return counts
 
@@ -193,13 +195,14 @@ class Maintenance:
         engine = self._instance.engine
         settled = await engine.collector.sweep()
         self.collected += settled
-        objects = await self._instance.staging.collect()
+        await self._instance.staging.collect()
         expired = engine.expired - self._expired_reported
         if engine.is_dirty:
             await engine.checkpoint()
         if settled or expired:
             await engine.tidy()
-        return {"settled_collected": settled, "expired_removed": expired, "staged_removed": objects}
+        removed = engine.staging.removed - self._staged_reported
+        return {"settled_collected": settled, "expired_removed": expired, "staged_removed": removed}
 
     def report(self) -> dict[str, Any]:
         """What the status call says."""

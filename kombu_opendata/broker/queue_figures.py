@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,10 @@ def get_metrics(self: Handlers, msg: q.GetMetrics) -> None:
 
 
 async def _get_metrics(self: Handlers, msg: q.GetMetrics, queues: list[BrokerQueue]) -> None:
-    found = {queue.name: await _figures(self, queue) for queue in queues}
+    found = {}
+    for queue in queues:
+        found[queue.name] = await _figures(self, queue)
+        await asyncio.sleep(0)
     self.instance.reply(self.session, q.Metrics(msg.rid, self.engine.clock.now_ms(), found))
 
 

@@ -189,6 +189,7 @@ class Server:
                     grace_ms=int(1000 * self.settings.session_grace_seconds),
                     interval_seconds=self.settings.engine.retention_interval_seconds,
                 )
+                found.staging.router.max_message_bytes = self.settings.max_message_bytes
                 found.maintenance.cursors.append(found.replays.advance)
                 own = Handlers(found, Session(b"", "the broker"), self.settings.max_message_bytes, self.status)
                 works = (

@@ -128,7 +128,7 @@ def _end_waiting(self: Handlers, queue: BrokerQueue, entry: Entry, ending: Endin
     stored = queue.stored
     if ending == Ending.ARCHIVE:
         if stored is not None:
-            self.engine.archive(stored, (entry,))
+            self.engine.archive(stored, (entry,), self.session.name)
         else:
             queue.messages.remove(entry)
             queue.counts.archived += 1

@@ -73,8 +73,8 @@ class StagingService:
             "jobs": len(staged.active),
             "objects": len(staged.objects),
             "waiting_rows": sum(job.rows - job.routed for job in staged.routing()),
-            "routed": self.router.routed,
-            "unroutable": self.router.unroutable,
+            "routed": self.router.planner.routed,
+            "unroutable": self.router.planner.unroutable,
             "damaged": self.router.damaged,
         }
 
@@ -104,7 +104,7 @@ class StagingService:
             RequestError, NotFound, CorruptRecord, QueueFull, StoreFull, StoreError: nothing was added.
         """
         staging = self._instance.engine.staging
-        async with self._alone(job_id):
+        async with self._alone(job_folder(job_id)):
             job = await staging.find(job_id)
             if job is not None:
                 return job, False
@@ -162,16 +162,14 @@ class StagingService:
         for batch in batches:
             found += read_inline(batch, self._instance.name, job_id, max_message_bytes)
         engine = self._instance.engine
-        plans = self.router.plan_all([(block, payload) for _encoded, block, payload in found])
+        plans = self.router.planner.plan_all([(block, payload) for _encoded, block, payload in found])
         engine.check_room(2 * size)
         job = engine.staging.commit(job_id, [("", batch.rows, batch.bytes, batch.checksum) for batch in batches])
         for (encoded, block, payload), plan in zip(found, plans, strict=True):
             first_id = job.first_id + job.routed
             now = engine.clock.now_ms()
-            chunk = Chunk(
-                job_id, first_id, now, job.committed_at_ms, "", 0, 0, block.rows, encoded, payload or b""
-            )  # fmt: skip
-            self.router.apply(chunk, block, plan)
+            chunk = Chunk(job_id, first_id, now, job.committed_at_ms, "", 0, block.rows, encoded, payload)
+            self.router.planner.apply(chunk, block, plan)
         return job
 
     async def abort(self, job_id: str, uris: list[str]) -> int:
@@ -183,7 +181,7 @@ class StagingService:
         """
         paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
         staging = self._instance.engine.staging
-        async with self._alone(job_id):
+        async with self._alone(job_folder(job_id)):
             if await staging.find(job_id) is not None:
                 raise PreconditionFailed(
                     f"job {job_id!r} is committed: its messages exist; purge or delete its queues instead",
@@ -192,28 +190,26 @@ class StagingService:
             return await asyncio.to_thread(_remove, staging.folder(), paths, job_folder(job_id))
 
     @asynccontextmanager
-    async def _alone(self, job_id: str) -> AsyncIterator[None]:
-        """One call for a job at a time."""
-        lock = self._locks.setdefault(job_id, asyncio.Lock())
-        self._users[job_id] += 1
+    async def _alone(self, folder: str) -> AsyncIterator[None]:
+        """One at a time looks at a job's folder and decides by that."""
+        lock = self._locks.setdefault(folder, asyncio.Lock())
+        self._users[folder] += 1
         try:
             async with lock:
                 yield
         finally:
-            self._users[job_id] -= 1
-            if not self._users[job_id]:
-                del self._users[job_id], self._locks[job_id]
+            self._users[folder] -= 1
+            if not self._users[folder]:
+                del self._users[folder], self._locks[folder]
 
     # ------------------------------------------------------------------ collection
-    async def collect(self) -> int:
-        """Forget old jobs, remove objects that nobody needs; returns how many objects went."""
+    async def collect(self) -> None:
+        """Forget old jobs, remove old objects that no job needs."""
         engine, now = self._instance.engine, self._instance.engine.clock.now_ms()
         await engine.staging.forget_old(now)
-        removed = await engine.staging.remove_unneeded()
         if self._instance.loop.time() >= self._orphans_at:
             self._orphans_at = self._instance.loop.time() + _ORPHANS_SECONDS
-            removed += await engine.staging.remove_orphans(now, {job_folder(job_id) for job_id in self._users})
-        return removed
+            await engine.staging.remove_orphans(now, self._alone)
 
 
 def _remove(folder: Any, paths: list[str], job: str) -> int:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from ..errors import CorruptRecord, NewerFormat, NotFound, OpenDataError, QueueFull
-from ..protocol.envelope import open_envelope
+from ..errors import CorruptRecord, NewerFormat, OpenDataError
 from ..staging import format as fmt
 from ..staging.format import Block, Segment, Tail
 from ..staging.objects import Folder
 from ..staging.reader import read_index, read_tail
 from ..storage.staged_rows import Chunk
 from ..storage.staged_state import StagedJob, StagedObject
-from .entities import BrokerQueue
+from .staging_plan import NeedEnvelopes, Planner
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -37,26 +35,22 @@ _MAX_BATCH_BYTES = 8 << 20
 _RETRY_SECONDS = 1.0
 #: a queue that refuses what is over its maximum is looked at so often
 _FULL_SECONDS = 0.05
+#: and after so long its job makes room for others, for as long
+_PARKED_SECONDS = 0.5
 _MAX_LOGGED = 1000
 
 
-class _NeedEnvelopes(Exception):
-    """A headers exchange or a transient queue is among the targets: the index is not enough."""
-
-
-class Plan(NamedTuple):
-    """Where rows go: ``runs`` is a flat list target, rows, …; -1 for no queue at all."""
-
-    targets: list[list[BrokerQueue]]
-    runs: list[int]
-    envelopes: list[bytes]  # of all rows of the block, if they are needed
+class _Stuck(Exception):
+    """A queue was full for some time: other jobs have their turn."""
 
 
 class StagingRouter:
     """The routing of one instance's staged jobs.
 
     Attributes:
-        routed, unroutable, damaged: rows since the start.
+        planner: says where rows go.
+        damaged: rows since the start.
+        max_message_bytes: of an envelope; a batch with larger ones was made by somebody who does not ask for limits.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -65,12 +59,15 @@ class StagingRouter:
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._turn = asyncio.Lock()
+        self.max_message_bytes = 64 << 20
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._parked: dict[str, float] = {}  # jobs that wait for a full queue, and when they are looked at again
         self._piece_rows = 128
         self._others = 0
         self._reported = 0
         self._logged: set[tuple[str, ...]] = set()
-        self.routed = self.unroutable = self.damaged = 0
+        self.damaged = 0
+        self.planner = Planner(instance, self._log)
 
     def wake(self) -> None:
         """There is a new job."""
@@ -79,8 +76,8 @@ class StagingRouter:
     async def routed_since(self) -> int:
         """Rows that were routed since the last call; the duty ``route`` says it."""
         self.wake()
-        before, self._reported = self._reported, self.routed
-        return self.routed - before
+        before, self._reported = self._reported, self.planner.routed
+        return self.planner.routed - before
 
     async def run(self) -> None:
         """Route until cancelled."""
@@ -88,7 +85,9 @@ class StagingRouter:
             while True:
                 await self._wanted.wait()
                 self._wanted.clear()
-                for job in self._engine.state.staged.routing():
+                now = self._instance.loop.time()
+                due = [job for job in self._engine.state.staged.routing() if self._parked.get(job.id, 0.0) <= now]
+                for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # who never waited is first
                     if len(self._tasks) >= _JOBS:
                         break
                     if job.id not in self._tasks:
@@ -116,11 +115,16 @@ class StagingRouter:
         while not job.is_routed and self._engine.failure is None:
             try:
                 await self._route_object(job)
+            except _Stuck:
+                self._parked[job.id] = self._instance.loop.time() + _PARKED_SECONDS
+                self._instance.loop.call_later(_PARKED_SECONDS, self.wake)
+                return
             except OpenDataError as exc:
                 if self._engine.failure is not None:
                     return
                 self._log("job %r can't be routed now: %s; trying again", job.id, exc)
                 await asyncio.sleep(_RETRY_SECONDS)
+        self._parked.pop(job.id, None)
 
     async def _route_object(self, job: StagedJob) -> None:
         """Route what is left of the object that the cursor is in."""
@@ -164,9 +168,7 @@ class StagingRouter:
         """Rows that can't be routed, as what the batch says of them is damaged: the others go on."""
         log.error("job %r: %d messages from id %d on are lost: %s", job.id, rows, job.first_id + job.routed, why)
         now = self._engine.clock.now_ms()
-        chunk = Chunk(
-            job.id, job.first_id + job.routed, now, job.committed_at_ms, "", 0, 0, rows, b"", b""
-        )  # fmt: skip
+        chunk = Chunk(job.id, job.first_id + job.routed, now, job.committed_at_ms, "", 0, rows, b"", b"")
         self._engine.staging.route(chunk, None, [], [-1, rows])
         self.damaged += rows
         self._instance.schedule()
@@ -178,7 +180,7 @@ class StagingRouter:
         end = start_id + segment.rows
         for encoded in blocks:
             next_id = job.first_id + job.routed
-            block = fmt.decode_block(encoded, found.path, segment.payload_bytes, _MAX_ENVELOPE_BYTES)
+            block = fmt.decode_block(encoded, found.path, segment.payload_bytes, self.max_message_bytes)
             at += block.rows
             if at > end:
                 break
@@ -194,31 +196,53 @@ class StagingRouter:
     async def _route_block(
         self, job: StagedJob, path: str, offset: int, encoded: bytes, block: Block, row: int
     ) -> None:
-        """Route the rows of a block from ``row`` on, in pieces."""
+        """Route the rows of a block from ``row`` on, in pieces; its envelopes begin at ``offset`` of the object."""
         payload: bytes | None = None
         clock = self._instance.loop.time
+        stuck_at = clock()
         while row < block.rows:
             async with self._turn:
                 await self._pace()
                 began = clock()
-                count = min(block.rows - row, self._piece_rows)
                 try:
-                    plan, count = self._plan(block, row, count, payload)
-                    if count:
-                        now = self._engine.clock.now_ms()
-                        chunk = Chunk(
-                            job.id, job.first_id + job.routed, now, job.committed_at_ms, path, offset, row, count,
-                            encoded, b"",
-                        )  # fmt: skip
-                        self.apply(chunk, block, plan)
-                        row += count
-                        self._adapt(clock() - began, count)
-                        await self._yield(clock() - began)
-                        continue
-                except _NeedEnvelopes:
+                    count = self._route_piece(job, path, offset, encoded, block, row, payload)
+                except NeedEnvelopes:
                     payload = await self._payload(path, offset, block)
                     continue
+                if count:
+                    row += count
+                    self._parked.pop(job.id, None)
+                    stuck_at = clock()
+                    self._adapt(stuck_at - began, count)
+                    await self._yield(stuck_at - began)
+                    continue
+            if job.id in self._parked or clock() - stuck_at > _PARKED_SECONDS:
+                raise _Stuck
             await asyncio.sleep(_FULL_SECONDS)
+
+    def _route_piece(
+        self, job: StagedJob, path: str, offset: int, encoded: bytes, block: Block, row: int, payload: bytes | None
+    ) -> int:
+        """Route some rows from ``row`` on; returns how many, 0 where a queue is full.
+
+        Raises:
+            NeedEnvelopes: they must be read first.
+            StoreFull: nothing happened.
+        """
+        start = sum(block.lengths[:row])
+        rows = min(block.rows - row, self._piece_rows)
+        piece = fmt.cut(block, row, rows) if rows < block.rows else block
+        plan, count = self.planner.plan(piece, payload[start:] if payload is not None else None)
+        if not count:
+            return 0
+        if count < rows:
+            piece = fmt.cut(piece, 0, count)
+        columns = encoded if piece is block else fmt.encode_block(piece)
+        now = self._engine.clock.now_ms()
+        first_id = job.first_id + job.routed
+        chunk = Chunk(job.id, first_id, now, job.committed_at_ms, path, offset + start, count, columns, b"")
+        self.planner.apply(chunk, piece, plan)
+        return count
 
     async def _payload(self, path: str, offset: int, block: Block) -> bytes:
         """The envelopes of a block. What is damaged shows in their checksums when they are delivered."""
@@ -242,146 +266,6 @@ class StagingRouter:
         fits = int(rows * _PIECE_SECONDS / max(seconds, 1e-6))
         self._piece_rows = max(_MIN_ROWS, min(fits, 2 * self._piece_rows, fmt.BLOCK_ROWS))
 
-    # ------------------------------------------------------------------ where rows go
-    def plan_all(self, blocks: list[tuple[Block, bytes]]) -> list[Plan]:
-        """Where all rows of these blocks go, which come with their envelopes.
-
-        Raises:
-            QueueFull: a queue refuses some of them.
-        """
-        held: dict[BrokerQueue, list[int]] = {}
-        plans = []
-        for block, payload in blocks:
-            plan, count = self._plan(block, 0, block.rows, payload, held)
-            if count < block.rows:
-                raise QueueFull(
-                    "a queue has reached its maximum length and refuses some of the job's messages: nothing was "
-                    "stored; commit again when it is shorter"
-                )
-            plans.append(plan)
-        return plans
-
-    def _plan(
-        self,
-        block: Block,
-        start: int,
-        count: int,
-        payload: bytes | None,
-        held: dict[BrokerQueue, list[int]] | None = None,
-    ) -> tuple[Plan, int]:
-        """Where rows go, and of how many that can be said: fewer where a queue is full that refuses more.
-
-        Args:
-            payload: the block's envelopes, if they were read.
-            held: messages and bytes that are planned for bounded queues already.
-
-        Raises:
-            _NeedEnvelopes: they must be read first.
-        """
-        envelopes = _split(block, payload) if payload is not None else []
-        numbers: dict[tuple[str, ...], int] = {}
-        targets: list[list[BrokerQueue]] = []
-        runs: list[int] = []
-        refusing: dict[int, list[BrokerQueue]] = {}
-        held = {} if held is None else held
-        fixed = self._fixed_names(block)
-        for row in range(start, start + count):
-            names = self._names(block, row, envelopes) if fixed is None else fixed
-            number = numbers.get(names)
-            if number is None:
-                queues = [q for q in map(self._instance.queues.get, names) if q is not None and not q.deleting]
-                number = numbers[names] = len(targets) if queues else -1
-                if queues:
-                    targets.append(queues)
-                    if any(queue.arguments.rejects for queue in queues):
-                        refusing[number] = [queue for queue in queues if queue.arguments.rejects]
-                    if not envelopes and any(queue.stored is None for queue in queues):
-                        raise _NeedEnvelopes
-            if number in refusing and not self._take(refusing[number], block.lengths[row], held):
-                return Plan(targets, runs, envelopes), row - start
-            if fixed is not None and not refusing:
-                return Plan(targets, [number, count], envelopes), count
-            if runs and runs[-2] == number:
-                runs[-1] += 1
-            else:
-                runs += number, 1
-        return Plan(targets, runs, envelopes), count
-
-    def _take(self, refusing: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> bool:
-        """Whether none of the queues refuses one more message."""
-        for queue in refusing:
-            messages, size_held = held.setdefault(queue, [0, 0])
-            try:
-                self._instance.upkeep.check_room(queue, size_held + size, messages + 1)
-            except QueueFull:
-                return False
-        for queue in refusing:
-            held[queue][0] += 1
-            held[queue][1] += size
-        return True
-
-    def _fixed_names(self, block: Block) -> tuple[str, ...] | None:
-        """The queues that each message of a block goes to, where that is the same for all."""
-        exchange, key = block.exchange, block.routing_key
-        if isinstance(exchange, str) and isinstance(key, str):
-            return self._engine.state.topology.route_by_key(exchange, key)
-        return None
-
-    def _names(self, block: Block, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
-        """The queues that a message goes to."""
-        exchange, key = block.exchange, block.routing_key
-        exchange = exchange if isinstance(exchange, str) else exchange[row]
-        key = key if isinstance(key, str) else key[row]
-        try:
-            topology = self._engine.state.topology
-            seen = block.headers_of(row) if topology.filters else None
-            return topology.route(exchange, key, _headers(block, row, envelopes), seen)
-        except NotFound:
-            self._log("messages of staged jobs are dropped: there is no exchange %r", exchange)
-            return ()
-
-    # ------------------------------------------------------------------ into the queues
-    def apply(self, chunk: Chunk, block: Block, plan: Plan) -> None:
-        """Put a chunk's rows where they go. Nothing is awaited: it is one effect.
-
-        Raises:
-            StoreFull: nothing happened.
-        """
-        stored = [[queue.stored for queue in queues if queue.stored is not None] for queues in plan.targets]
-        numbers: list[int] = []
-        runs: list[int] = []
-        for queues in stored:
-            numbers.append(len(numbers) if queues else -1)
-        for target, count in zip(plan.runs[::2], plan.runs[1::2], strict=True):
-            number = numbers[target] if target >= 0 else -1
-            if runs and runs[-2] == number:
-                runs[-1] += count
-            else:
-                runs += number, count
-        self._engine.staging.route(chunk, block, stored, runs)
-        self.routed += chunk.rows
-        id = chunk.first_id
-        for target, count in zip(plan.runs[::2], plan.runs[1::2], strict=True):
-            if target < 0:
-                self.unroutable += count
-            else:
-                for queue in plan.targets[target]:
-                    self._added(queue, range(id, id + count), chunk, block, plan)
-            id += count
-        self._instance.schedule()
-
-    def _added(self, queue: BrokerQueue, ids: range, chunk: Chunk, block: Block, plan: Plan) -> None:
-        instance = self._instance
-        if queue.stored is None:
-            for id in ids:
-                row = id - chunk.first_id + chunk.skip
-                priority, visible, ttl = (_at(v, row) for v in (block.priority, block.visible_at_ms, block.ttl_ms))
-                instance.publish_transient(queue, id, plan.envelopes[row], 255 - priority, visible, ttl)
-        instance.wake(queue)
-        if queue.is_bounded or queue.messages.next_deadline:
-            for id in ids:
-                instance.upkeep.added(queue, id, is_late=_at(block.ttl_ms, id - chunk.first_id + chunk.skip) > 0)
-
     def _log(self, text: str, *values: object) -> None:
         """Warn, once for the same."""
         said = (text, *map(str, values))
@@ -390,40 +274,9 @@ class StagingRouter:
             log.warning(text, *values)
 
 
-#: what decoding takes: the writer has refused what is over the broker's limit at that time
-_MAX_ENVELOPE_BYTES = 1 << 31
-
-
 def _read_same_tail(folder: Folder, found: StagedObject) -> Tail:
     """The directory of an object, which must be as it was when it was committed."""
     tail = read_tail(folder, found.path, found.bytes)
     if (tail.rows, tail.checksum) != (found.rows, found.checksum):
         raise fmt.corrupt(found.path, found.bytes, "it is not the batch that was committed")
     return tail
-
-
-def _split(block: Block, payload: bytes) -> list[bytes]:
-    envelopes = []
-    at = 0
-    for length in block.lengths:
-        envelopes.append(payload[at : at + length])
-        at += length
-    return envelopes
-
-
-def _at(value: Any, row: int) -> int:
-    return value[row] if isinstance(value, list) else value  # type: ignore[no-any-return]
-
-
-def _headers(block: Block, row: int, envelopes: list[bytes]) -> Callable[[], Mapping[Any, Any]]:
-    """What a headers exchange matches: the message's own headers, or their texts if it is no envelope."""
-
-    def headers() -> Mapping[Any, Any]:
-        if not envelopes:
-            raise _NeedEnvelopes
-        opened = open_envelope(envelopes[row])
-        if opened is not None:
-            return opened[3]
-        return block.headers_of(row)
-
-    return headers

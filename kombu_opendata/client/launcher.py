@@ -43,6 +43,7 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
 
     Raises:
         SocketPathTooLong, StoreUnwritable: the folder can't be used.
+        ConnectionLost: none runs, and the options say not to start one.
         StartError: the broker did not come up in time, or says why it can't (its own error class).
     """
     check_socket_path(address.socket_path)
@@ -53,6 +54,10 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
         sock = _try_connect(address, options)
         if sock is not None:
             return sock
+        if not options.may_start:
+            raise ConnectionLost(
+                f"no broker runs for {address.folder}: the next client that may start it does", folder=address.folder
+            )
         if clock.monotonic() >= deadline:
             raise _too_late(address, options, in_use)
         prepare_folder(address.folder)

@@ -42,7 +42,7 @@ class Link(Stream):
             ConnectionLost: nobody answers.
             OpenDataError: the broker refuses, or can't be started.
         """
-        embedded = self.address.kind == "embedded"
+        embedded = self.address.kind == "embedded" and self.options.may_start
         with self._lock:
             patience = self.options.start_timeout if embedded else self.options.connect_timeout
             deadline = self.clock.monotonic() + patience

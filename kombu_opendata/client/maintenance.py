@@ -31,7 +31,7 @@ def maintain(
 
     Returns:
         ``duties`` (those that were done), ``routed``, ``leases_expired``, ``settled_collected``, ``expired_removed``,
-        ``staged_removed`` (each with its duty; ``routed`` and ``expired_removed`` since the last report), ``seconds``,
+        ``staged_removed`` (each with its duty; the last two, and ``routed``, since the last report), ``seconds``,
         and ``joined`` (the duties that were under way already).
 
     Raises:

@@ -58,6 +58,7 @@ class Options:
             resume it for so long.
         heartbeat: how often the client wants to hear of the broker, over TCP; 0 is as the broker likes.
         close_timeout: how long closing waits for the broker's answer.
+        may_start: whether a folder's broker is started where none runs.
         idle_exit: after how long without a client an embedded broker exits.
         broker_options: of the broker that is started for a folder, see :data:`BROKER_OPTIONS`.
         pipelined: publishes are sent without waiting for their confirmation.
@@ -74,6 +75,7 @@ class Options:
     resume_timeout: float = 60.0
     heartbeat: float = 0.0
     close_timeout: float = 5.0
+    may_start: bool = True
     idle_exit: float = 60.0
     broker_options: Mapping[str, str] | None = None
     pipelined: bool = False

@@ -44,6 +44,9 @@ CODES: dict[str, Code] = {
         "again; otherwise restore the store from a backup",
     ),
     "wal-gap": Code(_D, "writes in between are lost, unless the journal has them", _RESTORE),
+    "epochs-differ": Code(
+        _N, "a broker that starts may be fenced by itself, once", "nothing; start the broker again if it ended at once"
+    ),
     "compactions-damaged": Code(_D, "a broker can't start its compactor", "remove the newest file in compactions"),
     "boundary-damaged": Code(_D, "SlateDB can't collect its garbage", "remove the file: it is written again"),
     "sync-damaged": Code(

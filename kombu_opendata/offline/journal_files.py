@@ -89,6 +89,10 @@ def read_tail(folder: Path, position: int) -> JournalTail:
             tail.findings.append(finding("journal-missing", text, file=str(folder)))
         return tail
     contents = _read_segments(tail)
+    if not contents and not tail.findings:
+        text = f"there is no segment in {folder}, and a broker always leaves one"
+        tail.findings.append(finding("journal-missing", text, file=str(folder)))
+        return tail
     expected: int | None = None
     for segment, data in contents:
         _check_header(tail, segment, expected)
@@ -114,12 +118,9 @@ def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
             raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
         header = journal.parse_header(data)
         if header is None or header.version > journal.VERSION:
-            if data[: journal.HEADER_BYTES].strip(b"\0"):
-                text = f"{path.name} does not begin with a journal header that this version knows"
-                tail.findings.append(finding("journal-header", text, file=str(path)))
-                tail.is_whole = False
-            else:
-                _check_blank(tail, path, data)
+            text = f"{path.name}, {len(data)} bytes, does not begin with a journal header that this version knows"
+            tail.findings.append(finding("journal-header", text, file=str(path)))
+            tail.is_whole = False
             continue
         if header.reserved or header.version != journal.VERSION or path.name != f"{header.number:016d}.journal":
             text = f"{path.name} says that it is number {header.number}, version {header.version}, {header.reserved}"
@@ -127,14 +128,6 @@ def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
         found.append((Segment(path, header.number, header.first, len(data)), data))
     tail.segments = [segment for segment, _data in found]
     return found
-
-
-def _check_blank(tail: JournalTail, path: Path, data: bytes) -> None:
-    """A segment without a header was allocated and never used, unless there is something in it."""
-    if not data or data.strip(b"\0"):
-        what = "is empty" if not data else "has records but no header"
-        tail.findings.append(finding("journal-header", f"{path.name} {what}", file=str(path)))
-        tail.is_whole = False
 
 
 def _check_header(tail: JournalTail, segment: Segment, expected: int | None) -> None:
@@ -164,7 +157,7 @@ def _read_records(tail: JournalTail, segment: Segment, data: bytes) -> None:
             _keep(tail, segment, sequence, payload)
             tail.tail_bytes += end - segment.used_bytes
         segment.used_bytes = end
-    tail.findings += _check_end(segment, data, end)
+    tail.findings += _check_end(segment, data, end, tail.position)
 
 
 def _keep(tail: JournalTail, segment: Segment, sequence: int, payload: bytes) -> None:
@@ -180,11 +173,14 @@ def _keep(tail: JournalTail, segment: Segment, sequence: int, payload: bytes) ->
 
 
 # ---- the end of a segment
-def _check_end(segment: Segment, data: bytes, end: int) -> Iterator[Finding]:
+def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterator[Finding]:
     """Whether a segment ends where its writer ended, or at a record that was damaged."""
     expected = segment.last + 1
     where = f"{segment.path.name}, byte {end}"
     if end + journal.RECORD_BYTES > len(data):
+        if data[end:].strip(b"\0"):
+            text = f"{where}: {len(data) - end} bytes are left, which are no record"
+            yield finding("journal-torn", text, file=str(segment.path))
         return
     later = _find_record(data, end, expected + 1)
     if later is not None:
@@ -197,8 +193,9 @@ def _check_end(segment: Segment, data: bytes, end: int) -> Iterator[Finding]:
         text = f"record {expected} at {where} has the sequence number {sequence}"
         yield finding("journal-record", text, file=str(segment.path))
     elif sequence == expected:
+        was_whole = expected <= position  # as the store has it
         text = f"record {expected} at {where}, the last one, is not whole"
-        yield finding("journal-torn", text, file=str(segment.path))
+        yield finding("journal-record" if was_whole else "journal-torn", text, file=str(segment.path))
     elif segment.records == 0:
         other = journal.record_at(data, end)
         if other is not None and other[0] > expected:

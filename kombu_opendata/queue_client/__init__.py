@@ -10,5 +10,6 @@ from __future__ import annotations
 from ._async.client import AsyncQueueClient
 from ._sync.client import QueueClient
 from .models import Message
+from .options import QueueOptions
 
-__all__ = ["AsyncQueueClient", "Message", "QueueClient"]
+__all__ = ["AsyncQueueClient", "Message", "QueueClient", "QueueOptions"]

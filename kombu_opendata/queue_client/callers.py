@@ -13,6 +13,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -61,6 +62,10 @@ class Calls:
         """
         check(message)
         return self._usable().call(message)
+
+    def apply(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call one of the functions of :mod:`kombu_opendata.client` that take a connection first."""
+        return function(self._usable(), *args, **options)
 
     def send(self, message: Send) -> Sent:
         """Store messages; returns when they are durable."""
@@ -113,6 +118,14 @@ class Calls:
             self._subscriptions.discard(subscription)
 
     # ------------------------------------------------------------ connections
+    def connect(self) -> None:
+        """Connect now, instead of with the first call.
+
+        Raises:
+            OpenDataError: nobody answers, or the broker refuses.
+        """
+        self._usable().connect()
+
     def _new(self) -> ClientConnection:
         if self._closed:
             raise RequestError(_CLOSED)
@@ -234,6 +247,14 @@ class AsyncCalls:
     async def call(self, message: Any) -> Any:
         """See :meth:`Calls.call`. A call that is cancelled may be done all the same."""
         return await run(self._threads(), self._blocking.call, message)
+
+    async def apply(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """See :meth:`Calls.apply`."""
+        return await run(self._threads(), partial(self._blocking.apply, function, *args, **options))
+
+    async def stop_waiting(self) -> None:
+        """See :meth:`Calls.stop_waiting`."""
+        await run(self._threads(), self._blocking.stop_waiting)
 
     async def call_apart(self, message: Any) -> Any:
         """See :meth:`Calls.call_apart`."""

@@ -49,7 +49,7 @@ checks each field before it relies on it: anybody who may write to the store's f
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -311,6 +311,8 @@ def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: 
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         raise corrupt(path, 0, f"an index block does not decode ({exc})") from exc
     rows = block.rows
+    if len(data) > BLOCK_BYTES and rows > 1:
+        raise corrupt(path, 0, f"a block of {len(data)} bytes with {rows} rows")
     if not 0 < rows <= BLOCK_ROWS or len(block.checksums) != rows:
         raise corrupt(path, 0, f"a block of {rows} rows with {len(block.checksums)} checksums")
     if min(block.lengths) < 0 or max(block.lengths) > max_message_bytes:
@@ -366,6 +368,28 @@ def _all_fit(texts: object) -> bool:
     if max(map(len, sized), default=0) <= _SURELY_FITS:
         return True
     return all(len(text.encode()) <= MAX_TEXT_BYTES for text in sized)
+
+
+def cut(block: Block, start: int, rows: int) -> Block:
+    """The columns of some of a block's rows."""
+    part = slice(start, start + rows)
+
+    def column(value: Any) -> Any:
+        return value[part] if isinstance(value, list) else value
+
+    return Block(
+        block.offset + sum(block.lengths[:start]),
+        block.lengths[part],
+        block.checksums[part],
+        column(block.exchange),
+        column(block.routing_key),
+        column(block.priority),
+        column(block.created_at_ms),
+        column(block.visible_at_ms),
+        column(block.ttl_ms),
+        block.constants,
+        {name: values[part] for name, values in block.columns.items()},
+    )
 
 
 def corrupt(path: str, offset: int, what: str) -> CorruptRecord:

@@ -107,7 +107,7 @@ class JobInfo:
         routed: rows that were routed so far, whatever came of it.
         unroutable: rows that no queue takes; they are dropped, as a publish would be.
         damaged: rows that could not be read when they were routed; the broker's log says why.
-        queues: counts by queue.
+        queues: counts by queue; of more than 500 queues the rest together, under an empty name.
         added: whether it was this commit that added the messages; False if the job id was committed before.
         same: whether the batches of this commit hold as many rows as those that were committed.
     """

@@ -37,13 +37,13 @@ SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
 #: hash of the key, ids, expires at, digest, queues of each message
 SENT_WITH_KEY = 43
-EXTEND = 44  #: queue, lease until, pairs — in flight: the leases end then
-DELAY = 45  #: queue, at, visible, pairs — available: visible from then on
-DELETE = 46  #: queue, pairs — available or in flight, gone without history
-ARCHIVE = 47  #: queue, at, pairs — available → done
+EXTEND = 44  #: queue, at, pairs, lease until — in flight: the leases end then
+DELAY = 45  #: queue, at, pairs, visible — available: visible from then on
+DELETE = 46  #: queue, at, pairs — available or in flight, gone
+ARCHIVE = 47  #: queue, at, pairs, operator — available → done
 #: job id, at, first id, [(path, rows, bytes, checksum)] — a job of staged batches was committed; no path: it is inline
 STAGED_COMMIT = 48
-#: job id, first id, at, received, path, offset, skip, rows, block, payload, targets, runs, places — so many rows of a
+#: job id, first id, at, received, path, offset, rows, block, payload, targets, runs, places — so many rows of a
 #: staged job were put into queues; see storage/staged_rows.py
 STAGED_ROUTE = 49
 DEAD_LETTER_SENT = 40  #: queue, id — in the commit of the publish, if somebody took it

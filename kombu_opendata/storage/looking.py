@@ -169,10 +169,10 @@ async def settled_rows(engine: Engine, queue: Queue, state: str, position: int, 
 
 
 async def count_settled(engine: Engine, queue: Queue, state: str) -> int:
-    """How long a list is: exact up to 64 buckets; of a longer one the middle is taken for full."""
+    """How long a list is: exact up to 16 buckets; of a longer one the middle is taken for full."""
     log, _key_of = _log_of(queue, state)
     numbers = list(range(log.first, log.tail))
-    if len(numbers) > 64:
+    if len(numbers) > 16:
         ends = numbers[:8] + numbers[-8:]
         counts = [len(await settled_bucket(engine, queue, state, number)) for number in ends]
         return sum(counts) + (len(numbers) - len(ends)) * 1024 + len(log.rows)

@@ -89,9 +89,7 @@ def move_settled(
 def _add(state: StoreState, queue: Queue, row: Row, at: int, more: int) -> None:
     id, bucket, priority, visible_at, deadline, size = row
     entry = queue.messages.add(bucket, id, priority, visible_at, deadline, max(at, min(visible_at, at + 1)), size)
-    entry.claimed_at = (
-        at  # so that one that is visible from the next millisecond can be claimed in this one: as of then
-    )
+    entry.claimed_at = at  # one that is visible from the next millisecond can be claimed at once: as of then
     joined = state.dirty.joined
     joined[id] = joined.get(id, 0) + more
 

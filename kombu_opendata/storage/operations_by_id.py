@@ -19,12 +19,13 @@ class OperationsById(Operations):
 
     def extend(self, queue: Queue, entries: Iterable[Entry], lease_ms: int) -> int:
         """Have leases that nobody renews end in so many ms; returns when, ms since the epoch."""
-        until = self.clock.now_ms() + lease_ms
+        at = self.clock.now_ms()
+        until = at + lease_ms
         pairs: list[int] = []
         for entry in entries:
             self.state.extend(queue, entry, until)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.EXTEND, queue.name, until, pairs))
+        self.effects.append((fx.EXTEND, queue.name, at, pairs, until))
         return until
 
     def delay(self, queue: Queue, entries: Iterable[Entry], delay_ms: int) -> None:
@@ -34,7 +35,7 @@ class OperationsById(Operations):
         for entry in entries:
             queue.messages.delay(entry, at + delay_ms, at)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.DELAY, queue.name, at, at + delay_ms, pairs))
+        self.effects.append((fx.DELAY, queue.name, at, pairs, at + delay_ms))
 
     def release(self, queue: Queue, entries: Iterable[Entry], consumer: str, delay_ms: int) -> None:
         """in flight → available in so many ms, at no cost of an attempt."""
@@ -64,25 +65,26 @@ class OperationsById(Operations):
             self.fail(queue, spent, consumer, "delivery_limit")
 
     def delete(self, queue: Queue, entries: Iterable[Entry]) -> None:
-        """available or in flight → gone, without history."""
+        """available or in flight → gone, without a trace in the done or failed messages."""
+        at = self.clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
             if entry.session:
                 queue.counts.deleted += 1
             else:
                 queue.counts.purged += 1
-            self.state.delete(queue, entry)
+            self.state.delete(queue, entry, at)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.DELETE, queue.name, pairs))
+        self.effects.append((fx.DELETE, queue.name, at, pairs))
 
-    def archive(self, queue: Queue, entries: Sequence[Entry]) -> None:
+    def archive(self, queue: Queue, entries: Sequence[Entry], operator: str) -> None:
         """available → done, without a claim."""
         at = self.clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
-            self.state.archive(queue, entry, at)
+            self.state.archive(queue, entry, at, operator)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
         queue.counts.archived += len(pairs) // 2
-        self.effects.append((fx.ARCHIVE, queue.name, at, pairs))
+        self.effects.append((fx.ARCHIVE, queue.name, at, pairs, operator))

@@ -199,8 +199,8 @@ async def _newest_stored(store: Reads, state: StoreState) -> int:
 def _newest_effect(records: list[list[fx.Effect]]) -> int:
     """The newest time stamp in the journal."""
     places = {
-        fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.ROUTE: 3, fx.MOVE_SETTLED: 2, fx.DELAY: 2,
-        fx.ARCHIVE: 2, fx.STAGED_COMMIT: 2,
+        fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.ROUTE: 3, fx.MOVE_SETTLED: 2,
+        fx.EXTEND: 2, fx.DELAY: 2, fx.DELETE: 2, fx.ARCHIVE: 2, fx.STAGED_COMMIT: 2,
     }  # fmt: skip
     stamped = (effect for effects in records for effect in effects if effect[0] in places)
     return max((effect[places[effect[0]]] for effect in stamped), default=0)

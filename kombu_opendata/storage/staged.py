@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidURL, OpenDataError
 from ..staging.format import Block
-from ..staging.objects import Folder, Found, open_folder
+from ..staging.objects import Folder, open_folder
 from . import effects as fx
+from . import staged_rows
 from .records import keys, staged
 from .staged_payloads import BatchReader
 from .staged_rows import Chunk, PlaceRuns, Record, Row, records_of, restored, rows_of
@@ -32,6 +35,8 @@ ORPHAN_AGE_MS = 24 * 3_600_000
 #: files that are removed in one go
 _DELETE = 1000
 _FORGET_LIMIT = 10_000
+#: counts of queues in one page of jobs
+_PAGE_COUNTS = 20_000
 #: ids of the commit's batches that are in an effect count as so many bytes
 _BATCH_BYTES = 150
 
@@ -44,6 +49,7 @@ class Staging:
         self._folder: Folder | None = None
         self.reader = BatchReader(self.folder)
         self.orphan_age_ms = ORPHAN_AGE_MS
+        self.removed = 0  # objects, since the start
 
     @property
     def state(self) -> StagedState:
@@ -123,7 +129,7 @@ class Staging:
 
         names = [[queue.name for queue in queues] for queues in targets]
         rows: Iterable[Row] = rows_of(chunk, block) if block is not None else ()
-        state.route_staged(chunk, rows, names, runs, place)
+        staged_rows.apply(state, chunk, rows, names, runs, place)
         for target, count in zip(runs[::2], runs[1::2], strict=True):
             for queue in targets[target] if target >= 0 else ():
                 queue.counts.published += count
@@ -161,7 +167,14 @@ class Staging:
             if start <= key:
                 found[key] = job
         ordered = [found[key] for key in sorted(found)]
-        return ordered[:limit], len(ordered) > limit
+        page: list[StagedJob] = []
+        counts = 0
+        for job in ordered[:limit]:
+            counts += len(job.queues)
+            if page and counts > _PAGE_COUNTS:
+                break
+            page.append(job)
+        return page, len(ordered) > len(page)
 
     # ------------------------------------------------------------------ collection
     async def forget_old(self, now: int) -> int:
@@ -175,44 +188,38 @@ class Staging:
             self.state.forget(parsed.name or "", parsed.expires_at_ms or 0)
         return len(rows)
 
-    async def remove_unneeded(self) -> int:
-        """Remove the objects whose messages are all collected; returns how many. Errors are logged and tried again."""
-        removed = 0
+    async def remove_unneeded(self) -> None:
+        """Remove the objects whose messages are all collected, after a sync. Errors are logged and tried again."""
         while self.state.unneeded:
             paths, self.state.unneeded = self.state.unneeded[:_DELETE], self.state.unneeded[_DELETE:]
             try:
-                removed += await asyncio.to_thread(self.folder().delete, paths)
+                self.removed += await asyncio.to_thread(self.folder().delete, paths)
             except OpenDataError as exc:
                 log.warning("staged batches that are needed no more can't be removed now: %s", exc)
                 self.state.unneeded += paths
                 break
-        return removed
 
-    async def remove_orphans(self, now: int, busy: Collection[str] = ()) -> int:
-        """Remove staged objects that no committed job refers to and that are old; returns how many.
+    async def remove_orphans(self, now: int, alone: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
+        """Remove staged objects that no committed job refers to and that are old.
 
         Args:
-            busy: folders of jobs that are being committed.
+            alone: a lock for a job's folder, which whoever commits or aborts the job holds as well.
         """
-        needed = self.state.paths()
         try:
             folder = self.folder()
             pages = folder.files()
-            removed = 0
             while (page := await asyncio.to_thread(next, pages, None)) is not None:
-                old = [found.path for found in page if self._is_orphan(found, now, needed, busy)]
-                if old:
-                    removed += await asyncio.to_thread(folder.delete, old)
-            return removed
+                old = [found.path for found in page if found.changed_at_ms < now - self.orphan_age_ms]
+                for job, paths in groupby(old, lambda path: path.partition("/")[0]):
+                    async with alone(job):
+                        going = set(self.state.unneeded)
+                        orphans = [path for path in paths if path not in self.state.needed and path not in going]
+                        if orphans:
+                            self.removed += await asyncio.to_thread(folder.delete, orphans)
         except InvalidURL:
-            return 0
+            return
         except OpenDataError as exc:
             log.warning("staged batches of jobs that were never committed can't be looked for: %s", exc)
-            return 0
-
-    def _is_orphan(self, found: Found, now: int, needed: set[str], busy: Collection[str]) -> bool:
-        old = found.changed_at_ms < now - self.orphan_age_ms
-        return old and found.path not in needed and found.path.partition("/")[0] not in busy
 
     def close(self) -> None:
         """Close open files."""

@@ -8,10 +8,10 @@ field               meaning
 ==================  ================================================================================================
 job id, first id    whose rows; the id of the first of them
 at, received        ms since the epoch: now; the job's commit, which is when the messages were received
-path, offset        the batch object, and where in it the block's first envelope is; no path: inline
-skip, rows          the rows of the block that are meant
-block               the columns, as :class:`kombu_opendata.staging.format.Block`; empty for rows that are damaged
-payload             of an inline batch, the envelopes of the whole block; else empty
+path, offset        the batch object, and where in it the first row's envelope is; no path: inline
+rows                how many
+block               the rows' columns: :class:`kombu_opendata.staging.format.Block`; empty if they are damaged
+payload             of an inline batch, the envelopes; else empty
 targets             lists of queues
 runs                flat list target, rows, target, rows, …; -1 for rows that no queue takes
 places              queue → flat list bucket, rows, bucket, rows, …
@@ -20,15 +20,19 @@ places              queue → flat list bucket, rows, bucket, rows, …
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from ..staging.format import Block
 from .limits import MAX_DEADLINE_MS
 from .records import metadata, types
+from .records.payload import MAX_INLINE_BYTES
+
+if TYPE_CHECKING:
+    from .state import StoreState
 
 _decoder = msgspec.msgpack.Decoder(Block)
 _URI = b"\x02"
@@ -44,7 +48,6 @@ class Chunk(NamedTuple):
     received_at: int
     path: str
     offset: int
-    skip: int
     rows: int
     block: bytes
     payload: bytes
@@ -71,16 +74,15 @@ def decode(chunk: Chunk) -> Block:
 def rows_of(chunk: Chunk, block: Block) -> Iterator[Row]:
     """The chunk's rows, in order."""
     received = chunk.received_at
-    rows = slice(chunk.skip, chunk.skip + chunk.rows)
-    priorities, visible, ttls = (_cut(v, rows) for v in (block.priority, block.visible_at_ms, block.ttl_ms))
-    for priority, visible_at, ttl, length in zip(priorities, visible, ttls, block.lengths[rows], strict=False):
+    priorities, visible, ttls = map(_each, (block.priority, block.visible_at_ms, block.ttl_ms))
+    for priority, visible_at, ttl, length in zip(priorities, visible, ttls, block.lengths, strict=False):
         deadline = min(received + ttl, MAX_DEADLINE_MS) if ttl >= 0 else 0
         yield 255 - priority, visible_at if visible_at > received else received, deadline, length
 
 
-def _cut(value: Any, rows: slice) -> Iterable[Any]:
-    """The values of some rows, endless where it is one for all."""
-    return value[rows] if isinstance(value, list) else repeat(value)
+def _each(value: Any) -> Iterable[Any]:
+    """The values of the rows, endless where it is one for all."""
+    return value if isinstance(value, list) else repeat(value)
 
 
 def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[Record]:
@@ -89,16 +91,15 @@ def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[Record]:
     Raises:
         InvalidMessage: a header that no record can hold; checked blocks have none.
     """
-    rows = slice(chunk.skip, chunk.skip + chunk.rows)
-    created, visible, ttls = (_cut(v, rows) for v in (block.created_at_ms, block.visible_at_ms, block.ttl_ms))
+    created, visible, ttls = map(_each, (block.created_at_ms, block.visible_at_ms, block.ttl_ms))
     constants = metadata.encode_pairs(block.constants.items())
-    columns = [_pairs(name, column[rows]) for name, column in block.columns.items()]
+    columns = [_pairs(name, column) for name, column in block.columns.items()]
     fixed = len(block.constants)
     varying = zip(*columns, strict=True) if columns else repeat(())
     received, encode, join = chunk.received_at, metadata.encode_with, b"".join
     id = chunk.first_id - 1
     for target, created_at, visible_at, ttl, texts, place in zip(
-        spread(runs), created, visible, ttls, varying, _places(chunk, block, rows), strict=False
+        spread(runs), created, visible, ttls, varying, _places(chunk, block), strict=False
     ):
         id += 1
         if target < 0:
@@ -111,17 +112,16 @@ def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[Record]:
         yield Record(id, value, *place)
 
 
-def _places(chunk: Chunk, block: Block, rows: slice) -> Iterator[tuple[bytes, bytes]]:
+def _places(chunk: Chunk, block: Block) -> Iterator[tuple[bytes, bytes]]:
     """Of each row the payload record, or else the envelope."""
-    at = sum(block.lengths[: rows.start])
     if not chunk.path:
-        for length in block.lengths[rows]:
+        at = 0
+        for length in block.lengths:
             yield b"", chunk.payload[at : at + length]
             at += length
         return
-    start, pack = f"batch:{chunk.path}:", types.COUNT.pack
-    at += chunk.offset
-    for length, checksum in zip(block.lengths[rows], block.checksums[rows], strict=True):
+    start, pack, at = f"batch:{chunk.path}:", types.COUNT.pack, chunk.offset
+    for length, checksum in zip(block.lengths, block.checksums, strict=True):
         uri = f"{start}{at}:{length}:{checksum:08x}".encode()
         yield _URI + pack(len(uri)) + uri, b""
         at += length
@@ -135,7 +135,7 @@ def _pairs(name: str, column: list[str | None]) -> list[bytes]:
 
 def restored(effect: Sequence[Any]) -> Iterator[Record]:
     """The records of the rows that an effect routed; a row without a ``uri`` has its envelope."""
-    chunk, runs = Chunk(*effect[1:11]), effect[12]
+    chunk, runs = Chunk(*effect[1:10]), effect[11]
     if chunk.block:
         yield from records_of(chunk, decode(chunk), runs)
 
@@ -157,3 +157,39 @@ class PlaceRuns(dict[str, list[int]]):
 def spread(runs: list[int]) -> Iterator[int]:
     """The first of each pair of a flat list, as often as the second says."""
     return chain.from_iterable(map(repeat, runs[::2], runs[1::2]))
+
+
+# ---------------------------------------------------------------------- what the effect does
+def apply(
+    state: StoreState,
+    chunk: Chunk,
+    rows: Iterable[Row],
+    targets: list[list[str]],
+    runs: list[int],
+    place: Callable[[str], int],
+) -> None:
+    """Put the rows of a chunk into queues; ``place`` gives the bucket for a queue's next one of them."""
+    id, dropped = chunk.first_id, 0
+    received, is_inline = chunk.received_at, bool(chunk.payload)
+    for row, target in zip(rows, spread(runs), strict=bool(chunk.block)):
+        if target < 0:
+            dropped += 1
+        else:
+            places = [(name, place(name)) for name in targets[target]]
+            priority, visible, deadline, size = row
+            large = is_inline and size > MAX_INLINE_BYTES
+            state.publish(id, places, priority, visible, deadline, received, large=large, size=size)
+        id += 1
+    for target, count in zip(runs[::2], runs[1::2], strict=True):
+        for name in targets[target] if target >= 0 else ():
+            state.staged.add_routed(chunk.job_id, name, count)
+    damaged = not chunk.block
+    state.staged.routed(chunk.job_id, chunk.rows, chunk.rows if damaged else dropped, damaged, chunk.at)
+
+
+def replay(state: StoreState, effect: Sequence[Any]) -> None:
+    """Apply the effect as the journal has it."""
+    chunk, (targets, runs, places) = Chunk(*effect[1:10]), effect[10:]
+    numbers = {name: spread(buckets) for name, buckets in places.items()}
+    rows: Iterable[Row] = rows_of(chunk, decode(chunk)) if chunk.block else ()
+    apply(state, chunk, rows, targets, runs, lambda name: next(numbers[name]))

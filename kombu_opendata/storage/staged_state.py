@@ -15,6 +15,8 @@ from .slate import Reads
 
 #: where a queue's counts are in :attr:`StagedJob.queues`
 _ROUTED, DONE, FAILED, REMOVED = range(4)
+#: queues that a job counts one by one; further ones are counted together, under an empty name
+_MAX_QUEUES = 500
 
 
 class StagedJob:
@@ -57,6 +59,14 @@ class StagedJob:
             self.damaged, self.settled_at_ms, queues,
         )  # fmt: skip
 
+    def counts(self, queue: str, *, new: bool = False) -> list[int] | None:
+        """The counts of a queue; None if there are none yet, unless they are to be made."""
+        found = self.queues.get(queue)
+        if found is None and (new or "" in self.queues):
+            name = queue if len(self.queues) < _MAX_QUEUES else ""
+            found = self.queues.setdefault(name, [0, 0, 0, 0]) if new else self.queues.get("")
+        return found
+
     @property
     def is_routed(self) -> bool:
         """Whether every row was routed."""
@@ -95,12 +105,14 @@ class StagedState:
     Attributes:
         jobs: by id, those with messages that are not settled, and those that the store does not have as they are.
         objects: by the id of their first message.
+        needed: paths of all objects that committed jobs need, as of the last checkpoint that is in the store.
         unneeded: paths of objects whose messages are all collected, as of a checkpoint that is in the store.
     """
 
     def __init__(self) -> None:
         self.jobs: dict[str, StagedJob] = {}
         self.objects: dict[int, StagedObject] = {}
+        self.needed: set[str] = set()
         self.unneeded: list[str] = []
         self.active: list[StagedJob] = []  # that are not settled, in the order of their messages' ids
         self._newest_ms = 0
@@ -129,6 +141,7 @@ class StagedState:
                 record = staged.Object(count, count, object_bytes, checksum, path, job_id)
                 self.objects[at_id] = StagedObject(at_id, record)
                 self._object_starts.append(at_id)
+                self.needed.add(path)
                 self._new_objects.add(at_id)
             at_id += count
         if rows:
@@ -155,12 +168,14 @@ class StagedState:
 
     def add_routed(self, job_id: str, queue: str, count: int) -> None:
         """So many rows of a job were put into a queue."""
-        self.jobs[job_id].queues.setdefault(queue, [0, 0, 0, 0])[0] += count
+        counts = self.jobs[job_id].counts(queue, new=True)
+        assert counts is not None
+        counts[_ROUTED] += count
 
     def count(self, queue: str, id: int, kind: int, at: int = 0) -> None:
         """A message left a queue for good. Call it if there are ``active`` jobs."""
         job = self._waiting_job(id)
-        counts = job.queues.get(queue) if job is not None else None
+        counts = job.counts(queue) if job is not None else None
         if job is None or counts is None:
             return
         counts[kind] += 1
@@ -172,13 +187,15 @@ class StagedState:
         """A stored message came into a queue: replayed, or moved there."""
         job = self._waiting_job(id)
         if job is not None:
-            job.queues.setdefault(queue, [0, 0, 0, 0])[_ROUTED] += 1
+            counts = job.counts(queue, new=True)
+            assert counts is not None
+            counts[_ROUTED] += 1
             self._changed.add(job.id)
 
     def back(self, queue: str, id: int, kind: int, *, moved: bool = False) -> None:
         """A settled message is available again, in its queue or, if it ``moved``, in another one."""
         job = self._waiting_job(id)
-        counts = job.queues.get(queue) if job is not None else None
+        counts = job.counts(queue) if job is not None else None
         if job is not None and counts is not None and counts[kind]:
             counts[kind] -= 1
             counts[_ROUTED] -= moved
@@ -207,10 +224,6 @@ class StagedState:
             return None
         found = self.objects[starts[place]]
         return found if id < found.first_id + found.rows else None
-
-    def paths(self) -> set[str]:
-        """All objects that committed jobs need."""
-        return {found.path for found in self.objects.values()} | set(self._releasing)
 
     def unrouted(self) -> Iterator[tuple[int, int]]:
         """The ids that are committed and not routed yet: from the first, up to and without the second."""
@@ -271,6 +284,7 @@ class StagedState:
                 del self.jobs[job.id]
         self._settled = []
         self.unneeded += self._releasing
+        self.needed.difference_update(self._releasing)
         self._releasing = []
 
     def forget(self, job_id: str, settled_at_ms: int) -> None:
@@ -292,6 +306,7 @@ class StagedState:
                 first_id = keys.parse(key).id or 0
                 self.objects[first_id] = StagedObject(first_id, staged.decode_object(key, value))
         self._object_starts = sorted(self.objects)
+        self.needed = {found.path for found in self.objects.values()}
 
 
 def _first_id(job: StagedJob) -> int:

@@ -6,11 +6,11 @@ for. What changed since the last checkpoint is remembered here for :mod:`kombu_o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import effects as fx
-from . import moves
+from . import moves, staged_rows
 from .counts import QueueCounts
 from .history.log import HistoryLog
 from .idempotency import IdempotencyState
@@ -24,7 +24,6 @@ from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
 from .results import ResultState
 from .settled_log import SettledLog
-from .staged_rows import Chunk, Row, decode, rows_of, spread
 from .staged_state import DONE, REMOVED, StagedState
 from .staged_state import FAILED as STAGED_FAILED
 from .topology import Topology
@@ -220,10 +219,10 @@ class StoreState:
         entry.lease_until = lease_until
         queue.messages.dirty.add(entry.bucket)
 
-    def delete(self, queue: Queue, entry: Entry) -> None:
-        """available or in flight → gone, without a trace in the queue."""
+    def delete(self, queue: Queue, entry: Entry, at: int) -> None:
+        """available or in flight → gone, without a trace in the done or failed messages."""
         if self.history is not None:
-            self.history.left(entry.id, queue.name, 0)
+            self.history.left(entry.id, queue.name, at, "removed")
         if entry.id in queue.messages.in_flight:
             self._unlease(entry)
             queue.messages.settle(entry)
@@ -231,12 +230,12 @@ class StoreState:
             queue.messages.remove(entry)
         self.dirty.garbage.append(entry.id)
         if self.staged.active:
-            self.staged.count(queue.name, entry.id, REMOVED)
+            self.staged.count(queue.name, entry.id, REMOVED, at)
 
-    def archive(self, queue: Queue, entry: Entry, at: int) -> None:
+    def archive(self, queue: Queue, entry: Entry, at: int, operator: str) -> None:
         """available → done, by somebody who never claimed it."""
         if self.history is not None:
-            self.history.by_hand(entry.id, queue.name, at, entry.attempts, ACKED)
+            self.history.by_hand(entry.id, queue.name, at, entry.attempts, ACKED, operator)
         queue.messages.remove(entry)
         queue.done.append(entry.id, at, entry.attempts)
         if self.staged.active:
@@ -300,33 +299,6 @@ class StoreState:
         """The messages of a job's batches exist, with the ids from ``first_id`` on; none is routed yet."""
         job = self.staged.commit(job_id, at, first_id, batches)
         self.next_id = max(self.next_id, first_id + job.rows)
-
-    def route_staged(
-        self, chunk: Chunk, rows: Iterable[Row], targets: list[list[str]], runs: list[int], place: Callable[[str], int]
-    ) -> None:
-        """Put the rows of a chunk into queues; ``place`` gives the bucket for a queue's next one of them."""
-        id, dropped = chunk.first_id, 0
-        received, is_inline = chunk.received_at, bool(chunk.payload)
-        for row, target in zip(rows, spread(runs), strict=bool(chunk.block)):
-            if target < 0:
-                dropped += 1
-            else:
-                places = [(name, place(name)) for name in targets[target]]
-                priority, visible, deadline, size = row
-                large = is_inline and size > MAX_INLINE_BYTES
-                self.publish(id, places, priority, visible, deadline, received, large=large, size=size)
-            id += 1
-        for target, count in zip(runs[::2], runs[1::2], strict=True):
-            for name in targets[target] if target >= 0 else ():
-                self.staged.add_routed(chunk.job_id, name, count)
-        damaged = not chunk.block
-        self.staged.routed(chunk.job_id, chunk.rows, chunk.rows if damaged else dropped, damaged, chunk.at)
-
-    def _replay_route_staged(self, effect: fx.Effect) -> None:
-        chunk, (targets, runs, places) = Chunk(*effect[1:11]), effect[11:]
-        numbers = {name: spread(buckets) for name, buckets in places.items()}
-        rows: Iterable[Row] = rows_of(chunk, decode(chunk)) if chunk.block else ()
-        self.route_staged(chunk, rows, targets, runs, lambda name: next(numbers[name]))
 
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
@@ -413,7 +385,7 @@ class StoreState:
                 self.remember_publish(session, seq, id, total, now)
             return id, effect
         if kind == fx.STAGED_ROUTE:
-            self._replay_route_staged(effect)
+            staged_rows.replay(self, effect)
             return effect[2], effect
         if kind == fx.CLAIM:
             _, name, session, at, until, pairs = effect
@@ -435,18 +407,18 @@ class StoreState:
         return None
 
     def _replay_by_id(self, effect: fx.Effect) -> None:
-        kind, name, *times, pairs = effect
+        kind, name, at, pairs, *more = effect
         queue = self.queues[name]
         messages = queue.messages
         for id in pairs[::2]:
             if kind == fx.EXTEND:
-                self.extend(queue, messages.in_flight[id], times[0])
+                self.extend(queue, messages.in_flight[id], *more)
             elif kind == fx.DELAY:
-                messages.delay(messages.available[id], times[1], times[0])
+                messages.delay(messages.available[id], more[0], at)
             elif kind == fx.DELETE:
-                self.delete(queue, messages.in_flight.get(id) or messages.available[id])
+                self.delete(queue, messages.in_flight.get(id) or messages.available[id], at)
             else:
-                self.archive(queue, messages.available[id], times[0])
+                self.archive(queue, messages.available[id], at, *more)
 
     def _replay_settle(self, effect: fx.Effect) -> None:
         kind, name, *rest = effect

@@ -237,7 +237,7 @@ def options_of(client: Any) -> Options:
     mode = given.get("publish_mode") or "confirm"
     if mode not in PUBLISH_MODES:
         raise RequestError(f"publish_mode {mode!r} is none of {', '.join(PUBLISH_MODES)}", option="publish_mode")
-    numbers = {name: float(given[name]) for name in SECONDS if given.get(name) is not None}
+    numbers: dict[str, Any] = {name: float(given[name]) for name in SECONDS if given.get(name) is not None}
     return Options(
         name=str(given.get("consumer_name") or ""),
         user=client.userid or "",

@@ -17,6 +17,7 @@ module           job
 `workloads`      one round of each comparison
 `floor`          the same clients on Kombu's in-memory transport
 `backlog`        a million waiting messages (ours only)
+`staging`        a million rows as staged batches (ours only)
 `celery_rows`    a worker that waits, and one whose broker is killed (ours only)
 `startup`        import time and the first connect (ours only)
 `machine`        facts about the machine and the versions

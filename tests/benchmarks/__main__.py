@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import backlog, celery_rows, filters, floor, history, machine, replay, report, startup
+from . import backlog, celery_rows, filters, floor, history, machine, replay, report, spark_rows, staging, startup
 from .peers import Peer, embedded, running
 from .processes import BenchError
 from .results import Results
@@ -110,9 +110,11 @@ def _measure(
             floor.measure(sizes, results)
         alone: list[tuple[str, Callable[[], None]]] = [
             ("backlog", lambda: backlog.measure(sizes, results, folder, step)),
+            ("staging", lambda: staging.measure(sizes, results, folder, step)),
             ("filters", lambda: filters.measure(sizes, results)),
             ("replay", lambda: replay.measure(sizes, results, folder, step)),
             ("history", lambda: history.measure(sizes, results, folder, step)),
+            ("spark", lambda: spark_rows.measure(sizes, results, folder, step)),
             ("import", lambda: _imports(peers, sizes, results, step)),
             ("connect", lambda: _connects(sizes, results, folder, step)),
             *((name, partial(one, sizes, results, folder, step)) for name, one in celery_rows.MEASURES.items()),
@@ -126,9 +128,11 @@ def _measure(
 def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: Sizes) -> int:
     total = sum(sizes.rounds * brokers for name in COMPARED if name in only)
     if OURS in peers:
+        total += staging.steps(sizes) * ("staging" in only)
         total += backlog.steps(sizes) * ("backlog" in only) + sizes.rounds * ("connect" in only)
         total += replay.steps(sizes) * ("replay" in only)
         total += history.steps(sizes) * ("history" in only)
+        total += spark_rows.steps(sizes) * ("spark" in only)
         total += sum(celery_rows.steps(name, sizes) for name in celery_rows.MEASURES if name in only)
     return total + sizes.rounds * ("import" in only)
 

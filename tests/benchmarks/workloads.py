@@ -32,9 +32,13 @@ class Sizes:
     chord: int = 1_000
     backlog: int = 1_000_000
     backlog_sample_each: int = 1_000
+    staged: int = 1_000_000
+    staged_rounds: int = 3
     replay: int = 200_000
     replay_live_each: int = 1_000
     history: int = 1_000_000
+    spark: int = 1_000_000
+    spark_slice: int = 4_000
     rounds: int = 5
     restarts: int = 3
 
@@ -48,9 +52,13 @@ QUICK = Sizes(
     chord=200,
     backlog=50_000,
     backlog_sample_each=250,
+    staged=20_000,
+    staged_rounds=1,
     replay=20_000,
     replay_live_each=100,
     history=20_000,
+    spark=50_000,
+    spark_slice=500,
     rounds=2,
     restarts=1,
 )

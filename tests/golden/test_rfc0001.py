@@ -20,6 +20,7 @@ from kombu_opendata.storage.records import (
     payload,
     seq_block,
     settled,
+    staged,
     types,
 )
 
@@ -96,6 +97,21 @@ def _cursor(fields: Fields) -> Record:
     return keys.cursor_key(_queue(fields)), cursor.encode(found), found
 
 
+def _staged_job(fields: Fields) -> Record:
+    given = {name: value for name, value in fields.items() if name != "job_id"}
+    job = staged.Job(**{**given, "queues": {name: tuple(counts) for name, counts in given["queues"].items()}})
+    return keys.staged_job_key(fields["job_id"]), staged.encode_job(job), job
+
+
+def _staged_object(fields: Fields) -> Record:
+    found = staged.Object(**{name: value for name, value in fields.items() if name != "first_id"})
+    return keys.staged_object_key(fields["first_id"]), staged.encode_object(found), found
+
+
+def _staged_expiry(fields: Fields) -> Record:
+    return keys.staged_expiry_key(fields["settled_at_ms"], fields["job_id"]), staged.encode_expiry(), None
+
+
 RECORDS: dict[str, Callable[[Fields], Record]] = {
     "payload_inline": _payload_inline,
     "payload_uri": _payload_uri,
@@ -109,6 +125,9 @@ RECORDS: dict[str, Callable[[Fields], Record]] = {
     "attempts": _attempts,
     "queue_config": _queue_config,
     "cursor": _cursor,
+    "staged_job": _staged_job,
+    "staged_object": _staged_object,
+    "staged_expiry": _staged_expiry,
 }
 
 

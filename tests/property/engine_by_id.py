@@ -104,7 +104,7 @@ class ByIdRules(ReplayRules):
             return
         model, messages = found
         queue = self.engine.state.queues[name]
-        self.engine.archive(queue, [queue.messages.available[message.id] for message in messages])
+        self.engine.archive(queue, [queue.messages.available[message.id] for message in messages], "x")
         for message in messages:
             del model.available[message.id]
             model.done.append((message.id, self.clock.now_ms(), message.attempts))

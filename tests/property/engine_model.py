@@ -114,6 +114,52 @@ class ModelQueue:
         return [*self.available, *self.in_flight, *settled]
 
 
+@dataclass(frozen=True)
+class StagedRow:
+    """A row of a staged job; Kombu's priority."""
+
+    route: tuple[str, str]
+    priority: int
+    delay: int
+    ttl: int
+    size: int
+
+    @property
+    def envelope(self) -> bytes:
+        return bytes([self.priority]) * self.size
+
+
+@dataclass(frozen=True)
+class StagedPart:
+    """A batch of one block; no path where it is inline."""
+
+    path: str
+    rows: int
+    offset: int
+    encoded: bytes
+    payload: bytes
+
+
+@dataclass
+class StagedJob:
+    """A committed job and how far it is routed."""
+
+    first_id: int
+    at: int
+    rows: list[StagedRow]
+    parts: list[StagedPart] = field(default_factory=list)
+    routed: int = 0
+
+    def next_part(self) -> tuple[StagedPart, int]:
+        """The batch with the next row, and which of its rows that is."""
+        row = self.routed
+        for part in self.parts:
+            if row < part.rows:
+                return part, row
+            row -= part.rows
+        raise AssertionError
+
+
 @dataclass
 class Model:
     """Everything; copied at a commit, put back at a crash."""
@@ -123,6 +169,7 @@ class Model:
     envelopes: dict[int, bytes] = field(default_factory=dict)
     stored_messages: dict[int, StoredMessage] = field(default_factory=dict)
     cursors: dict[str, Cursor] = field(default_factory=dict)
+    jobs: dict[str, StagedJob] = field(default_factory=dict)
     attempts: dict[int, list[str]] = field(default_factory=dict)
     orphans: dict[tuple[str, int], str] = field(default_factory=dict)  # letters of queues that are gone
     producers: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # last number, id, queues

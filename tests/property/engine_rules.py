@@ -308,7 +308,7 @@ class EngineRules(CrashableEngine):
         )
         self.model.envelopes[copied] = envelope
         self.model.stored_messages[copied] = StoredMessage("none", "", 255, now, 0)
-        self.model.queues["b"].available[copied] = Message(copied, priority, now, 0)
+        self.model.queues["b"].publish(Message(copied, priority, now, 0), now)
 
     # ------------------------------------------------------------------ maintenance
     @rule()

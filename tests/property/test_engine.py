@@ -22,6 +22,7 @@ from kombu_opendata.storage import object_store
 from kombu_opendata.storage.records.keys import RecordKind
 from tests.property.engine_by_id import ByIdRules
 from tests.property.engine_rules import SESSIONS
+from tests.property.engine_staged_rules import StagedRules
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 
@@ -31,7 +32,7 @@ async def count(folder: Path) -> StoreStats:
         return await stats(store)
 
 
-class EngineMachine(ByIdRules):
+class EngineMachine(ByIdRules, StagedRules):
     """On a local folder, with the journal: after each step the engine is as the model, at the end the store is too."""
 
     @invariant()
@@ -110,6 +111,8 @@ class EngineMachine(ByIdRules):
 
     def settle_everything(self) -> None:
         """Afterwards no queue has anything, so nothing may be left of any message."""
+        for name in self.model.jobs:
+            self.route_job(name, 1_000_000)
         self.publish_dead_letters(1_000_000, True, False)
         self.clock.advance(10_000)
         for name, expected in self.model.queues.items():
@@ -133,6 +136,7 @@ class EngineMachine(ByIdRules):
         """What the database has, read without this package's engine."""
         assert_verified(self.folder)
         store = PlainStore(self.folder)
+        self.check_objects(store, self.folder / "default.staged")
         needed = self.model.needed()
         ids = store.message_ids()
         assert ids[RecordKind.PAYLOAD] == ids[RecordKind.METADATA] == needed

@@ -47,7 +47,8 @@ def known(spark: Any, module_store_folder: Path) -> Known:
         for number in range(30):
             producer.publish(f"b-{number}", routing_key="b")
         bodies = []
-        consumer = connection.Consumer([Queue("a")], accept=["json"], prefetch_count=100)
+        queue = Queue("a", queue_arguments={"x-max-priority": 9})
+        consumer = connection.Consumer([queue], accept=["json"], prefetch_count=100)
         consumer.register_callback(lambda body, message: bodies.append(message))
         with consumer:
             while len(bodies) < 100:
@@ -197,7 +198,7 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
 
 def test_schemas() -> None:
     assert "payload" not in schema_of("messages")
-    assert "headers map<string, string>" in schema_of("messages", "*")
+    assert "headers map<string,string>" in schema_of("messages", "*")
     assert schema_of("done", "queue, done_at") == "queue string, done_at timestamp"
     assert set(TABLES) >= {"messages", "attempts", "queues", "available", "in_flight", "done", "failed"}
     with pytest.raises(RequestError):

@@ -9,6 +9,7 @@ from typing import Any
 
 from slatedb import uniffi  # type: ignore[import-untyped]
 
+from kombu_opendata.staging.target import parse_payload_uri
 from kombu_opendata.storage import records
 from kombu_opendata.storage.records import payload
 from kombu_opendata.storage.records.keys import RecordKind, parse
@@ -19,6 +20,7 @@ class PlainStore:
 
     def __init__(self, root: Path, name: str = "default") -> None:
         self.raw = asyncio.run(_read(root, name))
+        self._staged = root / f"{name}.staged"
         self.of: dict[RecordKind, dict[Any, Any]] = defaultdict(dict)
         for key, value in self.raw.items():
             where = parse(key)
@@ -53,6 +55,10 @@ class PlainStore:
         stored = self.of[RecordKind.PAYLOAD][id]
         if isinstance(stored, bytes):
             return stored
+        place = parse_payload_uri(stored.uri)
+        if place is not None:
+            path, offset, length, _checksum = place
+            return (self._staged / path).read_bytes()[offset : offset + length]
         count, size = payload.parse_chunks_uri(stored.uri) or (0, 0)
         whole = b"".join(self.of[RecordKind.CHUNK][id, number] for number in range(count))
         assert len(whole) == size

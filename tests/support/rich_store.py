@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.storage import queue_state, settled_log
+from kombu_opendata.storage.engine import EngineSettings
 from kombu_opendata.storage.records.results import FINAL
 from kombu_opendata.storage.slate import SlateStore
 from kombu_opendata.storage.state import QueueOptions
@@ -51,7 +52,8 @@ def build(root: Path, *, tail: bool) -> Ids:
     Args:
         tail: as after a ``kill -9``: the last third is in the journal only.
     """
-    world = World(root if not tail else root.with_name(root.name + "-source"))
+    settings = EngineSettings(journal_segment_bytes=64 << 10)  # synced, so that there is a sync point
+    world = World(root if not tail else root.with_name(root.name + "-source"), settings)
     ids = Ids()
 
     async def main() -> None:

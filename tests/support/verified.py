@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from kombu_opendata.offline import Report, verify_store
+from kombu_opendata.offline import Report, instances, verify_store
 from kombu_opendata.storage.clock import Clock
 
 
@@ -20,6 +20,13 @@ def assert_verified(folder: Path, instance: str | None = None, clock: Clock | No
     assert report.is_clean, describe(report)
     assert "key-unknown" not in report.counts, describe(report)
     return report
+
+
+def assert_all_verified(folder: Path) -> None:
+    """Every instance of every store in or below a folder; a folder that is gone has none."""
+    for root in {path.parent.parent for path in folder.rglob("manifest") if path.is_dir()}:
+        for instance in instances(root):
+            assert_verified(root, instance)
 
 
 def describe(report: Report) -> str:

@@ -27,7 +27,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
 PAGES = [
     "settings.md", "monitoring.md", "migrating.md", "failure-modes.md", "queue-arguments.md", "filters.md",
-    "ARCHITECTURE.md", "../README.md",
+    "client-api.md", "spark.md", "verify.md", "cli.md", "tour.md", "ARCHITECTURE.md", "../README.md",
 ]  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     mentioned = next(row["meaning"] for row in rows if "broker_options" in row["option"])
     assert names(mentioned) == list(BROKER_OPTIONS)
     fields = {field.name for field in dataclasses.fields(CLIENT)}
-    elsewhere = {"name", "user", "secret", "tls", "connect_timeout", "heartbeat", "pipelined"}
+    elsewhere = {"name", "user", "secret", "tls", "connect_timeout", "heartbeat", "pipelined", "may_start"}
     assert fields - set(shown) == elsewhere, "given by other settings"
 
 
@@ -157,7 +157,10 @@ def test_maintenance_is_as_its_tables_say() -> None:
 
 def test_the_map_names_every_module_once_a_folder() -> None:
     content = (DOCS / "ARCHITECTURE.md").read_text().split("## Where things are")[1].split("\n## ")[0]
-    for folder in ("transport", "client", "protocol", "broker", "storage", "selectors"):
+    for folder in (
+        "transport", "client", "protocol", "broker", "storage", "storage/history", "selectors", "staging",
+        "queue_client", "spark", "offline", "cli",
+    ):  # fmt: skip
         listed = re.findall(r"`(\w+\.py)`", content.split(f"| `{folder}/` |")[1].split("\n\n")[0])
         present = (DOCS.parent / "kombu_opendata" / folder).glob("*.py")
         assert sorted(listed) == sorted(path.name for path in present if path.name != "__init__.py"), folder

@@ -65,6 +65,10 @@ class AsyncReading(AsyncBase):
         """
         return await self._read(queue, 60, qty, 0.0, None, pop=True)
 
+    async def interrupt(self) -> None:
+        """Have all reads of this client that wait return now, with nothing."""
+        await self._calls.stop_waiting()
+
     async def _read(
         self,
         queue: str,

@@ -66,6 +66,10 @@ class Reading(Base):
         """
         return self._read(queue, 60, qty, 0.0, None, pop=True)
 
+    def interrupt(self) -> None:
+        """Have all reads of this client that wait return now, with nothing."""
+        self._calls.stop_waiting()
+
     def _read(
         self,
         queue: str,

@@ -116,9 +116,9 @@ class HistoryLog:
         claimed = entry.claimed_at if entry.claimed_at < at else at  # a claim may be dated ahead by a millisecond
         attempts.append((entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome))
 
-    def by_hand(self, id: int, queue: str, at: int, number: int, outcome: int) -> None:
+    def by_hand(self, id: int, queue: str, at: int, number: int, outcome: int, operator: str = "") -> None:
         """A message changed without having been claimed, by somebody's call: an attempt that ended at once."""
-        self.open.attempts.append((id, queue, "", at, at, number, outcome | MANUAL))
+        self.open.attempts.append((id, queue, operator, at, at, number, outcome | MANUAL))
 
     def redriven(self, id: int, queue: str, at: int) -> None:
         """A message that was settled in this queue is available again, here or elsewhere."""

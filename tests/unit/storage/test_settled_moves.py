@@ -9,6 +9,8 @@ import pytest
 
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.storage import settled_log, settled_moves
+from kombu_opendata.storage.history.log import HistoryLog
+from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.settled_moves import Redrive, Redriven, Selection, delete
 from kombu_opendata.storage.state import QueueOptions
@@ -204,3 +206,22 @@ def test_retention_goes_on_where_messages_were_taken_out(tmp_path: Path, monkeyp
 
     world = run(tmp_path / "store", steps)
     assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set(range(9))
+
+
+def test_history_tells_of_both_moves(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.declare_queue("other", QueueOptions())
+        ids = await failed(world, 2)
+        history = world.engine.state.history = HistoryLog()
+        assert (await redrive(world, ids={ids[0]})).moved == 1
+        assert (await redrive(world, target="other")).moved == 1
+        at = world.clock.now_ms()
+        chunks = [*history.chunks, history.open]
+        assert sorted(attempt for chunk in chunks for attempt in chunk.attempts) == [
+            (ids[0], "q", "", at, at, 0, REDRIVEN | MANUAL),
+            (ids[1], "q", "", at, at, 0, REDRIVEN | MANUAL),
+        ]
+        assert [chunk.routed for chunk in chunks if chunk.routed] == [{"other": [ids[1]]}]
+        world.engine.state.history = None
+
+    run(tmp_path / "store", steps)

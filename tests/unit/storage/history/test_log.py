@@ -99,11 +99,12 @@ def test_every_outcome(tmp_path: Path) -> None:
         for _ in range(5):
             world.publish("q")
         wanted: list[tuple[str, bool]] = []
+        back = engine.put_back
         acts: list[tuple[Callable[[Entry], object], str, bool]] = [
             (lambda entry: engine.ack(queue, (entry,)), "acked", False),
             (lambda entry: engine.fail(queue, (entry,), "w"), "rejected", False),
-            (lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=False), "released", True),
-            (lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=True), "rejected", True),
+            (lambda entry: back(queue, (entry,), "w", costs_attempt=False), "released", True),
+            (lambda entry: back(queue, (entry,), "w", costs_attempt=True), "rejected", True),
             (
                 lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=True, lease_expired=True),
                 "failed",

@@ -1,4 +1,4 @@
-"""The ``opendata-queue`` command."""
+"""``opendata-queue broker`` and ``hash-secret``: running a broker by hand."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from pathlib import Path
 
 import click
 
-from .errors import OpenDataError
+from ..errors import OpenDataError
+from .failures import EPILOG, Command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="kombu-opendata")
-def main() -> None:
-    """A durable task queue in a folder or a bucket."""
-
-
-@main.command()
+@click.command(cls=Command, epilog=EPILOG)
 @click.option("--store", required=True, help="object store: file:///folder, s3://bucket/prefix, memory://name")
 @click.option("--listen", multiple=True, required=True, help="unix:PATH or tcp:HOST:PORT; may be repeated")
 @click.option("--instance", "instances", multiple=True, default=("default",), show_default=True, help="open at start")
@@ -100,9 +95,14 @@ def broker(
     embedded: bool,
     ready_fd: int | None,
 ) -> None:
-    """Run a broker: the one process that owns a store. SIGTERM stops it cleanly."""
-    from .broker.options import BrokerOptions, parse_listen, parse_metrics
-    from .broker.process import Readiness, run
+    """Run a broker: the one process that owns a store. SIGTERM stops it cleanly.
+
+    \b
+    broker status   what a running one knows
+    broker stop     end a folder's
+    """
+    from ..broker.options import BrokerOptions, parse_listen, parse_metrics
+    from ..broker.process import Readiness, run
 
     try:
         options = BrokerOptions(
@@ -133,24 +133,10 @@ def broker(
     sys.exit(run(options))
 
 
-@main.command("hash-secret")
+@click.command("hash-secret", cls=Command)
 @click.password_option("--secret", prompt="Secret", help="asked for when not given")
 def hash_secret(secret: str) -> None:
     """Print the hash of a secret, for a line name:hash of the --users file."""
-    from .broker.users import hash_secret as make
+    from ..broker.users import hash_secret as make
 
     click.echo(make(secret))
-
-
-@main.command()
-@click.argument("url")
-@click.option("--json", "as_json", is_flag=True, help="print the broker's report as JSON")
-def status(url: str, as_json: bool) -> None:
-    """Show what a running broker knows. URL is a broker URL (opendata://…) or a store's folder."""
-    from .status import print_report, read_report
-
-    try:
-        report = read_report(url)
-    except OpenDataError as exc:
-        raise click.ClickException(exc.text) from exc
-    print_report(report, as_json=as_json)

@@ -1,0 +1,204 @@
+"""Where the rows of a staged job go, and into the queues with them: as a publish would, but for many rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import NotFound, QueueFull
+from ..protocol.envelope import open_envelope
+from ..staging.format import Block
+from ..storage.staged_rows import Chunk
+from .entities import BrokerQueue
+
+if TYPE_CHECKING:
+    from .instance import Instance
+
+
+class NeedEnvelopes(Exception):
+    """A headers exchange or a transient queue is among the targets: the index is not enough."""
+
+
+class Plan(NamedTuple):
+    """Where rows go: ``runs`` is a flat list target, rows, …; -1 for no queue at all."""
+
+    targets: list[list[BrokerQueue]]
+    runs: list[int]
+    envelopes: list[bytes]  # of all rows, if they are needed
+
+
+class Planner:
+    """Routes rows for one instance.
+
+    Attributes:
+        routed, unroutable: rows since the start.
+    """
+
+    def __init__(self, instance: Instance, warn: Callable[..., None]) -> None:
+        self._instance = instance
+        self._engine = instance.engine
+        self._log = warn
+        self.routed = self.unroutable = 0
+
+    # ------------------------------------------------------------------ where rows go
+    def plan_all(self, blocks: list[tuple[Block, bytes]]) -> list[Plan]:
+        """Where all rows of these blocks go, which come with their envelopes.
+
+        Raises:
+            QueueFull: a queue refuses some of them.
+        """
+        held: dict[BrokerQueue, list[int]] = {}
+        plans = []
+        for block, payload in blocks:
+            plan, count = self.plan(block, payload, held)
+            if count < block.rows:
+                raise QueueFull(
+                    "a queue has reached its maximum length and refuses some of the job's messages: nothing was "
+                    "stored; commit again when it is shorter"
+                )
+            plans.append(plan)
+        return plans
+
+    def plan(
+        self, block: Block, payload: bytes | None, held: dict[BrokerQueue, list[int]] | None = None
+    ) -> tuple[Plan, int]:
+        """Where rows go, and of how many that can be said: fewer where a queue is full that refuses more.
+
+        Args:
+            payload: the rows' envelopes, if they were read.
+            held: messages and bytes that are planned for bounded queues already.
+
+        Raises:
+            NeedEnvelopes: they must be read first.
+        """
+        envelopes = _split(block, payload) if payload is not None else []
+        numbers: dict[tuple[str, ...], int] = {}
+        targets: list[list[BrokerQueue]] = []
+        runs: list[int] = []
+        refusing: dict[int, list[BrokerQueue]] = {}
+        held = {} if held is None else held
+        fixed = self._fixed_names(block)
+        count = block.rows
+        for row in range(count):
+            names = self._names(block, row, envelopes) if fixed is None else fixed
+            number = numbers.get(names)
+            if number is None:
+                queues = [q for q in map(self._instance.queues.get, names) if q is not None and not q.deleting]
+                number = numbers[names] = len(targets) if queues else -1
+                if queues:
+                    targets.append(queues)
+                    if any(queue.arguments.rejects for queue in queues):
+                        refusing[number] = [queue for queue in queues if queue.arguments.rejects]
+                    if not envelopes and any(queue.stored is None for queue in queues):
+                        raise NeedEnvelopes
+            if number in refusing and not self._take(refusing[number], block.lengths[row], held):
+                return Plan(targets, runs, envelopes), row
+            if fixed is not None and not refusing:
+                return Plan(targets, [number, count], envelopes), count
+            if runs and runs[-2] == number:
+                runs[-1] += 1
+            else:
+                runs += number, 1
+        return Plan(targets, runs, envelopes), count
+
+    def _take(self, refusing: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> bool:
+        """Whether none of the queues refuses one more message."""
+        for queue in refusing:
+            messages, size_held = held.setdefault(queue, [0, 0])
+            try:
+                self._instance.upkeep.check_room(queue, size_held + size, messages + 1)
+            except QueueFull:
+                return False
+        for queue in refusing:
+            held[queue][0] += 1
+            held[queue][1] += size
+        return True
+
+    def _fixed_names(self, block: Block) -> tuple[str, ...] | None:
+        """The queues that each message of a block goes to, where that is the same for all."""
+        exchange, key = block.exchange, block.routing_key
+        if isinstance(exchange, str) and isinstance(key, str):
+            return self._engine.state.topology.route_by_key(exchange, key)
+        return None
+
+    def _names(self, block: Block, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
+        """The queues that a message goes to."""
+        exchange, key = block.exchange, block.routing_key
+        exchange = exchange if isinstance(exchange, str) else exchange[row]
+        key = key if isinstance(key, str) else key[row]
+        try:
+            topology = self._engine.state.topology
+            seen = block.headers_of(row) if topology.filters else None
+            return topology.route(exchange, key, _headers(block, row, envelopes), seen)
+        except NotFound:
+            self._log("messages of staged jobs are dropped: there is no exchange %r", exchange)
+            return ()
+
+    # ------------------------------------------------------------------ into the queues
+    def apply(self, chunk: Chunk, block: Block, plan: Plan) -> None:
+        """Put a chunk's rows where they go. Nothing is awaited: it is one effect.
+
+        Raises:
+            StoreFull: nothing happened.
+        """
+        stored = [[queue.stored for queue in queues if queue.stored is not None] for queues in plan.targets]
+        numbers: list[int] = []
+        runs: list[int] = []
+        for queues in stored:
+            numbers.append(len(numbers) if queues else -1)
+        for target, count in zip(plan.runs[::2], plan.runs[1::2], strict=True):
+            number = numbers[target] if target >= 0 else -1
+            if runs and runs[-2] == number:
+                runs[-1] += count
+            else:
+                runs += number, count
+        self._engine.staging.route(chunk, block, stored, runs)
+        self.routed += chunk.rows
+        id = chunk.first_id
+        for target, count in zip(plan.runs[::2], plan.runs[1::2], strict=True):
+            if target < 0:
+                self.unroutable += count
+            else:
+                for queue in plan.targets[target]:
+                    self._added(queue, range(id, id + count), chunk, block, plan)
+            id += count
+        self._instance.schedule()
+
+    def _added(self, queue: BrokerQueue, ids: range, chunk: Chunk, block: Block, plan: Plan) -> None:
+        instance = self._instance
+        if queue.stored is None:
+            for id in ids:
+                row = id - chunk.first_id
+                priority, visible, ttl = (_at(v, row) for v in (block.priority, block.visible_at_ms, block.ttl_ms))
+                instance.publish_transient(queue, id, plan.envelopes[row], 255 - priority, visible, ttl)
+        instance.wake(queue)
+        if queue.is_bounded or queue.messages.next_deadline:
+            for id in ids:
+                instance.upkeep.added(queue, id, is_late=_at(block.ttl_ms, id - chunk.first_id) > 0)
+
+
+def _split(block: Block, payload: bytes) -> list[bytes]:
+    envelopes = []
+    at = 0
+    for length in block.lengths:
+        envelopes.append(payload[at : at + length])
+        at += length
+    return envelopes
+
+
+def _at(value: Any, row: int) -> int:
+    return value[row] if isinstance(value, list) else value  # type: ignore[no-any-return]
+
+
+def _headers(block: Block, row: int, envelopes: list[bytes]) -> Callable[[], Mapping[Any, Any]]:
+    """What a headers exchange matches: the message's own headers, or their texts if it is no envelope."""
+
+    def headers() -> Mapping[Any, Any]:
+        if not envelopes:
+            raise NeedEnvelopes
+        opened = open_envelope(envelopes[row])
+        if opened is not None:
+            return opened[3]
+        return block.headers_of(row)
+
+    return headers

@@ -1,0 +1,120 @@
+"""``broker status``, ``broker stop``, ``status`` and ``maintain``: the broker itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from .failures import NO_BROKER, NOT_NOW, Command, Failure, Group
+from .target import find, json_option, target_options
+
+_DUTIES = ("route", "expire_leases", "collect")
+_PID_NAME = "broker.pid"
+_POLL_SECONDS = 0.05
+
+
+@click.group("broker", cls=Group)
+def broker_tools() -> None:
+    """The broker of a folder or a host."""
+
+
+@click.command(cls=Command)
+@click.argument("place", required=False, metavar="[URL|FOLDER]")
+@target_options
+@json_option
+def status(place: str | None, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """Show what a running broker knows: queues, depths, what is in flight, consumers. It is not started."""
+    from ..status import ask, print_report
+
+    with find(place or url, tls_ca).connection(looks=True) as connection:
+        report = ask(connection)
+    print_report(report, as_json=as_json)
+
+
+@broker_tools.command()
+@click.argument("place", required=False, metavar="[FOLDER]")
+@click.option("--timeout", type=click.FloatRange(0), default=30, show_default=True, help="seconds to wait for its end")
+@target_options
+def stop(place: str | None, timeout: float, url: str | None, tls_ca: str | None) -> None:
+    """End the broker of a folder cleanly (SIGTERM), and wait for its end.
+
+    The next client that needs it starts it again. A broker on another host is ended there.
+    """
+    target = find(place or url, tls_ca)
+    if not target.folder:
+        raise Failure(
+            f"{target.address} is not a folder of this host: end that broker where it runs, by its service manager or "
+            "with kill -TERM and the pid that 'opendata-queue broker status' shows"
+        )
+    folder = Path(target.folder)
+    pid = _running(folder)
+    if pid is None:
+        raise Failure(f"no broker runs for {folder}", NO_BROKER)
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+    except PermissionError as exc:
+        raise Failure(f"the broker (pid {pid}) belongs to another user: end it as that user") from exc
+    if not _wait(lambda: _running(folder) != pid, timeout):
+        raise Failure(f"the broker (pid {pid}) has not ended within {timeout:g} s: see {folder}/broker.log", NOT_NOW)
+    click.echo(f"broker {pid} has ended")
+
+
+def _running(folder: Path) -> int | None:
+    """The process that holds the store's lock; where locks can't be seen, the one of the pid file."""
+    from ..offline.store import running_broker
+
+    holder = running_broker(folder)
+    if holder:
+        return holder
+    if holder is None and os.path.exists("/proc/locks"):
+        return None
+    try:
+        pid = int((folder / _PID_NAME).read_text().split()[0])
+        os.kill(pid, 0)
+    except (OSError, IndexError, ValueError):
+        return None
+    return pid
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+@click.command(cls=Command)
+@click.argument("duties", metavar="[DUTY]...", nargs=-1, type=click.Choice(_DUTIES))
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="seconds to wait for the report",
+)
+@target_options
+@json_option
+def maintain(duties: tuple[str, ...], timeout: float, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """Do the broker's maintenance now and show what was done.
+
+    A DUTY is one of route, expire_leases and collect; all are done when none is named. A broker in a folder is
+    started when none runs.
+    """
+    from ..client import maintenance
+    from ..status import print_maintenance
+
+    with find(url, tls_ca).connection() as connection:
+        report = maintenance.maintain(connection, duties, timeout=timeout)
+    print_maintenance(report, as_json=as_json)
+
+
+broker_tools.add_command(status)

@@ -1,0 +1,98 @@
+"""``filter explain``: why a queue gets a message or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .failures import REFUSED, Group
+from .output import print_json, say, shown
+from .target import complete_queues, find, json_option, target_options
+from .values import headers_of
+
+_WORDS = {True: "true", False: "false", None: "unknown"}
+
+
+@click.group("filter", cls=Group)
+def filter_group() -> None:
+    """Filters: explain."""
+
+
+@filter_group.command()
+@click.argument("queue", required=False, default="", shell_complete=complete_queues)
+@click.option("--filter", "filter", default="", metavar="SELECTOR", help="try this one out, instead of a queue's")
+@click.option("--id", type=click.IntRange(0), help="of a stored message")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help="of a message; repeatable")
+@target_options
+@json_option
+def explain(
+    queue: str,
+    filter: str,
+    id: int | None,
+    headers: tuple[str, ...],
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+) -> None:
+    """Say why a queue gets a message or not, and what each part of its filter is. Exits with 1 if it does not.
+
+    A filter with headers needs no broker.
+    """
+    if bool(queue) == bool(filter):
+        raise click.UsageError("name a QUEUE, or give a --filter")
+    if id is not None and headers:
+        raise click.UsageError("--id or --header, not both")
+    texts = {name: str(value) for name, value in headers_of(headers).items()}
+    if filter and id is None:
+        report = _local(filter, texts)
+    else:
+        with find(url, tls_ca).client(looks=True) as client:
+            report = client.explain(queue, id=id, headers=texts, filter=filter)
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+    if not report["matches"]:
+        raise click.exceptions.Exit(REFUSED)
+
+
+def _local(text: str, headers: dict[str, str]) -> dict[str, Any]:
+    from ..selectors import compile_selector
+
+    found = compile_selector(text).explain(headers)
+    return {"matches": found.value is True, "filter": found.to_dict()}
+
+
+def _print(report: dict[str, Any]) -> None:
+    queue = report.get("queue")
+    who = f"queue {queue!r} " if queue else "the filter "
+    does, does_not = ("gets it", "does not get it") if queue else ("matches", "does not match")
+    say(who + (does if report["matches"] else does_not))
+    if report["filter"] is not None:
+        say(f"filter{f' (mode {mode})' if (mode := report.get('mode')) else ''}:")
+        _print_part(report["filter"], 1)
+    for binding in report.get("bindings", ()):
+        verdict = "matches" if binding["matches"] else "does not match"
+        say(f"binding to {binding['type']} exchange {binding['exchange']!r}, key {binding['routing_key']!r}: {verdict}")
+        _print_part(binding["explanation"], 1)
+    if report.get("bindings_omitted"):
+        say(f"and {report['bindings_omitted']} more bindings")
+
+
+def _print_part(part: dict[str, Any], depth: int) -> None:
+    """A condition, its value, and the headers it read; below it its parts."""
+    parts = part.get("parts") or []
+    seen = (
+        ""
+        if parts
+        else ", ".join(
+            f"{name} is {'missing' if value is None else repr(value)}"
+            for name, value in (part.get("headers") or {}).items()
+        )
+    )
+    say(f"{'  ' * depth}{_WORDS[part['value']]:<8}{shown(part['text'])}{f'   [{seen}]' if seen else ''}")
+    for one in parts:
+        _print_part(one, depth + 1)
+    if part.get("omitted"):
+        say(f"{'  ' * (depth + 1)}… and {part['omitted']} more parts")

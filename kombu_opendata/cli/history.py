@@ -1,0 +1,159 @@
+"""``messages`` and ``attempts``: what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .failures import Command
+from .output import Column, local, moment, note, pairs, plain, print_json, print_json_line, print_table, with_times
+from .target import find, json_option, target_options
+from .values import MOMENT, header_choices
+
+if TYPE_CHECKING:
+    from ..client.history import AttemptInfo, MessageInfo, Page
+
+_CELL = 60
+_MAX_PAGE = 1000
+#: headers that every message has; --json shows them
+_ROUTING = frozenset(("exchange", "routing_key", "priority", "content_type"))
+_STATUSES = ("available", "in_flight", "done", "failed")
+_OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven")
+
+Fetch = Callable[..., "Page[Any]"]
+
+
+def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.option("--queue", "-q", "queues", multiple=True, help="of this queue; repeatable, as are the others"),
+        click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="with this header"),
+        click.option("--since", type=MOMENT, help="from then on: 2026-11-21T09:30, or how long ago: 30m, 2h, 30d"),
+        click.option("--until", type=MOMENT, help="up to then"),
+        click.option("--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True),
+        click.option("--limit", "-n", type=int, default=20, show_default=True, help="of a page, up to 1,000"),
+        click.option("--next", "next", metavar="CURSOR", help="the page after, as the page before told"),
+        click.option("--prev", "prev", metavar="CURSOR", help="the page before"),
+        click.option("--all", "everything", is_flag=True, help="all pages; with --json, a line each item"),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command)
+@_list_options
+@click.option("--status", "-s", "statuses", multiple=True, type=click.Choice(_STATUSES))
+@click.option("--id", "ids", multiple=True, type=click.IntRange(0))
+@target_options
+@json_option
+def messages(
+    headers: tuple[str, ...],
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+    everything: bool,
+    since: datetime | None,
+    until: datetime | None,
+    **wanted: Any,
+) -> None:
+    """List stored messages and what they are in each queue, newest first, by when the broker received them."""
+    from ..client.history import list_messages
+
+    wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
+    columns: list[Column] = [("id", True), ("received", False), ("queues", False), ("headers", False)]
+    with find(url, tls_ca).connection(looks=True) as connection:
+        _show(lambda **more: list_messages(connection, **more), wanted, everything, as_json, columns, _message_row)
+
+
+def _message_row(one: MessageInfo) -> tuple[Any, ...]:
+    states = ", ".join(f"{state.queue}: {state.status}" for state in one.queues)
+    telling = {name: value for name, value in one.headers.items() if name not in _ROUTING}
+    return str(one.id), local(moment(one.received_at_ms)), states or "none", pairs(telling, _CELL)
+
+
+@click.command(cls=Command)
+@_list_options
+@click.option("--outcome", "-o", "outcomes", multiple=True, type=click.Choice(_OUTCOMES))
+@click.option("--id", "message_ids", multiple=True, type=click.IntRange(0), help="of this message")
+@click.option("--consumer", "consumers", multiple=True, help="of this consumer")
+@click.option("--manual/--not-manual", default=None, help="only those that were brought about by hand, or not")
+@target_options
+@json_option
+def attempts(
+    headers: tuple[str, ...],
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+    everything: bool,
+    since: datetime | None,
+    until: datetime | None,
+    **wanted: Any,
+) -> None:
+    """List the attempts that ended: who had which message from when to when, and how it ended."""
+    from ..client.history import list_attempts
+
+    wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
+    columns: list[Column] = [
+        ("message", True), ("queue", False), ("ended", False), ("seconds", True), ("attempt", True),
+        ("outcome", False), ("consumer", False),
+    ]  # fmt: skip
+    with find(url, tls_ca).connection(looks=True) as connection:
+        _show(lambda **more: list_attempts(connection, **more), wanted, everything, as_json, columns, _attempt_row)
+
+
+def _attempt_row(one: AttemptInfo) -> tuple[Any, ...]:
+    seconds = f"{(one.ended_at_ms - one.claimed_at_ms) / 1000:.3f}" if one.claimed_at_ms else ""
+    how = one.outcome + (", requeued" if one.requeued else "") + (", by hand" if one.manual else "")
+    return str(one.message_id), one.queue, local(moment(one.ended_at_ms)), seconds, one.number, how, one.consumer
+
+
+# ---------------------------------------------------------------------- pages
+def _show(
+    fetch: Fetch,
+    wanted: dict[str, Any],
+    everything: bool,
+    as_json: bool,
+    columns: list[Column],
+    row: Callable[[Any], tuple[Any, ...]],
+) -> None:
+    if everything:
+        found = _all(fetch, wanted)
+        if as_json:
+            for one in found:
+                print_json_line(_as_json(one))
+            return
+        print_table(columns, map(row, found), none="none")
+        return
+    page = fetch(**wanted)
+    if as_json:
+        print_json({"items": [_as_json(one) for one in page.items], "next": page.next, "prev": page.prev})
+        return
+    print_table(columns, map(row, page.items), none="none")
+    for name, cursor in (("next", page.next), ("prev", page.prev)):
+        if cursor:
+            note(f"{name} page: --{name} {cursor}")
+
+
+def _all(fetch: Fetch, wanted: dict[str, Any]) -> Iterator[Any]:
+    wanted = {**wanted, "limit": _MAX_PAGE}
+    while True:
+        page = fetch(**wanted)
+        yield from page.items
+        if page.next is None:
+            return
+        wanted |= {"next": page.next, "prev": None}
+
+
+def _as_json(one: Any) -> dict[str, Any]:
+    values = {field.name: getattr(one, field.name) for field in fields(one)}
+    queues: Iterable[Any] | None = values.get("queues")
+    if queues is not None:
+        values["queues"] = [
+            with_times({field.name: getattr(state, field.name) for field in fields(state)}) for state in queues
+        ]
+    found: dict[str, Any] = plain(with_times(values))
+    return found

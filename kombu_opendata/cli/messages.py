@@ -1,0 +1,239 @@
+"""``peek``, ``send``, ``publish`` and ``message``: single messages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .failures import Command, Failure
+from .output import body_text, local, pairs, plain, print_facts, print_json, print_json_line, print_table, say, shown
+from .target import find, json_option, queue_argument, target_options
+from .values import LENGTH, MOMENT, headers_of
+
+if TYPE_CHECKING:
+    from ..queue_client import QueueClient
+    from ..queue_client.models import Message, MessageState
+
+#: messages of one commit, with --lines
+_BATCH = 1000
+_CELL = 60
+_PREVIEW = 200
+
+
+# ---------------------------------------------------------------------- looking
+@click.command(cls=Command)
+@queue_argument
+@click.option("--limit", "-n", type=click.IntRange(1), default=10, show_default=True, help="how many at most")
+@click.option("--after", type=click.IntRange(-1), default=-1, help="only messages above this id")
+@click.option("--full", is_flag=True, help="whole bodies")
+@target_options
+@json_option
+def peek(queue: str, limit: int, after: int, full: bool, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """Look at the messages that wait in a queue, without claiming them. With --json, a line each."""
+    with find(url, tls_ca).client(looks=True) as client:
+        found = _peeked(client, queue, limit, after)
+        if as_json:
+            for one in found:
+                print_json_line(_as_json(one))
+            return
+        rows = [_row(one, 0 if full else _CELL) for one in found]
+    columns = [("id", True), ("received", False), ("attempts", True), ("headers", False), ("body", False)]
+    print_table(columns, rows, none=f"no messages wait in queue {queue!r}")
+
+
+def _row(one: Message, limit: int) -> tuple[Any, ...]:
+    body = body_text(one.body, limit)
+    return str(one.id), local(one.received_at), one.attempts, pairs(one.headers, _CELL), body
+
+
+def _peeked(client: QueueClient, queue: str, limit: int, after: int) -> Iterator[Message]:
+    while limit > 0:
+        page = client.peek(queue, min(limit, 100), after=after)
+        yield from page
+        if not page:
+            return
+        limit, after = limit - len(page), page[-1].id
+
+
+@click.command(cls=Command)
+@click.argument("id", type=click.IntRange(0))
+@click.option("--queue", default="", help="only where it is in this queue")
+@target_options
+@json_option
+def message(id: int, queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """Show a message by its id: body, headers, and where it is."""
+    with find(url, tls_ca).client(looks=True) as client:
+        found = client.get(id, queue)
+    if as_json:
+        states = [{name: value for name, value in plain(state).items() if name != "token"} for state in found.states]
+        print_json({**plain(found), "message": _as_json(found.message), "states": states})
+        return
+    one = found.message
+    print_facts(
+        {
+            "id": str(one.id),
+            "received": found.received_at,
+            "visible": found.visible_at,
+            "exchange": one.exchange,
+            "routing key": one.routing_key,
+            "content type": one.content_type,
+        }
+    )
+    for name, value in one.headers.items():
+        say(f"header {name}: {shown(value, _PREVIEW)}")
+    columns = [("queue", False), ("state", False), ("attempts", True), ("since or until", False), ("holder", False)]
+    rows = [(*_state(state), state.holder) for state in found.states]
+    print_table(columns, rows, none="in no queue")
+    say(f"body: {body_text(one.body)}")
+
+
+def _state(state: MessageState) -> tuple[Any, ...]:
+    at = state.settled_at or state.leased_until or state.visible_at
+    return state.queue, state.state, state.attempts, local(at)
+
+
+def _as_json(one: Message) -> dict[str, Any]:
+    """A message that nobody holds for us: without a lease."""
+    return {name: value for name, value in plain(one).items() if name not in ("token", "leased_until")}
+
+
+# ---------------------------------------------------------------------- sending
+def _sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.option("--file", "-f", "file", type=click.File("rb"), help="the body is in this file; - is stdin"),
+        click.option("--as", "kind", type=click.Choice(["text", "json", "bytes"]), default="text", show_default=True),
+        click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help="or NAME:=JSON; repeatable"),
+        click.option("--delay", type=LENGTH, help="it can be read after so long"),
+        click.option("--at", type=MOMENT, help="it can be read from then on"),
+        click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True, help="higher first"),
+        click.option("--ttl", type=LENGTH, help="it is removed if nobody read it within so long"),
+        click.option("--key", "idempotency_key", default="", help="idempotency key: a second send stores nothing"),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command)
+@queue_argument
+@click.argument("body", required=False)
+@click.option("--lines", is_flag=True, help="each line of the body is a message")
+@_sending_options
+@target_options
+@json_option
+def send(
+    queue: str,
+    body: str | None,
+    lines: bool,
+    file: Any,
+    kind: str,
+    headers: tuple[str, ...],
+    at: datetime | None,
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Send a message to a queue, and print its id. Without BODY and --file it is read from stdin.
+
+    When this returns, the message is on disk. The queue must exist.
+    """
+    given = headers_of(headers)
+    if lines and settings["idempotency_key"]:
+        raise click.UsageError("--key is for one message: leave out --lines")
+    bodies = map(_typed(kind), _lines(body, file) if lines else [_whole(body, file)])
+    ids: list[int] = []
+    with find(url, tls_ca).client() as client:
+        if not lines:
+            ids.append(client.send(queue, next(bodies), given, at=at, **settings))
+        else:
+            del settings["idempotency_key"]
+            ids = _send_lines(client, queue, bodies, {"headers": given, "at": at, **settings}, as_json)
+    if as_json and not lines:
+        print_json({"queue": queue, "id": ids[0]})
+    elif not as_json:
+        say(str(ids[0]) if not lines else f"{len(ids):,} messages sent to queue {queue!r}")
+
+
+def _send_lines(
+    client: QueueClient, queue: str, bodies: Iterator[Any], settings: dict[str, Any], as_json: bool
+) -> list[int]:
+    from .progress import bar
+
+    sent: list[int] = []
+    with bar(f"sending to {queue}") as update:
+        while batch := list(islice(bodies, _BATCH)):
+            ids = client.send_batch(queue, batch, **settings)
+            sent += ids
+            update(len(sent), None)
+            if as_json:
+                print_json_line({"queue": queue, "ids": ids})
+    return sent
+
+
+@click.command(cls=Command)
+@click.argument("body", required=False)
+@click.option("--exchange", default="", help="the default exchange, if none is named")
+@click.option("--routing-key", default="")
+@_sending_options
+@target_options
+@json_option
+def publish(
+    body: str | None,
+    exchange: str,
+    routing_key: str,
+    file: Any,
+    kind: str,
+    headers: tuple[str, ...],
+    at: datetime | None,
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Send a message to every queue that matches: by bindings, name or filter. Exits with 1 if none does."""
+    given = headers_of(headers)
+    content = _typed(kind)(_whole(body, file))
+    with find(url, tls_ca).client() as client:
+        done = client.publish(content, given, exchange=exchange, routing_key=routing_key, at=at, **settings)
+    if as_json:
+        print_json(done)
+    elif done.id is not None:
+        say(f"{done.id}{' (sent before)' if done.repeated else ''}: {', '.join(done.queues)}")
+    if done.id is None:
+        raise Failure("no queue takes it: nothing was stored")
+
+
+def _whole(body: str | None, file: Any) -> bytes:
+    if body is not None and file is not None:
+        raise click.UsageError("BODY or --file, not both")
+    if body is not None:
+        return body.encode("utf-8", "surrogateescape")
+    source = file or sys.stdin.buffer
+    content: bytes = source.read()
+    return content
+
+
+def _lines(body: str | None, file: Any) -> Iterable[bytes]:
+    if body is not None or file is None:
+        return (
+            line.rstrip(b"\r\n") for line in (sys.stdin.buffer if body is None else _whole(body, file).splitlines())
+        )
+    return (line.rstrip(b"\r\n") for line in file)
+
+
+def _typed(kind: str) -> Callable[[bytes], Any]:
+    def convert(content: bytes) -> Any:
+        try:
+            return content if kind == "bytes" else json.loads(content) if kind == "json" else content.decode()
+        except ValueError as exc:
+            advice = "send it --as text" if kind == "json" else "send it --as bytes"
+            raise click.UsageError(f"the body {content[:40]!r} is no {kind}: {exc}; {advice}") from exc
+
+    return convert

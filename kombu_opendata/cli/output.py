@@ -1,0 +1,204 @@
+"""What commands print: tables for people, JSON for machines.
+
+Names and bodies come from anywhere. In tables, whatever a terminal could take for a command, or that would turn the
+direction of the text, is shown as an escape; JSON is pure ASCII. Times are local with their zone in tables, ISO 8601
+in UTC in JSON. There are no colours unless stdout is a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+#: of a table that goes to a file or a pipe: nothing is cut
+_WIDE = 100_000
+_HARMFUL = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+#: a column: its heading, and whether it has numbers
+Column = tuple[str, bool]
+
+
+# ---------------------------------------------------------------------- texts
+def shown(value: Any, limit: int = 0) -> str:
+    """A text on one line, harmless on any terminal; with a limit, cut after so many characters."""
+    text = str(value)
+    if limit and len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return "".join(_escaped(one) if unicodedata.category(one) in _HARMFUL else one for one in text)
+
+
+def shown_lines(text: str) -> str:
+    """As :func:`shown`, but lines stay lines."""
+    return "\n".join(map(shown, text.split("\n")))
+
+
+def _escaped(one: str) -> str:
+    code = ord(one)
+    return _SHORT.get(one) or (
+        f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+    )
+
+
+def body_text(body: Any, limit: int = 0) -> str:
+    """A message's body for a person."""
+    if isinstance(body, bytes):
+        try:
+            return shown(body.decode(), limit)
+        except UnicodeDecodeError:
+            return shown(repr(body[:1000] if limit else body), limit)
+    if isinstance(body, str):
+        return shown(body, limit)
+    return shown(json.dumps(body, ensure_ascii=False, default=str), limit)
+
+
+def pairs(values: Mapping[str, Any], limit: int = 0) -> str:
+    """``name=value`` of each."""
+    return shown(" ".join(f"{name}={value}" for name, value in values.items()), limit)
+
+
+# ---------------------------------------------------------------------- times
+def moment(ms: int) -> datetime | None:
+    """Milliseconds since the epoch as a moment; None for 0."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
+
+
+def local(at: datetime | None) -> str:
+    """A moment with its zone, as the user's clock shows it."""
+    return "" if at is None else at.astimezone().isoformat(" ", "seconds")
+
+
+def age(seconds: float | None) -> str:
+    """A length of time in two units at most: ``3d 4h``."""
+    if seconds is None:
+        return "-"
+    left = max(0, int(seconds))
+    units = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+    parts: list[str] = []
+    for name, size in units:
+        if left >= size or (name == "s" and not parts):
+            parts.append(f"{left // size}{name}")
+            left %= size
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+# ---------------------------------------------------------------------- JSON
+def plain(value: Any) -> Any:
+    """A value of JSON for anything that the clients hand out. Bytes are ``{"base64": …}``."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, bytes):
+        from base64 import b64encode
+
+        return {"base64": b64encode(value).decode()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(one) for one in value]
+    return value
+
+
+def with_times(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A report whose times are milliseconds (``…_at_ms``, 0 for none), with moments (``…_at``) in their place."""
+    return {
+        name.removesuffix("_ms") if name.endswith("_at_ms") else name: moment(one) if name.endswith("_at_ms") else one
+        for name, one in values.items()
+    }
+
+
+def print_json(value: Any) -> None:
+    """One document."""
+    print(json.dumps(plain(value), indent=2, default=str))
+
+
+def print_json_line(value: Any) -> None:
+    """A document on a line of its own."""
+    print(json.dumps(plain(value), default=str))
+
+
+# ---------------------------------------------------------------------- tables
+def console() -> Console:
+    """For stdout; as wide as the terminal, and without bounds where there is none."""
+    from rich.console import Console
+
+    unbounded = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
+    _never_fail_on_a_character()
+    return Console(
+        file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False, width=_WIDE if unbounded else None
+    )
+
+
+def _never_fail_on_a_character() -> None:
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
+    """A table; cells are shown harmlessly."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(
+        title=Text(shown(title)) if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for heading, is_number in columns:
+        made.add_column(heading, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
+    for row in rows:
+        made.add_row(*(Text(number(cell) if type(cell) in (int, float) else shown(cell)) for cell in row))
+    return made
+
+
+def number(value: float) -> str:
+    """A number with separators."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: str = "", none: str) -> None:
+    """A table, or a line when it would be empty."""
+    found = list(rows)
+    if found:
+        console().print(table(columns, found, title=title))
+    else:
+        say(none)
+
+
+def print_facts(facts: Mapping[str, Any], *, title: str = "") -> None:
+    """Names and values, a line each."""
+    width = max(map(len, facts), default=0)
+    if title:
+        say(title)
+    for name, value in facts.items():
+        text = local(value) if isinstance(value, datetime) else "" if value is None else value
+        shown_value = number(text) if type(text) is int and not name.endswith("id") else shown(text)
+        say(f"{name:<{width}}  {shown_value}".rstrip())
+
+
+def say(text: str) -> None:
+    """A line on stdout; what is in it is harmless already or made so."""
+    _never_fail_on_a_character()
+    print(shown(text))
+
+
+def note(text: str) -> None:
+    """A line for people, on stderr: stdout has nothing but what was asked for."""
+    print(shown(text), file=sys.stderr)

@@ -1,0 +1,65 @@
+"""Progress of long work: a bar on stderr, and nothing at all where that is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+#: how far the work is: what was done, and of how much (None: not known)
+Update = Callable[[int, int | None], None]
+_LOOK_SECONDS = 0.3
+
+
+def is_shown() -> bool:
+    """Whether there is anybody to see it."""
+    return sys.stderr.isatty()
+
+
+@contextmanager
+def bar(label: str) -> Iterator[Update]:
+    """A bar that the body of the ``with`` moves."""
+    if not is_shown():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from .output import shown
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=Console(file=sys.stderr), transient=True) as progress:
+        task = progress.add_task(shown(label), total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def watched(label: str, work: Callable[[], T], measure: Callable[[], tuple[int, int | None]]) -> T:
+    """Do what takes long in one call, and show meanwhile how far it is.
+
+    Args:
+        measure: how far; called now and then beside the work.
+    """
+    if not is_shown():
+        return work()
+    ended = threading.Event()
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["value"] = work()
+        except BaseException as exc:
+            outcome["error"] = exc
+        finally:
+            ended.set()
+
+    with bar(label) as update:
+        threading.Thread(target=run, daemon=True).start()
+        while not ended.wait(_LOOK_SECONDS):
+            update(*measure())
+    if "error" in outcome:
+        raise outcome["error"]
+    value: T = outcome["value"]
+    return value

@@ -1,0 +1,208 @@
+"""``queue``: list, show, create, drop, purge, metrics, top."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .failures import Group, confirm
+from .output import Column, age, plain, print_facts, print_json, print_table, say
+from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
+from .top import top
+from .values import LENGTH, POINT, headers_of
+
+if TYPE_CHECKING:
+    from ..queue_client.models import QueueMetrics
+
+
+@click.group("queue", cls=Group)
+def queue_group() -> None:
+    """Queues: list, show, create, drop, purge, metrics, top."""
+
+
+@queue_group.command("list")
+@target_options
+@json_option
+def list_queues(url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """List the queues as they were created."""
+    with find(url, tls_ca).client(looks=True) as client:
+        found = client.list_queues()
+    if as_json:
+        print_json(found)
+        return
+    columns: list[Column] = [("queue", False), ("kind", False), ("consumers", True), ("arguments", False)]
+    rows = [(info.name, _kind(info), info.consumers, _arguments(info.arguments)) for info in found]
+    print_table(columns, rows, none="no queues")
+
+
+def _kind(info: Any) -> str:
+    if info.exclusive:
+        return "exclusive"
+    return "auto-delete" if info.auto_delete else "durable" if info.durable else "transient"
+
+
+def _arguments(arguments: dict[str, Any]) -> str:
+    return ", ".join(f"{name.removeprefix('x-')}: {value}" for name, value in arguments.items())
+
+
+@queue_group.command()
+@queue_argument
+@target_options
+@json_option
+def show(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """Show a queue: how it was created, its bindings, its figures."""
+    with find(url, tls_ca).client(looks=True) as client:
+        info, bindings, metrics = client.get_queue(queue), client.list_bindings(queue), client.metrics(queue)
+    if as_json:
+        print_json({**plain(info), "bindings": bindings, "metrics": metrics})
+        return
+    print_facts({"queue": info.name, "kind": _kind(info), **info.arguments, **_figures(metrics)})
+    columns: list[Column] = [("exchange", False), ("routing key", False)]
+    print_table(columns, [(one.exchange, one.routing_key) for one in bindings], title="bindings", none="no bindings")
+
+
+@queue_group.command()
+@click.argument("queue")
+@click.option("--filter", "filter", metavar="SELECTOR", help="it gets every message for which this is true")
+@click.option("--filter-mode", type=click.Choice(["any", "all"]), help="besides its bindings, or of what they give")
+@click.option("--start", type=POINT, help="begin at: first, now, a time, how long ago, a message id")
+@click.option("--max-attempts", type=int, help="deliveries until a message is failed; -1: any number")
+@click.option("--lease", "lease_seconds", type=LENGTH, help="how long a lost consumer's messages wait for it")
+@click.option("--done-retention", "done_retention_seconds", type=LENGTH, help="how long archived messages are kept")
+@click.option("--failed-retention", "failed_retention_seconds", type=LENGTH, help="how long failed messages are kept")
+@click.option("--message-ttl", "message_ttl_seconds", type=LENGTH, help="how long a message may wait")
+@click.option("--expires", "expires_seconds", type=LENGTH, help="a queue that is unused for so long goes")
+@click.option("--max-length", type=int, help="how many messages may wait")
+@click.option("--max-length-bytes", type=int, help="how many bytes may wait")
+@click.option("--overflow", type=click.Choice(["drop-head", "reject-publish", "reject-publish-dlx"]))
+@click.option("--dead-letter-exchange", help="where what leaves it unwanted is published")
+@click.option("--dead-letter-routing-key", help="with this routing key instead of its own")
+@click.option("--retry-delay", "retry_delay_seconds", type=LENGTH, help="wait before the second attempt; it doubles")
+@click.option("--retry-max-delay", "retry_max_delay_seconds", type=LENGTH, help="the longest of these waits")
+@click.option("--single-active-consumer", is_flag=True, help="one consumer at a time gets messages")
+@click.option("--transient", is_flag=True, help="in memory, gone with the broker")
+@click.option("--argument", "arguments", multiple=True, metavar="NAME=VALUE", help="any other x- argument; NAME:=JSON")
+@target_options
+@json_option
+def create(
+    queue: str,
+    transient: bool,
+    arguments: tuple[str, ...],
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Create a queue; nothing happens if there is one that was created alike.
+
+    In a folder without a store, this makes one; its broker is started. See docs/queue-arguments.md.
+    """
+    from ..queue_client.options import QueueOptions
+
+    lengths = ("lease_seconds", "done_retention_seconds", "failed_retention_seconds")
+    for name in lengths:
+        if given[name] is not None:
+            given[name] = round(given[name])
+    options = QueueOptions(durable=not transient, arguments=headers_of(arguments), **given)
+    with find(url, tls_ca).client(creates=True) as client:
+        client.create(queue, options)
+        info = client.get_queue(queue) if as_json else None
+    if as_json:
+        print_json(info)
+    else:
+        say(f"queue {queue!r} is there")
+
+
+@queue_group.command()
+@queue_argument
+@click.option("--if-unused", is_flag=True, help="not if it has consumers")
+@click.option("--if-empty", is_flag=True, help="not if messages wait in it")
+@yes_option
+@target_options
+@json_option
+def drop(
+    queue: str, if_unused: bool, if_empty: bool, yes: bool, url: str | None, tls_ca: str | None, as_json: bool
+) -> None:
+    """Delete a queue with its messages and its history. Its consumers are told and end."""
+    with find(url, tls_ca).client() as client:
+        metrics = client.metrics(queue)
+        confirm(
+            f"Drop queue {queue!r} with {metrics.length:,} messages, {metrics.done:,} archived and {metrics.failed:,} "
+            f"failed ones, and {metrics.consumers} consumers?",
+            yes,
+        )
+        waited = client.drop(queue, if_unused=if_unused, if_empty=if_empty)
+    if as_json:
+        print_json({"queue": queue, "dropped": True, "messages": waited})
+    else:
+        say(f"queue {queue!r} is gone, with {waited:,} messages that waited")
+
+
+@queue_group.command()
+@queue_argument
+@yes_option
+@target_options
+@json_option
+def purge(queue: str, yes: bool, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """Remove every message that waits, also the delayed ones; what is in flight stays."""
+    from .progress import watched
+
+    with find(url, tls_ca).client() as client:
+        metrics = client.metrics(queue)
+        waiting = metrics.visible + metrics.delayed
+        confirm(f"Remove the {waiting:,} messages that wait in queue {queue!r}?", yes)
+        removed = watched(f"purging {queue}", lambda: client.purge(queue), lambda: (0, None))
+    if as_json:
+        print_json({"queue": queue, "purged": removed})
+    else:
+        say(f"{removed:,} messages removed from queue {queue!r}")
+
+
+@queue_group.command()
+@click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)
+@target_options
+@json_option
+def metrics(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """Show figures of queues: lengths, ages, rates; of all, or of those named."""
+    with find(url, tls_ca).client(looks=True) as client:
+        found = [client.metrics(name) for name in queues] if queues else list(client.metrics_all().values())
+    if as_json:
+        print_json(found)
+    elif len(queues) == 1:
+        print_facts({"queue": found[0].queue, **_figures(found[0]), **found[0].counts})
+    else:
+        print_table(COLUMNS, map(row, found), none="no queues")
+
+
+COLUMNS: list[Column] = [
+    ("queue", False), ("visible", True), ("delayed", True), ("in flight", True), ("done", True), ("failed", True),
+    ("consumers", True), ("sent/s", True), ("acked/s", True), ("oldest", True),
+]  # fmt: skip
+
+
+def row(one: QueueMetrics) -> tuple[Any, ...]:
+    """A queue's figures, below :data:`COLUMNS`."""
+    rates = one.sent_per_second, one.acked_per_second
+    counted = one.visible, one.delayed, one.in_flight, one.done, one.failed, one.consumers
+    return one.queue, *counted, *rates, age(one.oldest_age_seconds)
+
+
+def _figures(one: QueueMetrics) -> dict[str, Any]:
+    return {
+        "visible": one.visible,
+        "delayed": one.delayed,
+        "in flight": one.in_flight,
+        "done": one.done,
+        "failed": one.failed,
+        "consumers": one.consumers,
+        "oldest": age(one.oldest_age_seconds),
+        "newest": age(one.newest_age_seconds),
+        "sent/s": f"{one.sent_per_second:.1f}",
+        "delivered/s": f"{one.delivered_per_second:.1f}",
+        "acked/s": f"{one.acked_per_second:.1f}",
+        "counted since": one.counted_since,
+    }
+
+
+queue_group.add_command(top)

@@ -1,0 +1,109 @@
+"""``replay``: stored messages once more."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .failures import REFUSED, Command, Failure
+from .output import Column, local, moment, note, print_json, print_table, say, with_times
+from .target import complete_queues, find, json_option, target_options
+from .values import POINT
+
+if TYPE_CHECKING:
+    from ..queue_client import QueueClient
+
+_LOOK_SECONDS = 0.2
+
+
+@click.command(cls=Command)
+@click.argument("queue", required=False, shell_complete=complete_queues)
+@click.option("--from", "start", type=POINT, help="first, a message id, a time (2026-11-21T09:30), how long ago (2h)")
+@click.option("--until", type=POINT, default="now", show_default=True, help="the first place that is not replayed")
+@click.option("--where", default="", metavar="SELECTOR", help="only messages whose headers this is true of")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="until it is done; it goes on without you")
+@click.option("--progress", is_flag=True, help="show how far replays are, of all queues or of this one")
+@click.option("--stop", is_flag=True, help="end this queue's replay where it stands")
+@target_options
+@json_option
+def replay(
+    queue: str | None,
+    start: Any,
+    until: Any,
+    where: str,
+    wait: bool,
+    progress: bool,
+    stop: bool,
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+) -> None:
+    """Fill a queue once more with stored messages that its filter and bindings let in, so tasks run again.
+
+    What waits in the queue or is in flight is not doubled. The broker does it in the background: Ctrl-C ends the
+    waiting, and --stop the replay.
+    """
+    if (start is not None) + progress + stop != 1:
+        raise click.UsageError("say one of: --from PLACE, --progress, --stop")
+    if queue is None and not progress:
+        raise click.UsageError("which QUEUE?")
+    with find(url, tls_ca).client(looks=progress) as client:
+        if progress:
+            _show(client.replay_progress([queue] if queue else []), as_json)
+            return
+        assert queue is not None
+        if stop:
+            found = client.stop_replay(queue)
+        else:
+            found = client.replay(queue, start, until, where=where)
+            if wait:
+                found = _wait(client, queue, found)
+    if as_json:
+        print_json(with_times(found))
+        return
+    how = "stopped" if stop else "done" if found["done"] else "under way"
+    say(
+        f"replay of queue {queue!r} {how}: {found['seen']:,} messages looked at, {found['routed']:,} put into the queue"
+    )
+
+
+def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, Any]:
+    from .progress import bar
+
+    pause, has_told = threading.Event(), False
+    try:
+        with bar(f"replaying into {queue}") as update:
+            while not found["done"]:
+                update(found["position"] - found["start"], found["end"] - found["start"])
+                if found["waiting"] and not has_told:
+                    note(f"queue {queue!r} is full: the replay waits for room")
+                    has_told = True
+                pause.wait(_LOOK_SECONDS)
+                again = client.replay_progress([queue])
+                if not again:
+                    raise Failure(f"queue {queue!r} was dropped", REFUSED)
+                found = again[0]
+    except KeyboardInterrupt:
+        note(f"the replay goes on in the broker: opendata-queue replay {queue} --progress, or --stop")
+        raise
+    return found
+
+
+def _show(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json([with_times(one) for one in found])
+        return
+    columns: list[Column] = [
+        ("queue", False), ("state", False), ("%", True), ("looked at", True), ("put in", True), ("per s", True),
+        ("began", False),
+    ]  # fmt: skip
+    rows = []
+    for one in found:
+        state = "done" if one["done"] else "waits: full" if one["waiting"] else "under way"
+        whole = one["end"] - one["start"]
+        share = 100 * (one["position"] - one["start"]) // whole if whole > 0 else 100
+        began = local(moment(one["started_at_ms"]))
+        rows.append((one["queue"], state, share, one["seen"], one["routed"], one["rate"], began))
+    print_table(columns, rows, none="no replays")

@@ -1,0 +1,55 @@
+"""The root of the commands, and which of them ``celery -A app opendata`` has, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .brokers import broker_tools, maintain, status
+from .failures import EPILOG, Group
+from .filters import filter_group
+from .history import attempts, messages
+from .messages import message, peek, publish, send
+from .queues import queue_group
+from .replays import replay
+from .serve import broker, hash_secret
+from .settled import archive_group, failed_group
+from .stores import store_group
+
+#: those that serve a broker's URL and an app alike
+SHARED: tuple[click.Command, ...] = (
+    status, maintain, queue_group, peek, send, publish, message, messages, attempts, archive_group, failed_group,
+    replay, filter_group, store_group,
+)  # fmt: skip
+
+
+class Root(Group):
+    """``broker`` runs one; with ``status`` or ``stop`` behind it, it is about one that runs."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is broker and rest and rest[0] in broker_tools.commands:
+            return name, broker_tools, rest
+        return name, command, rest
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+@click.version_option(package_name="kombu-opendata")
+def main() -> None:
+    """A durable task queue in a folder or a bucket.
+
+    Commands take --url (opendata://…, or a store's folder), or the environment's OPENDATA_QUEUE_URL. Those that look
+    never start a broker.
+    """
+
+
+for _command in (broker, hash_secret, *SHARED):
+    main.add_command(_command)
+
+
+def shared_commands() -> list[Any]:
+    """The commands of ``celery -A app opendata``."""
+    return [broker_tools, *SHARED]

@@ -1,0 +1,178 @@
+"""``archive`` and ``failed``: what is settled in a queue, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .failures import NOT_NOW, Failure, Group, confirm
+from .output import Column, age, local, note, plain, print_json, print_json_line, print_table, say
+from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
+from .values import LENGTH
+
+if TYPE_CHECKING:
+    from ..queue_client import QueueClient
+    from ..queue_client.models import MessageState
+
+_COLUMNS: list[Column] = [("id", True), ("settled", False), ("attempts", True)]
+
+
+@click.group("archive", cls=Group)
+def archive_group() -> None:
+    """Archived (done) messages: list, count, delete."""
+
+
+@click.group("failed", cls=Group)
+def failed_group() -> None:
+    """Failed messages: list, redrive, delete."""
+
+
+# ---------------------------------------------------------------------- looking
+def _list(queue: str, state: Any, limit: int, place: tuple[str | None, str | None], as_json: bool) -> None:
+    with find(*place).client(looks=True) as client:
+        found = client.iter_by_state(queue, state)
+        shown = islice(found, limit or None)
+        if as_json:
+            for one in shown:
+                print_json_line(_as_json(one))
+            return
+        rows = [(str(one.id), local(one.settled_at), one.attempts) for one in shown]
+        has_more = next(found, None) is not None
+    print_table(_COLUMNS, rows, none=f"queue {queue!r} has no {state} messages")
+    if has_more:
+        note(f"the oldest {limit:,}; -n 0 is all")
+
+
+def _as_json(one: MessageState) -> dict[str, Any]:
+    return {name: plain(getattr(one, name)) for name in ("id", "queue", "state", "attempts", "settled_at")}
+
+
+def _list_command(group: click.Group, state: str, words: str) -> None:
+    @group.command("list", help=f"List the {words} of a queue, the oldest first. With --json, a line each.")
+    @queue_argument
+    @click.option("--limit", "-n", type=click.IntRange(0), default=20, show_default=True, help="0: all")
+    @target_options
+    @json_option
+    def list_settled(queue: str, limit: int, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+        _list(queue, state, limit, (url, tls_ca), as_json)
+
+
+@archive_group.command()
+@click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)
+@target_options
+@json_option
+def count(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """Count the archived messages of queues: of all, or of those named. Exact up to 65,000 in a queue."""
+    with find(url, tls_ca).client(looks=True) as client:
+        found = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
+    if as_json:
+        print_json({name: one.done for name, one in found.items()})
+    else:
+        print_table(
+            [("queue", False), ("archived", True)], [(name, one.done) for name, one in found.items()], none="no queues"
+        )
+
+
+# ---------------------------------------------------------------------- deleting
+def _delete_command(group: click.Group, state: str, words: str) -> None:
+    @group.command(
+        "delete", help=f"Delete {words} of a queue: those of an age, those named, or all. It can't be undone."
+    )
+    @queue_argument
+    @click.option("--older-than", type=LENGTH, help="settled so long ago or longer: 90s, 12h, 30d")
+    @click.option("--id", "ids", multiple=True, type=click.IntRange(0), help="this one; repeatable")
+    @click.option("--all", "everything", is_flag=True, help="all of them")
+    @yes_option
+    @target_options
+    @json_option
+    def delete(
+        queue: str,
+        older_than: float | None,
+        ids: tuple[int, ...],
+        everything: bool,
+        yes: bool,
+        url: str | None,
+        tls_ca: str | None,
+        as_json: bool,
+    ) -> None:
+        if (older_than is not None) + bool(ids) + everything != 1:
+            raise click.UsageError("say which by one of: --older-than, --id, --all")
+        which = {"older_than": older_than, "ids": ids or None, "all": everything}
+        said = f"that were settled {age(older_than)} ago or longer" if older_than is not None else f"{len(ids)} named"
+        with find(url, tls_ca).client() as client:
+            have = _settled(client, queue, state)
+            chosen = f"all {have:,} {words}" if everything else f"{words} ({said}; there are {have:,})"
+            confirm(f"Delete {chosen} of queue {queue!r}?", yes)
+            deleted = _watched(client, queue, state, "deleting", lambda: client.delete_settled(queue, state, **which))  # type: ignore[arg-type]
+        if as_json:
+            print_json({"queue": queue, "state": state, "deleted": deleted})
+        else:
+            say(f"{deleted:,} {words} deleted from queue {queue!r}")
+
+
+def _settled(client: QueueClient, queue: str, state: str) -> int:
+    metrics = client.metrics(queue)
+    return metrics.done if state == "done" else metrics.failed
+
+
+def _watched(client: QueueClient, queue: str, state: str, verb: str, work: Callable[[], Any]) -> Any:
+    """Do it, and show how many are gone."""
+    from .progress import is_shown, watched
+
+    if not is_shown():
+        return work()
+    total = _settled(client, queue, state)
+    return watched(f"{verb} {queue}", work, lambda: (max(0, total - _settled(client, queue, state)), total))
+
+
+for _group, _state, _words in (
+    (archive_group, "done", "archived messages"),
+    (failed_group, "failed", "failed messages"),
+):
+    _list_command(_group, _state, _words)
+    _delete_command(_group, _state, _words)
+
+
+# ---------------------------------------------------------------------- redrive
+@failed_group.command()
+@queue_argument
+@click.option(
+    "--to", "target", default="", help="the queue that gets them; else their own", shell_complete=complete_queues
+)
+@click.option("--where", default="", metavar="SELECTOR", help="only those whose headers this is true of")
+@click.option("--id", "ids", multiple=True, type=click.IntRange(0), help="this one; repeatable")
+@click.option("--limit", "-n", type=click.IntRange(0), default=0, help="so many at most; 0: all")
+@target_options
+@json_option
+def redrive(
+    queue: str,
+    target: str,
+    where: str,
+    ids: tuple[int, ...],
+    limit: int,
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+) -> None:
+    """Make failed messages available again, with no attempts and the same ids.
+
+    Exits with 5 when the target's maximum length ended it.
+    """
+    with find(url, tls_ca).client() as client:
+        done = _watched(
+            client, queue, "failed", "redriving",
+            lambda: client.redrive(queue, target, where=where, ids=ids or None, limit=limit),
+        )  # fmt: skip
+    into = target or queue
+    stayed = {"already there": done.already, "expired": done.expired, "dead letters on their way": done.waiting}
+    if as_json:
+        counts = {name: getattr(done, name) for name in ("moved", "already", "expired", "waiting", "is_full")}
+        print_json({"queue": queue, "target": into, **counts})
+    else:
+        rest = "".join(f"; {number:,} stayed ({why})" for why, number in stayed.items() if number)
+        say(f"{done.moved:,} messages are available again in queue {into!r}{rest}")
+    if done.is_full:
+        raise Failure(f"queue {into!r} is full: the rest stays failed, until there is room", NOT_NOW)

@@ -1,0 +1,129 @@
+"""Kinds of values on the command line: times, lengths of time, places in the log, headers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_LENGTH = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_MAX_SECONDS = 1e10  # three hundred years
+
+
+def seconds_of(text: str) -> float | None:
+    """``30m``, ``1h30m``, ``30d`` in seconds; None if it is none."""
+    if not _LENGTH.fullmatch(text):
+        return None
+    total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return total if total <= _MAX_SECONDS else None
+
+
+class Length(click.ParamType):  # type: ignore[type-arg]
+    """A length of time, in seconds."""
+
+    name = "LENGTH"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, (int, float)):
+            return value
+        found = seconds_of(str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is no length of time: write 90s, 30m, 2h, 30d, 1w, or 1h30m", param, ctx)
+        return found
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]
+    """A moment: ISO 8601 (without a zone it is local time), or how long ago."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        found = value if isinstance(value, datetime) else moment_of(str(value).strip())
+        if found is None:
+            self.fail(
+                f"{value!r} is no time: write 2026-11-21T09:30 (local time), 2026-11-21T09:30Z, or how long ago: 30m, "
+                "2h, 30d",
+                param,
+                ctx,
+            )
+        return found
+
+
+def moment_of(text: str, now: datetime | None = None) -> datetime | None:
+    """The moment that a text names, in UTC; None if it names none."""
+    now = now or datetime.now(UTC)
+    if text == "now":
+        return now
+    ago = seconds_of(text)
+    try:
+        if ago is not None:
+            return now - timedelta(seconds=ago)
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+class Point(click.ParamType):  # type: ignore[type-arg]
+    """A place in the log of messages: first, now, a time, or a message id."""
+
+    name = "PLACE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or value in ("first", "now"):
+            return value
+        if value.isdecimal():
+            return int(value)
+        found = moment_of(value)
+        if found is None:
+            self.fail(
+                f"{value!r} is no place in the log: write first, now, a message id, a time (2026-11-21T09:30) or how "
+                "long ago (2h)",
+                param,
+                ctx,
+            )
+        return found
+
+
+LENGTH, MOMENT, POINT = Length(), Moment(), Point()
+
+
+def headers_of(given: Iterable[str]) -> dict[str, Any]:
+    """Headers of ``name=text`` and ``name:=JSON``.
+
+    Raises:
+        click.UsageError: one is neither.
+    """
+    found: dict[str, Any] = {}
+    for one in given:
+        name, separator, value = one.partition("=")
+        if not separator or not name.rstrip(":"):
+            raise click.UsageError(f"the header {one!r} is none: write name=text, or name:=3 for a JSON value")
+        if not name.endswith(":"):
+            found[name] = value
+            continue
+        try:
+            found[name[:-1]] = json.loads(value)
+        except ValueError as exc:
+            raise click.UsageError(f"the header {one!r} has no JSON value: {exc}") from exc
+    return found
+
+
+def header_choices(given: Iterable[str]) -> dict[str, list[str]]:
+    """Headers to look for: of each name, the values that are wanted.
+
+    Raises:
+        click.UsageError: one has no value.
+    """
+    found: dict[str, list[str]] = {}
+    for one in given:
+        name, separator, value = one.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"the header {one!r} is none: write name=value")
+        found.setdefault(name, []).append(value)
+    return found

@@ -1,0 +1,174 @@
+"""A frame of a million rows as tasks, and the store read back as a frame, on two cores (ours only).
+
+What it is compared with, ``apply_async`` by two processes, is measured on a slice of the rows.
+As a program, ``python -m tests.benchmarks.spark_rows URL LEDGER`` is a worker that writes down when it ran a task.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+
+from .backlog import kilobytes
+from .clients import Timing
+from .peers import broker_pid, our_broker
+from .processes import BenchError, Waiter, run_alone, run_together, server, wait_until
+from .results import Results
+from .targets import OURS, TWO
+from .workloads import Sizes, rate
+
+TASK = "bench.row"
+SENDERS = 2
+WARM_UP = 20_000
+PADDING = "x" * 180
+"""With the other arguments, about 300 bytes of JSON."""
+
+_ROUNDS = 3
+
+
+def rounds(sizes: Sizes) -> int:
+    return min(sizes.rounds, _ROUNDS)
+
+
+def steps(sizes: Sizes) -> int:
+    """How often `measure` calls back."""
+    return 2 * rounds(sizes)
+
+
+def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
+    """Measures everything about Spark; calls `step` with a word of progress as it goes."""
+    texts = []
+    for number in range(rounds(sizes)):
+        home = folder / f"spark{number}"
+        with our_broker(home) as peer:
+            found = run_alone(spark, peer.url, str(home), sizes.spark)
+            for key, value in found.items():
+                results.add(f"spark.{key}", OURS, value)
+            texts.append(f"{sizes.spark / found['write']:.1f} s")
+            step("Spark")
+        with our_broker(folder / f"spark{number}-peer") as peer:
+            results.add("spark.write", TWO, rate(*run_together(send, [(peer.url, sizes.spark_slice)] * SENDERS)))
+            step("apply_async by two processes")
+    each = ", ".join(f"{value:,.0f}" for value in results.of("spark.write", TWO))
+    results.remarks.append(
+        f"Spark: {sizes.spark:,} rows written and committed in {', '.join(texts)} with local[2]; two processes sent "
+        f"{SENDERS * sizes.spark_slice:,} of them each round, at {each} tasks/s, which is not measured for all."
+    )
+
+
+# ---------------------------------------------------------------------- the peer
+def row(number: int) -> dict[str, Any]:
+    """The keyword arguments of a row, as the frame has them."""
+    return {
+        "id": number,
+        "customer": f"customer-{number % 9973:08d}",
+        "amount": number * 0.25,
+        "active": number % 3 == 0,
+        "note": PADDING,
+        "reference": f"order/{number}/2026-11-21",
+    }
+
+
+def send(barrier: Waiter, url: str, count: int) -> Timing:
+    """Sends rows one by one, the first outside of what is measured: it opens the connection."""
+    app = Celery("bench", broker=url, set_as_current=False)
+    app.send_task(TASK, kwargs=row(0))
+    barrier.wait()
+    start, cpu = time.monotonic(), time.process_time()
+    for number in range(count):
+        app.send_task(TASK, kwargs=row(number))
+    return Timing(count, start, time.monotonic(), time.process_time() - cpu)
+
+
+# ---------------------------------------------------------------------- Spark
+def frame(session: Any, rows: int) -> Any:
+    """The rows, in four partitions."""
+    from pyspark.sql import functions as F
+
+    number = F.col("id")
+    return session.range(0, rows, numPartitions=4).select(
+        number,
+        F.format_string("customer-%08d", number % 9973).alias("customer"),
+        (number * 0.25).alias("amount"),
+        (number % 3 == 0).alias("active"),
+        F.lit(PADDING).alias("note"),
+        F.concat(F.lit("order/"), number.cast("string"), F.lit("/2026-11-21")).alias("reference"),
+    )
+
+
+def spark(barrier: Waiter, url: str, home: str, rows: int) -> dict[str, float]:
+    """One round: rows written a second, MB that broker and driver grow, seconds to the first task, µs a row read."""
+    from kombu_opendata.spark import read_table, submit_tasks
+
+    from ..support.spark import new_session
+
+    store = Path(home) / "store"
+    with tempfile.TemporaryDirectory() as scratch:
+        session = new_session(Path(scratch), "local[2]")
+        try:
+            submit_tasks(frame(session, WARM_UP), TASK, broker_url=url, queue="warm-up").wait_routed(60)
+            before = _resident(store)
+            start = time.monotonic()
+            job = submit_tasks(frame(session, rows), TASK, broker_url=url, queue="rows")
+            found = {"write": rows / (time.monotonic() - start)}
+            if job.wait_routed(600).queues["rows"].routed != rows:
+                raise BenchError(f"not all of the {rows} rows came into the queue")
+            after = _resident(store)
+            found |= {"broker": after[0] - before[0], "driver": after[1] - before[1]}
+            found["first"] = _first_task(session, url, Path(home), rows)
+            start = time.monotonic()
+            frames = read_table(session, str(store), "messages")
+            frames.write.format("noop").mode("overwrite").save()
+            found["read"] = (time.monotonic() - start) / (2 * rows + WARM_UP) * 1e6
+            return found
+        finally:
+            session.stop()
+
+
+def _resident(store: Path) -> tuple[float, float]:
+    """The highest memory so far of the broker and of this process, MB (10⁶ bytes)."""
+    pid = broker_pid(store)
+    if pid is None:
+        raise BenchError(f"no broker runs on {store}")
+    return kilobytes(pid, "VmHWM") * 1024 / 1e6, kilobytes(os.getpid(), "VmHWM") * 1024 / 1e6
+
+
+def _first_task(session: Any, url: str, home: Path, rows: int) -> float:
+    """Seconds from the commit of a job to its first task, in a worker that waits for it."""
+    from kombu_opendata.spark import submit_tasks
+
+    ledger, log = home / "first.txt", str(home / "worker.log")
+    with server([sys.executable, "-m", __name__, url, str(ledger)], log=log):
+        submit_tasks(frame(session, 1), TASK, broker_url=url, queue="first")
+        wait_until(ledger.exists, "the worker's first task", seconds=120)
+        ledger.unlink()
+        job = submit_tasks(frame(session, rows), TASK, broker_url=url, queue="first")
+        wait_until(ledger.exists, "the first task", seconds=120)
+        return float(ledger.read_text().split()[0]) - job.status().committed_at_ms / 1000
+
+
+def main(url: str, ledger: str) -> None:
+    app = Celery("bench", broker=url, set_as_current=False)
+    app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True)
+
+    @app.task(name=TASK)
+    def run(**_row: Any) -> None:
+        if not os.path.exists(ledger):
+            at = time.time()
+            part = f"{ledger}.part"
+            Path(part).write_text(f"{at:.6f}\n")
+            os.replace(part, ledger)
+
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    app.worker_main(["worker", "--loglevel=WARNING", "--pool=solo", "--queues=first", *quiet])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,116 @@
+"""Staged batches in our broker: writing by two processes, commit, routing, its memory, and the first delivery."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kombu_opendata.client.connection import BrokerConnection
+from kombu_opendata.client.staging import StagingClient
+from kombu_opendata.protocol.envelope import metadata_headers
+from kombu_opendata.protocol.messages import Consume
+from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
+from kombu_opendata.transport.envelope import encode
+from kombu_opendata.url import parse
+
+from . import clients
+from .backlog import memory_mb
+from .peers import Peer, broker_pid, our_broker
+from .processes import BenchError, Waiter, run_alone, run_together
+from .results import Results
+from .targets import OURS
+from .workloads import Sizes
+
+WRITERS = 2
+_LOOK_SECONDS = 0.05
+
+
+def steps(sizes: Sizes) -> int:
+    """How often `measure` calls back."""
+    return sizes.staged_rounds
+
+
+def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
+    """Measures jobs of so many rows, each on a new broker."""
+    for number in range(sizes.staged_rounds):
+        with our_broker(folder / f"staging{number}") as peer:
+            _round(peer, folder / f"staging{number}" / "store", sizes.staged, results)
+        step(f"staged batches, round {number + 1}")
+
+
+def _round(peer: Peer, store: Path, rows: int, results: Results) -> None:
+    queue = "bench-staging"
+    run_alone(clients.declare, peer, queue)
+    connection = BrokerConnection(parse(peer.url))
+    connection.connect()
+    client = StagingClient(connection)
+    target = client.staging_target()
+    before = memory_mb(store, "VmRSS")
+    each = rows // WRITERS
+    began = time.monotonic()
+    written = run_together(write, [(target, number, each, queue) for number in range(WRITERS)])
+    results.add(
+        "staging.write", OURS, rows / (max(end for _, end, _, _ in written) - min(at for at, _, _, _ in written))
+    )
+    results.add("staging.cpu", OURS, 1e6 * sum(cpu for _, _, cpu, _ in written) / rows)
+    infos: list[BatchInfo] = [info for _, _, _, info in sorted(written, key=lambda one: one[3].partition)]
+    cpu = _cpu_seconds(store)
+    committing = time.monotonic()
+    client.commit_job("bench", infos)
+    results.add("staging.commit", OURS, 1000 * (time.monotonic() - committing))
+    first = threading.Thread(target=_first, args=(peer, queue, committing, results))
+    first.start()
+    highest = before
+    while (job := client.job_status("bench")).state == "routing":
+        highest = max(highest, memory_mb(store, "VmRSS"))
+        if time.monotonic() - committing > 900:
+            raise BenchError(f"{job.routed:,} of {rows:,} rows are routed after 900 s")
+        time.sleep(_LOOK_SECONDS)
+    results.add("staging.route", OURS, rows / (time.monotonic() - committing))
+    results.add("staging.routecpu", OURS, 1e6 * (_cpu_seconds(store) - cpu) / rows)
+    results.add("staging.memory", OURS, max(highest, memory_mb(store, "VmRSS")) - before)
+    first.join(60)
+    results.remarks.append(
+        f"Staged batches: {rows:,} rows from the first write to the last queue in {time.monotonic() - began:.1f} s."
+    )
+    connection.close()
+
+
+def write(
+    barrier: Waiter, target: StagingTarget, partition: int, rows: int, queue: str
+) -> tuple[float, float, float, BatchInfo]:
+    """One executor: tasks as Celery sends them. Returns start, end, the writer's CPU seconds, the batch."""
+    properties = {"priority": 0, "delivery_mode": 2}
+    made = []
+    for number in range(rows):
+        task_id = f"{partition:08x}-0000-4000-8000-{number:012x}"
+        headers = {**clients.HEADERS, "id": task_id, "root_id": task_id}
+        body = b'[[%d, 2], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]' % number
+        envelope = encode(body, "application/json", "utf-8", headers, properties, "", queue)
+        made.append((envelope, metadata_headers(headers, "", queue, 0, "application/json")))
+    barrier.wait()
+    writer = BatchWriter(target, "bench", partition, 0)
+    start, cpu = time.monotonic(), time.process_time()
+    for envelope, seen in made:
+        writer.add(envelope, seen, routing_key=queue)
+    info = writer.close()
+    return start, time.monotonic(), time.process_time() - cpu, info
+
+
+def _first(peer: Peer, queue: str, committed: float, results: Results) -> None:
+    """When a consumer has the first message, seconds after the commit was sent."""
+    connection = BrokerConnection(parse(peer.url))
+    connection.connect()
+    connection.set_prefetch(1, 1)
+    connection.consume(Consume(0, 1, "first", queue, False, False, {}))
+    connection.drain(60)
+    results.add("staging.first", OURS, time.monotonic() - committed)
+    connection.close()
+
+
+def _cpu_seconds(store: Path) -> float:
+    """CPU time of the broker so far."""
+    fields = Path(f"/proc/{broker_pid(store)}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100

@@ -1,0 +1,27 @@
+"""The checked-in bytes of an idempotency key's record."""
+
+from __future__ import annotations
+
+from kombu_opendata.storage.records import decode_any, idempotency, keys
+from kombu_opendata.storage.records.idempotency import Sending
+
+NAME = bytes.fromhex("e1bed05b40cf4ef67f46176b58fabf63")
+VALUE = bytes.fromhex(
+    "01020000000068e5cf8b010000000102030405060708090a0b0c0d0e0f020002000100610200c3a90000070000"
+    "0000000000ffffffffffffffff"
+)
+SENDING = Sending((7, -1), 1_700_000_000_000, bytes(range(16)), (("a", "é"), ()))
+
+
+def test_the_name_of_a_key() -> None:
+    assert idempotency.name_of("x", "a.b", "order-1") == NAME
+    assert keys.idempotency_key(NAME) == b"\x01\x1d" + NAME
+    assert keys.parse(b"\x01\x1d" + NAME).hash == NAME
+    assert (
+        idempotency.name_of("", "q", "ab") != idempotency.name_of("q", "", "ab") != idempotency.name_of("", "qa", "b")
+    )
+
+
+def test_the_record() -> None:
+    assert idempotency.encode(SENDING) == VALUE
+    assert decode_any(keys.idempotency_key(NAME), VALUE) == SENDING

@@ -1,0 +1,178 @@
+"""Staged batches in a bucket, on an S3 server in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.client.staging import StagingClient
+from kombu_opendata.errors import CorruptRecord, NotFound, StoreError
+from kombu_opendata.protocol.messages import Consume
+from kombu_opendata.staging import BatchWriter, QueueCounts, StagingTarget
+from kombu_opendata.staging.objects import open_folder
+from kombu_opendata.staging.reader import check_batch
+from kombu_opendata.staging.target import parse_batch_uri
+
+from ..support.batches import Sink, as_objects, envelope, headers, stage
+from ..support.processes import Child, Children, children, wait_until
+from ..support.served import ServedBroker
+
+pytest.importorskip("obstore", reason="obstore is not installed: pip install kombu-opendata[objectstore]")
+pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
+
+BUCKET = "queues"
+MESSAGES = 600
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Children]:
+    with children() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def environment(processes: Children, module_store_folder: Path) -> Iterator[None]:
+    """An S3 server with an empty bucket, and what says where it is."""
+    import obstore
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = Child(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], module_store_folder / "s3.log",
+        cwd=module_store_folder,
+    )  # fmt: skip
+    processes.add(server)
+    given = {
+        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true",
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in given.items():
+            patch.setenv(name, value)
+
+        def is_up() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until(is_up, 60, lambda: server.log.read_text())
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
+        urllib.request.urlopen(request).close()
+        assert obstore is not None
+        yield
+
+
+@pytest.fixture
+def broker(environment: None, tmp_path: Path) -> Iterator[ServedBroker]:
+    prefix = tmp_path.name
+    with children() as started:
+        found = ServedBroker(tmp_path, "--store", f"s3://{BUCKET}/{prefix}", "--listen", "tcp:127.0.0.1:0")
+        started.add(found)
+        yield found
+        found.terminate()
+
+
+def sink_of(broker: ServedBroker, *queues: str) -> Sink:
+    return Sink(f"opendata://127.0.0.1:{broker.port}", *queues)
+
+
+def bodies(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def test_a_job_in_a_bucket_is_delivered_once(broker: ServedBroker) -> None:
+    sink = sink_of(broker)
+    sink.declare("q")
+    client = StagingClient(sink.connection)
+    target = as_objects(client.staging_target())
+    assert target.url.startswith(f"s3://{BUCKET}/")
+    assert target.url.endswith("/default.staged")
+    assert target.options["endpoint"] == os.environ["AWS_ENDPOINT"]
+    assert not {name for name in target.options if "key" in name or "secret" in name}
+    infos = stage(target, "job", [bodies(MESSAGES // 2), bodies(MESSAGES // 2, MESSAGES // 2)])
+    assert client.commit_job("job", infos).added
+    assert not client.commit_job("job", stage(target, "job", [bodies(MESSAGES)], attempt=1)).added
+    sink.connection.consume(Consume(0, 1, "sink", "q", False, False, {}))
+    sink.take(MESSAGES)
+    sink.quiet()
+    assert sink.got == Counter(bodies(MESSAGES))
+    wait_until(lambda: client.job_status("job").is_settled, 30, lambda: repr(client.job_status("job")))
+    assert client.job_status("job").queues == {"q": QueueCounts(MESSAGES, MESSAGES)}
+    sink.close()
+
+
+def test_kill_9_loses_and_doubles_nothing(broker: ServedBroker, environment: None, tmp_path: Path) -> None:
+    sink = sink_of(broker)
+    sink.declare("q")
+    client = StagingClient(sink.connection)
+    target = as_objects(client.staging_target())
+    infos = stage(target, "job", [bodies(2000), bodies(2000, 2000)])
+    client.commit_job("job", infos)
+    sink.connection.abandon()
+    os.kill(broker.pid, signal.SIGKILL)
+    with children() as started:
+        folder = tmp_path / "next"
+        folder.mkdir()
+        again = ServedBroker(folder, "--store", f"s3://{BUCKET}/{tmp_path.name}", "--listen", "tcp:127.0.0.1:0")
+        started.add(again)
+        sink = sink_of(again)
+        client = StagingClient(sink.connection)
+        assert not client.commit_job("job", infos).added
+        sink.declare("q")
+        sink.connection.consume(Consume(0, 1, "sink", "q", False, False, {}))
+        sink.take(4000)
+        sink.quiet()
+        assert sink.got == Counter(bodies(4000))
+        sink.close()
+        again.terminate()
+
+
+def test_batches_in_a_bucket_are_checked_listed_and_removed(environment: None) -> None:
+    url = f"s3://{BUCKET}/checked/default.staged"
+    target = StagingTarget(url, inline_bytes=0, inline_rows=0)
+    infos = stage(target, "job", [bodies(10), bodies(10)])
+    folder = open_folder(url)
+    for info in infos:
+        check_batch(folder, info, "default", "job")
+    found = [each.path for page in folder.files() for each in page]
+    assert sorted(found) == sorted(parse_batch_uri(info.uri) or "" for info in infos)
+    path = found[0]
+    assert [len(part) for part in folder.read(path, [(0, 8), (2, 3)])] == [8, 3]
+    assert folder.delete(found) == 2
+    with pytest.raises(CorruptRecord, match="is missing"):
+        folder.read(path, [(0, 8)])
+    assert not list(folder.files())
+
+
+def test_an_aborted_upload_is_not_visible(environment: None) -> None:
+    url = f"s3://{BUCKET}/aborted/default.staged"
+    writer = BatchWriter(StagingTarget(url, inline_bytes=0, inline_rows=0), "job", 0, 0)
+    for _ in range(20):
+        writer.add(envelope(os.urandom(1 << 20)), headers())
+    writer.abort()
+    assert not list(open_folder(url).files())
+
+
+def test_an_abort_by_the_driver_removes_objects(broker: ServedBroker) -> None:
+    sink = sink_of(broker)
+    client = StagingClient(sink.connection)
+    target = as_objects(client.staging_target())
+    infos = stage(target, "job", [bodies(10), bodies(10)])
+    assert client.abort_job("job") == 2
+    with pytest.raises(NotFound, match="is missing"):
+        client.commit_job("job", infos)
+    sink.close()
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(StoreError, match=r"kombu-opendata\[objectstore\]"):
+        open_folder("s3://bucket/prefix")

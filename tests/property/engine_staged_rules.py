@@ -1,0 +1,186 @@
+"""Staged jobs, step by step, and the same in the model: commits, routing in pieces, what becomes of the messages."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from kombu_opendata.staging import BatchWriter, StagingTarget
+from kombu_opendata.staging import format as fmt
+from kombu_opendata.staging.reader import read_inline, read_tail
+from kombu_opendata.staging.target import BatchInfo, parse_batch_uri
+from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.staged_rows import Chunk
+from tests.property.engine_model import Message, StagedJob, StagedPart, StagedRow, StoredMessage
+from tests.property.engine_replay_rules import ReplayRules
+from tests.property.engine_rules import ROUTES
+from tests.support.plain_store import PlainStore
+
+ROWS = st.lists(
+    st.builds(
+        StagedRow,
+        route=st.sampled_from([*ROUTES, ("", "nowhere")]),
+        priority=st.integers(0, 2),
+        delay=st.sampled_from([0, 0, 0, 500, 5000]),
+        ttl=st.sampled_from([-1, -1, -1, 0, 1000, 6000]),
+        size=st.sampled_from([0, 1, 900]),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+class StagedRules(ReplayRules):
+    """The further rules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.job_number = itertools.count()
+
+    @rule(parts=st.lists(ROWS, min_size=1, max_size=3), commit=st.booleans())
+    def stage(self, parts: list[list[StagedRow]], commit: bool) -> None:
+        """A job is committed; in a store in memory its batches are inline, and routed in the same step."""
+        name, inline = f"job-{next(self.job_number)}", self.url().startswith("memory:")
+        target = StagingTarget(self.engine.staging.url, "default")
+        if not inline:
+            target = StagingTarget(self.engine.staging.url, "default", inline_bytes=0, inline_rows=0)
+        now = self.clock.now_ms()
+        infos = [self.write(target, name, number, rows, now) for number, rows in enumerate(parts)]
+        batches = [
+            ("" if inline else parse_batch_uri(info.uri) or "", info.rows, info.bytes, info.checksum) for info in infos
+        ]
+        job = self.engine.staging.commit(name, batches)
+        assert (job.first_id, job.committed_at_ms) == (self.engine.state.next_id - job.rows, now)
+        assert not self.model.stored_messages or job.first_id > max(self.model.stored_messages)
+        known = StagedJob(job.first_id, now, [row for rows in parts for row in rows])
+        for info in infos:
+            known.parts.append(self.part(info, inline))
+        self.model.jobs[name] = known
+        if inline:
+            self.route_job(name, 1000)
+        self.end(commit)
+
+    def write(self, target: StagingTarget, job: str, partition: int, rows: list[StagedRow], now: int) -> BatchInfo:
+        writer = BatchWriter(target, job, partition, 0)
+        for row in rows:
+            writer.add(
+                row.envelope,
+                {"n": "1", "priority": str(row.priority)},
+                exchange=row.route[0],
+                routing_key=row.route[1],
+                priority=row.priority,
+                visible_at_ms=now + row.delay if row.delay else 0,
+                ttl_ms=row.ttl,
+            )
+        return writer.close()
+
+    def part(self, info: BatchInfo, inline: bool) -> StagedPart:
+        """The one block of a batch."""
+        if inline:
+            ((encoded, _block, payload),) = read_inline(info, "default", self.last_job(), 1 << 20)
+            return StagedPart("", info.rows, 0, encoded, payload)
+        path = parse_batch_uri(info.uri) or ""
+        folder = self.engine.staging.folder()
+        (segment,) = read_tail(folder, path, info.bytes).segments
+        (index,) = folder.read(path, [(segment.index_offset, segment.index_bytes)])
+        (encoded,) = fmt.split_index(index, segment, path)
+        return StagedPart(path, info.rows, segment.payload_offset, encoded, b"")
+
+    def last_job(self) -> str:
+        return next(reversed(self.engine.state.staged.jobs))
+
+    @rule(count=st.integers(1, 6), newest=st.booleans(), commit=st.booleans())
+    def route_staged(self, count: int, newest: bool, commit: bool) -> None:
+        names = [name for name, job in self.model.jobs.items() if job.routed < len(job.rows)]
+        if names:
+            self.route_job(names[-1 if newest else 0], count)
+            self.end(commit)
+
+    def route_job(self, name: str, count: int) -> None:
+        """The job's next rows, cut where a batch ends."""
+        job = self.model.jobs[name]
+        while count and job.routed < len(job.rows):
+            part, skip = job.next_part()
+            rows = min(count, part.rows - skip)
+            self.route_chunk(name, job, part, skip, rows)
+            count -= rows
+
+    def route_chunk(self, name: str, job: StagedJob, part: StagedPart, skip: int, rows: int) -> None:
+        engine, first = self.engine, job.first_id + job.routed
+        whole = fmt.decode_block(part.encoded, "p", 1 << 40, 1 << 40)
+        block, start = fmt.cut(whole, skip, rows), sum(whole.lengths[:skip])
+        payload = part.payload[start : start + sum(block.lengths)]
+        targets: list[list[str]] = []
+        runs: list[int] = []
+        for row in job.rows[job.routed : job.routed + rows]:
+            names = list(engine.state.topology.route(*row.route))
+            assert set(names) == self.routed(*row.route)
+            if names and names not in targets:
+                targets.append(names)
+            runs += targets.index(names) if names else -1, 1
+        chunk = Chunk(
+            name,
+            first,
+            self.clock.now_ms(),
+            job.at,
+            part.path,
+            part.offset + start,
+            rows,
+            fmt.encode_block(block),
+            payload,
+        )
+        engine.staging.route(chunk, block, [[engine.state.queues[n] for n in names] for names in targets], runs)
+        for number, target in enumerate(runs[::2]):
+            row, id = job.rows[job.routed + number], first + number
+            if target < 0:
+                continue
+            deadline = job.at + row.ttl if row.ttl >= 0 else 0
+            self.model.envelopes[id] = row.envelope
+            visible = job.at + row.delay
+            self.model.stored_messages[id] = StoredMessage(*row.route, 255 - row.priority, visible, deadline)
+            for queue in targets[target]:
+                self.model.queues[queue].publish(Message(id, 255 - row.priority, visible, deadline), job.at)
+        job.routed += rows
+
+    # ------------------------------------------------------------------ what must hold
+    @invariant()
+    def jobs_are_as_the_model(self) -> None:
+        staged = self.engine.state.staged
+        for name, known in self.model.jobs.items():
+            job = self.run(self.engine.staging.find(name))
+            assert (job.first_id, job.rows, job.routed) == (known.first_id, len(known.rows), known.routed)
+            if job.settled_at_ms:
+                continue
+            ids = range(known.first_id, known.first_id + len(known.rows))
+            assert job.queues.keys() >= {n for n, queue in self.model.queues.items() if self.waiting(queue, ids)}
+            for queue, (routed, done, failed, removed) in job.queues.items():
+                assert min(routed, done, failed, removed) >= 0
+                expected = self.model.queues.get(queue)
+                assert routed - done - failed - removed == (self.waiting(expected, ids) if expected else 0), queue
+        assert [*staged.unrouted()] == [
+            (job.first_id + job.routed, job.first_id + len(job.rows))
+            for job in self.model.jobs.values() if job.routed < len(job.rows)
+        ]  # fmt: skip
+
+    def waiting(self, queue: object, ids: range) -> int:
+        return sum(id in ids for id in (*queue.available, *queue.in_flight))  # type: ignore[attr-defined]
+
+    def check_objects(self, store: PlainStore, folder: Path) -> None:
+        """Each object's record counts what is left of it."""
+        needed = self.model.needed()
+        found = dict(store.of[RecordKind.STAGED_OBJECT])
+        for job in self.model.jobs.values():
+            first = job.first_id
+            for part in job.parts:
+                ids = range(first, first + part.rows)
+                first += part.rows
+                if not part.path:
+                    continue
+                live = sum(id in needed or id >= job.first_id + job.routed for id in ids)
+                record = found.pop(ids.start, None)
+                assert (record.live if record else 0) == live
+                assert record is None or (folder / part.path).is_file()
+        assert not found

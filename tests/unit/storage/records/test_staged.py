@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from kombu_opendata.errors import CorruptRecord, RequestError
+from kombu_opendata.storage.records import decode_any, keys, staged
+from kombu_opendata.storage.records.key_parser import Key
+
+JOB = staged.Job(4096, 300, 2, 70_000, 1769385600000, 256, 5, 1, 0, {"celery": (250, 3, 2, 1)})
+OBJECT = staged.Object(300, 299, 70_000, 0xCAFEBABE, "ab/0-0-cd.batch", "job")
+
+
+def test_an_object_cannot_have_more_live_messages_than_rows() -> None:
+    with pytest.raises(CorruptRecord, match="live messages"):
+        decode_any(keys.staged_object_key(1), staged.encode_object(OBJECT._replace(live=301)))
+
+
+@pytest.mark.parametrize("value", [staged.encode_job(JOB), staged.encode_object(OBJECT), staged.encode_expiry()])
+def test_another_version_is_corrupt(value: bytes) -> None:
+    key = {0: keys.staged_job_key("j")}.get(len(value) - len(staged.encode_job(JOB)), keys.staged_expiry_key(1, "j"))
+    if value == staged.encode_object(OBJECT):
+        key = keys.staged_object_key(1)
+    with pytest.raises(CorruptRecord, match="record version 9"):
+        decode_any(key, b"\x09" + value[1:])
+
+
+def test_a_number_out_of_range_is_refused() -> None:
+    with pytest.raises(RequestError, match="does not fit"):
+        staged.encode_job(JOB._replace(rows=-1))
+
+
+def test_keys_sort_by_time_and_say_whose_they_are() -> None:
+    assert keys.staged_expiry_key(5) < keys.staged_expiry_key(5, "a") < keys.staged_expiry_key(6)
+    assert keys.parse(keys.staged_expiry_key(5, "a")) == Key(keys.RecordKind.STAGED_EXPIRY, "a", expires_at_ms=5)
