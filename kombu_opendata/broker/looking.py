@@ -31,7 +31,7 @@ def wire_row(instance: Instance, row: Row) -> q.StateRow:
     holder = ""
     if row.session:
         session = instance.sessions.get(row.session)
-        holder = session.name if session is not None else instance.engine.state.session_names.get(row.session, "")
+        holder = session.name if session is not None else instance.timed.name_of(row.session)
     times = row.token, row.lease_until_ms
     priority = 255 - row.priority if row.state not in (DONE, FAILED) else 0
     return row.id, row.state, priority, row.visible_at_ms, row.attempts, *times, holder, row.settled_at_ms

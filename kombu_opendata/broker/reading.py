@@ -107,6 +107,7 @@ def claim(
         envelope = entry.envelope or b""
         at = max(engine.clock.now_ms(), entry.visible_at)
         queue.messages.claim(entry, holder, at, at + msg.vt_ms)
+        instance.timed.transient_readers[holder] = name
         queue.counts.delivered += 1
         queue.counts.redelivered += entry.returned
     instance.delivered += 1

@@ -47,6 +47,7 @@ class TimedLeases:
         self._instance = instance
         self._ends: list[tuple[int, str, int, int]] = []  # lease until, queue, message id, token
         self._limit = 1024
+        self.transient_readers: dict[bytes, str] = {}  # of queues that are not stored
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
 
@@ -55,6 +56,10 @@ class TimedLeases:
         self._ends = self._all()
         heapify(self._ends)
         self._limit = 2 * len(self._ends) + 1024
+        held = {
+            entry.session for queue in self._instance.queues.values() for entry in queue.messages.in_flight.values()
+        }
+        self.transient_readers = {id: name for id, name in self.transient_readers.items() if id in held}
         self._set_timer()
 
     def stop(self) -> None:
@@ -72,8 +77,11 @@ class TimedLeases:
 
     def holder(self, entry: Entry) -> Session:
         """The reader as a session."""
-        name = self._instance.engine.state.session_names.get(entry.session, "")
-        return Session(entry.session, name)
+        return Session(entry.session, self.name_of(entry.session))
+
+    def name_of(self, session: bytes) -> str:
+        """Who holds something without a connection; empty if that is not known."""
+        return self._instance.engine.state.session_names.get(session) or self.transient_readers.get(session, "")
 
     def _all(self) -> list[tuple[int, str, int, int]]:
         return [

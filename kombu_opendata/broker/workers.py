@@ -52,7 +52,7 @@ def _absent(self: Handlers) -> list[bytes]:
 def _absent_worker(self: Handlers, id: bytes) -> dict[str, Any]:
     return {
         "session": id,
-        "name": self.engine.state.session_names.get(id, ""),
+        "name": self.instance.timed.name_of(id),
         "since_ms": 0,
         "connected": False,
         "lost_at_ms": 0,
@@ -125,7 +125,7 @@ def _shutdown(self: Handlers, _id: bytes, session: Session | None) -> int:
 
 def _release(self: Handlers, id: bytes, session: Session | None) -> int:
     held = _held(self, id)
-    holder = session or Session(id, self.engine.state.session_names.get(id, ""))
+    holder = session or Session(id, self.instance.timed.name_of(id))
     for queue, entry in held:
         leases.end(self.instance, holder, queue, entry, Outcome.RELEASE)
     return len(held)
@@ -143,7 +143,7 @@ def reclaim(self: Handlers, msg: q.Reclaim) -> None:
     gone += [session.id for session in self.instance.sessions.values() if session.connection is None]
     count = 0
     for id in gone:
-        holder = self.instance.sessions.get(id) or Session(id, self.engine.state.session_names.get(id, ""))
+        holder = self.instance.sessions.get(id) or Session(id, self.instance.timed.name_of(id))
         for queue, entry in _held(self, id):
             if only is None or queue is only:
                 leases.end(self.instance, holder, queue, entry, Outcome.REQUEUE, lease_expired=True)

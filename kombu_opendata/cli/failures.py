@@ -107,6 +107,11 @@ class Group(click.Group):
         super().format_epilog(ctx, formatter)
 
 
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def confirm(question: str, yes: bool) -> None:
     """Have a user agree to what can't be undone.
 
@@ -116,6 +121,6 @@ def confirm(question: str, yes: bool) -> None:
     """
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise click.UsageError(f"{question} There is nobody to ask: say --yes if you mean it.")
     click.confirm(question, abort=True, err=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from .failures import Command
-from .output import Column, age, console, plain, print_json_line, table
+from .output import Column, age, console, number, plain, print_json_line, table
 from .target import find, json_option, target_options
 
 if TYPE_CHECKING:
@@ -131,6 +131,9 @@ _COLUMNS: list[Column] = [
 ]  # fmt: skip
 #: what fits into 80 columns beside names of 20 characters
 _NARROW = 110
+#: between two columns, and what is left of a name
+_GAP = 3
+_SHORTEST_NAME = 8
 _LEFT_OUT_WHEN_NARROW = {"deliv/s", "failed"}
 
 
@@ -142,12 +145,25 @@ def draw(lines: list[Line], width: int, height: int = 0) -> Any:
     shown = lines[: max(1, height - _OTHER_LINES)] if height else lines
     used = [n for n, (name, _) in enumerate(_COLUMNS) if width >= _NARROW or name not in _LEFT_OUT_WHEN_NARROW]
     rows = [[_cells(line)[n] for n in used] for line in shown]
-    made = table([_COLUMNS[n] for n in used], rows)
-    made.columns[0].no_wrap, made.columns[0].overflow = bool(height), "ellipsis" if height else "fold"
+    columns = [_COLUMNS[n] for n in used]
+    made = table(columns, rows)
+    if height:
+        _keep_numbers_whole(made, columns, rows, width)
     parts: list[Any] = [Text(_title(lines)), made]
     if len(shown) < len(lines):
         parts.append(Text(f"and {len(lines) - len(shown)} more"))
     return Group(*parts)
+
+
+def _keep_numbers_whole(made: Any, columns: list[Column], rows: list[list[Any]], width: int) -> None:
+    """Where the screen is narrow, names are cut: a line a queue."""
+    left = width
+    for at, (heading, _) in enumerate(columns[1:], 1):
+        cells = (row[at] for row in rows)
+        texts = (number(cell) if type(cell) in (int, float) else str(cell) for cell in cells)
+        left -= _GAP + max(len(heading), *(len(text) for text in texts), 0)
+    name = made.columns[0]
+    name.max_width, name.no_wrap, name.overflow = max(_SHORTEST_NAME, left), True, "ellipsis"
 
 
 def _title(lines: list[Line]) -> str:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..errors import CorruptRecord
-from ..storage import records
-from ..storage.records import active, keys, settled
+from ..storage.records import active, attempts, dead_letter, keys, metadata, payload, routes, settled
 from ..storage.records.dead_letter import DeadLetter
 from ..storage.records.keys import RecordKind
 from ..storage.records.kinds import PREFIXES
@@ -105,6 +104,19 @@ class MessageFacts:
         """In how many places the payload is needed: queues, and dead letters that nothing else keeps it for."""
         return len(self.places) + sum(letter.last_use for _queue, letter in self.letters)
 
+
+#: above every message id
+_NONE = 1 << 64
+#: of the kinds of which a message has one record: where it goes, its decoder, the key's length
+_SINGLE: dict[RecordKind, tuple[str, Callable[[bytes, bytes], Any] | None, int]] = {
+    kind: (kind.name.lower(), decode, len(PREFIXES[kind]) + 8)
+    for kind, decode in (
+        (RecordKind.PAYLOAD, payload.decode),
+        (RecordKind.METADATA, metadata.decode),
+        (RecordKind.ATTEMPTS, attempts.decode),
+        (RecordKind.ROUTES, routes.decode),
+    )
+}
 
 OnCorrupt = Callable[[bytes, CorruptRecord], None]
 OnRow = Callable[[RecordKind, bytes, bytes], None]
@@ -201,13 +213,13 @@ class MessageScan:
         for cursor in cursors:
             await cursor.fill()
         waiting = iter(sorted(places))
-        placed = next(waiting, None)
+        placed = next(waiting, _NONE)
         while True:
-            id = min((cursor.id for cursor in cursors if cursor.id is not None), default=None)
-            if placed is not None and (id is None or placed <= id):
+            id = min(cursor.id for cursor in cursors)
+            if placed <= id:
                 id = placed
-                placed = next(waiting, None)
-            if id is None:
+                placed = next(waiting, _NONE)
+            if id == _NONE:
                 return
             facts = MessageFacts(id, places=places.get(id, []))
             for cursor in cursors:
@@ -231,32 +243,32 @@ class MessageScan:
         self._on_row(kind, key, value)
         facts.record_bytes += len(key) + len(value)
         try:
+            attribute, decode, size = _SINGLE.get(kind, ("", None, 0))
+            if decode is not None and len(key) == size:
+                setattr(facts, attribute, decode(key, value))
+                return
             parsed = keys.parse(key)
             if kind is RecordKind.CHUNK:
                 facts.chunks.append((parsed.chunk or 0, len(value)))
-                return
-            decoded: Any = records.decode_any(key, value)
+            else:
+                facts.letters.append((parsed.name or "", dead_letter.decode(key, value)))
         except CorruptRecord as exc:
             facts.corrupt.add(kind)
             self._on_corrupt(key, exc)
-            return
-        if kind is RecordKind.DEAD_LETTER:
-            facts.letters.append((parsed.name or "", decoded))
-        else:
-            setattr(facts, kind.name.lower(), decoded)
 
 
 class _Cursor:
-    """The records of one kind in a window; ``id`` is of the next one, None at the end."""
+    """The records of one kind in a window; ``id`` is of the next one, at the end above all others."""
 
-    __slots__ = ("_at", "_batches", "_rows", "id", "kind")
+    __slots__ = ("_at", "_batches", "_rows", "_start", "id", "kind")
 
     def __init__(self, store: OfflineStore, kind: RecordKind, low: int, high: int) -> None:
         self.kind = kind
+        self._start = len(_prefix(kind))
         self._batches = store.scan_batches(*_id_range(kind, low, high), batch=_ROWS.get(kind, 1000))
         self._rows: list[Pair] = []
         self._at = 0
-        self.id: int | None = None
+        self.id = _NONE
 
     @property
     def is_empty(self) -> bool:
@@ -274,7 +286,10 @@ class _Cursor:
         return row
 
     def _look(self) -> None:
-        self.id = None if self.is_empty else _id_of(self.kind, self._rows[self._at][0])
+        if self.is_empty:
+            self.id = _NONE
+        else:
+            self.id = int.from_bytes(self._rows[self._at][0][self._start : self._start + 8].ljust(8, b"\0"), "big")
 
 
 def _prefix(kind: RecordKind) -> bytes:

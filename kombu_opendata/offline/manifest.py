@@ -87,8 +87,8 @@ def _sequence(manifest: Any, tables: list[TableFile], wal: list[TableFile]) -> I
     if any(table.damage for table in (*tables, *wal)):
         return
     newest = max((table.last_seq for table in tables), default=0)
-    listed = sum(1 for _ in manifest.l0) + sum(len(run.sst_views) for run in manifest.compacted)
-    if newest != manifest.last_l0_seq and len(tables) == listed:
+    listed = len(manifest.l0) + sum(len(run.sst_views) for run in manifest.compacted)
+    if newest not in (0, manifest.last_l0_seq) and len(tables) == listed:
         yield f"its tables end with write {newest}, it says {manifest.last_l0_seq}"
     if manifest.recent_snapshot_min_seq > max(manifest.last_l0_seq, *(table.last_seq for table in wal), 0):
         yield f"it keeps snapshots from write {manifest.recent_snapshot_min_seq} on, which is not written yet"

@@ -210,8 +210,9 @@ class _Verification:
                     yield found
 
     def _message(self, facts: MessageFacts) -> Iterable[Finding]:
+        context = self._context
         for check in CHECKS:
-            yield from check(facts, self._context)
+            yield from check(facts, context)
 
     def _count(self, kind: RecordKind, _key: bytes, _value: bytes) -> None:
         self.report.records[kind.value] += 1

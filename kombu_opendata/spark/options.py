@@ -33,8 +33,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from kombu.exceptions import SerializerNotInstalled
-from kombu.serialization import registry
 
 from ..errors import RequestError
 from .broker import BrokerAccess
@@ -204,19 +202,3 @@ def check_columns(plan: Plan, schema: pa.Schema) -> None:
 def _require(schema: pa.Schema, name: str | None, fits: Any, what: str) -> None:
     if name is not None and not fits(schema.field(name).type):
         raise RequestError(f"column {name!r} is {schema.field(name).type} and must be {what}", column=name)
-
-
-def check_serializer(plan: Plan, serializer: str) -> None:
-    """See that the serializer knows the type of each argument.
-
-    Raises:
-        RequestError: the text names the column.
-    """
-    for name in dict.fromkeys((*plan.columns.args, *plan.columns.kwargs.values())):
-        try:
-            registry.dumps(plan.samples[name], serializer)
-        except SerializerNotInstalled as exc:
-            raise RequestError(f"there is no serializer {serializer!r}", serializer=serializer) from exc
-        except Exception as exc:
-            text = f"column {name!r} can't be an argument with the serializer {serializer!r}: {exc}"
-            raise RequestError(text, column=name, serializer=serializer) from exc

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kombu.exceptions import SerializerNotInstalled
+from kombu.serialization import registry
+
 from ..errors import RequestError
-from .template import Template, load_app, make_template, plain_app
+from .template import NotSerialized, Template, load_app, make_template, plain_app
 
 #: (task, queue); an empty queue is one that Celery chooses
 Target = tuple[str, str]
@@ -65,7 +68,7 @@ class Plan:
         """The template of a task in a queue, made when it is first asked for.
 
         Raises:
-            RequestError: the driver did not foresee it.
+            RequestError: the driver did not foresee it; or it can't be sent, or the serializer refuses a column's type.
         """
         found = self.templates.get(target)
         if found is not None:
@@ -82,9 +85,26 @@ class Plan:
             options["headers"] = {**options.get("headers", {}), **dict.fromkeys(columns.headers)}
         args = [self.samples.get(name) for name in columns.args]
         kwargs = {keyword: self.samples.get(name) for keyword, name in columns.kwargs.items()}
-        template = make_template(app, target[0], args, kwargs, options)
+        try:
+            template = make_template(app, target[0], args, kwargs, options)
+        except NotSerialized as exc:
+            raise self._named(exc) from exc
         self.templates[target] = template
         return template
+
+    def _named(self, refused: NotSerialized) -> NotSerialized:
+        """The error with the column that the serializer refuses; as it is, if it refuses all."""
+        serializer = refused.values["serializer"]
+        for name in dict.fromkeys((*self.columns.args, *self.columns.kwargs.values())):
+            try:
+                registry.dumps(None, serializer)
+                registry.dumps(self.samples.get(name), serializer)
+            except SerializerNotInstalled:
+                break
+            except Exception as exc:
+                text = f"column {name!r} can't be an argument with the serializer {serializer!r}: {exc}"
+                return NotSerialized(text, column=name, serializer=serializer)
+        return refused
 
     def _app(self) -> Any:
         app = self.__dict__.get("_made_app")

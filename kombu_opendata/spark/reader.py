@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..offline import OfflineStore
@@ -158,8 +159,10 @@ def _batch(columns: scan.Columns, schema: pa.Schema) -> pa.RecordBatch:
     for field in schema:
         values = columns.get(field.name, [])
         if pa.types.is_timestamp(field.type):
-            ms = pa.array(values, pa.int64())
-            arrays.append(pa.compute.cast(pa.compute.cast(ms, pa.timestamp("ms", field.type.tz)), field.type))
+            ms = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
+            arrays.append(pc.cast(pc.cast(ms, pa.timestamp("ms", field.type.tz)), field.type))
+        elif isinstance(values, pa.Array):
+            arrays.append(values if values.type == field.type else pc.cast(values, field.type))
         else:
             arrays.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -14,8 +14,8 @@ from ..storage.records.keys import RecordKind
 #: rows of a batch
 ROWS = 4096
 
-#: column → values
-Columns = dict[str, list[Any]]
+#: column → values, a list or an Arrow array
+Columns = dict[str, Any]
 Source = Callable[[OfflineStore], AsyncIterator[Columns]]
 
 #: of metadata: message id, created at, received at, visible at, retention, number of headers

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import AsyncIterator
 
 import msgspec
 
-from ..errors import CorruptRecord
 from ..offline import OfflineStore
 from ..protocol.envelope import open_envelope
 from ..staging.objects import open_folder
@@ -15,20 +13,12 @@ from ..staging.target import parse_payload_uri
 from ..storage.records import keys, payload, types
 from ..storage.records.payload import PayloadURI
 from ..storage.staged_payloads import BatchReader, Place
-from .scan import METADATA_HEAD, ROWS, Columns, Source, number_of
+from .metadata_columns import Records
+from .scan import ROWS, Columns, Source, number_of
 
 #: rows of a batch with payloads
 PAYLOAD_ROWS = 512
 
-#: columns of ``messages`` that are metadata headers, and those headers
-HEADERS = {
-    "task": "task",
-    "task_id": "id",
-    "exchange": "exchange",
-    "routing_key": "routing_key",
-    "priority": "priority",
-    "content_type": "content_type",
-}
 _PAYLOADS = frozenset(("payload", "payload_bytes", "body"))
 
 
@@ -39,7 +29,7 @@ def messages(first_id: int, last_id: int, wanted: frozenset[str]) -> Source:
         reader = _Payloads(store) if wanted & _PAYLOADS else None
         low, high = keys.metadata_key(first_id), keys.metadata_key(last_id) + b"\0"
         async for rows in store.scan_batches(low, high, batch=ROWS if reader is None else PAYLOAD_ROWS):
-            columns = _metadata_columns(rows, wanted)
+            columns = Records(rows).columns(wanted)
             if reader is not None:
                 envelopes = await reader.envelopes([number_of(key) for key, _ in rows])
                 columns["payload"] = envelopes
@@ -49,64 +39,6 @@ def messages(first_id: int, last_id: int, wanted: frozenset[str]) -> Source:
             yield columns
 
     return source
-
-
-def _metadata_columns(rows: list[tuple[bytes, bytes]], wanted: frozenset[str]) -> Columns:
-    ids, created, received, visible, expires = [], [], [], [], []
-    names = {HEADERS[name].encode(): name for name in wanted & HEADERS.keys()}
-    all_headers = "headers" in wanted
-    found: list[dict[str, str]] = []
-    maps: list[list[tuple[str, str]]] = []
-    for key, value in rows:
-        try:
-            id, created_at, received_at, visible_at, retention, count = METADATA_HEAD.unpack_from(value)
-            headers = _headers(value, count, None if all_headers else names)
-        except (struct.error, UnicodeDecodeError, IndexError) as exc:
-            raise CorruptRecord(f"record {key.hex()}: {exc}; verify the store", key=key, offset=0) from exc
-        ids.append(id)
-        created.append(created_at)
-        received.append(received_at)
-        visible.append(visible_at or None)
-        expires.append(received_at + 1000 * retention if retention else None)
-        if all_headers:
-            maps.append(list(headers.items()))
-            headers = {column: headers[name] for column, name in HEADERS.items() if name in headers}
-        found.append(headers)
-    columns: Columns = {
-        "message_id": ids,
-        "created_at": created,
-        "received_at": received,
-        "visible_at": visible,
-        "expires_at": expires,
-        "headers": maps,
-    }
-    for name in names.values():
-        columns[name] = [headers.get(name) for headers in found]
-    if "priority" in columns:
-        columns["priority"] = [int(text) if text and text.isdecimal() else None for text in columns["priority"]]
-    return columns
-
-
-def _headers(value: bytes, count: int, names: dict[bytes, str] | None) -> dict[str, str]:
-    """The headers of a metadata record: column → text of those in ``names``, or all by their own names.
-
-    The loop is the cost of reading messages, so it makes texts of what is wanted only.
-    """
-    found: dict[str, str] = {}
-    at = METADATA_HEAD.size
-    for _ in range(count):
-        start = at + 2
-        middle = start + (value[at] | value[at + 1] << 8)
-        name = value[start:middle]
-        start = middle + 2
-        at = start + (value[middle] | value[middle + 1] << 8)
-        if names is None:
-            found[name.decode()] = value[start:at].decode()
-        elif name in names:
-            found[names[name]] = value[start:at].decode()
-    if at > len(value):
-        raise IndexError("a header goes on after the end of the record")
-    return found
 
 
 class _Payloads:

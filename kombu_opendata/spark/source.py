@@ -82,14 +82,14 @@ class OpenDataSource(DataSource):
         Raises:
             RequestError: they can't be followed.
         """
-        from .options import check_serializer, parse_write_options
+        from .options import parse_write_options
 
         if overwrite:
             raise RequestError('tasks can only be added: use mode("append")')
         found = parse_write_options(self.options, to_arrow_schema(schema, timezone="UTC"))
         plan = found.plan
         if plan.task and plan.columns.queue is None:
-            check_serializer(plan, plan.template((plan.task, plan.queue)).serializer)
+            plan.template((plan.task, plan.queue))
         return found
 
 

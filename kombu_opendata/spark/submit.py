@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ..errors import RequestError
 from ..staging import JobInfo
 from .broker import BrokerAccess, access_of
-from .options import check_columns, check_serializer, new_job_id, pack_plan
+from .options import check_columns, new_job_id, pack_plan
 from .plan import Columns, Plan
 from .result import SubmitResult
 from .source import NAME, register
@@ -224,7 +224,7 @@ def _make_templates(frame: DataFrame, plan: Plan, app: Any) -> None:
     else:
         targets = _targets(frame, plan)
     for target in targets:
-        check_serializer(plan, plan.template(target, app).serializer)
+        plan.template(target, app)
     plan.closed = app is not None
 
 

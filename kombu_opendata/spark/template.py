@@ -46,6 +46,14 @@ class Template:
     declare: tuple[Any, ...] = field(default=(), compare=False)
 
 
+class NotSerialized(RequestError):
+    """The serializer does not know a type of the arguments.
+
+    Attributes:
+        serializer: its name.
+    """
+
+
 class _Captured(BaseException):
     """Ends a publish; no ``except Exception`` on the way may take it for a failure."""
 
@@ -63,8 +71,11 @@ class _Probe(Producer):
         headers: dict[str, Any] | None = None,
     ) -> Any:
         self.body, self.used_serializer, self.used_compression = body, serializer or self.serializer, compression
-        prepared = super()._prepare(body, serializer, content_type, content_encoding, compression, headers)
-        return prepared
+        try:
+            return super()._prepare(body, serializer, content_type, content_encoding, compression, headers)
+        except Exception as exc:
+            name = self.used_serializer or "json"
+            raise NotSerialized(f"the serializer {name!r} refuses the arguments: {exc}", serializer=name) from exc
 
     def _publish(
         self,
@@ -100,7 +111,7 @@ def make_template(app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any
     Raises:
         RequestError: the app runs its tasks eagerly or speaks Celery's protocol 1.
         TypeError: the task is known to the app and takes no such arguments.
-        kombu.exceptions.EncodeError: the serializer does not know a type.
+        NotSerialized: the serializer does not know a type, or there is no such serializer.
     """
     if app.conf.task_always_eager:
         raise RequestError("the app has task_always_eager, so it sends no messages; turn it off to submit tasks")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ..errors import RequestError
+from ..errors import ConnectionLost, RequestError, RetryLater, StartError
 from ..staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
 from .broker import BrokerAccess
 from .plan import Plan
@@ -23,6 +23,10 @@ from .rows import RowEncoder
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _MAX_ATTEMPT = 0xFFFF_FFFF
+#: how long the driver tries to commit while the broker does not answer or takes nothing
+COMMIT_PATIENCE_SECONDS = 300.0
+_PAUSE_SECONDS = 1.0
+_AWAY = (ConnectionLost, RetryLater, StartError)
 
 
 @dataclass
@@ -68,9 +72,13 @@ class _Writer:
         """Ids follow the partitions' numbers, whatever order the tasks ended in."""
         batches = sorted((message.batch for message in messages), key=lambda info: info.partition)
         entities = {repr(entity): entity for message in messages for entity in message.declare}
-        with self._access.connect() as broker:
-            broker.declare(entities.values())
-            return broker.staging.commit_job(job_id, batches)
+
+        def commit() -> JobInfo:
+            with self._access.connect() as broker:
+                broker.declare(entities.values())
+                return broker.staging.commit_job(job_id, batches)
+
+        return _patiently(commit)
 
     def _abort(self, messages: list[Any]) -> None:
         """Only what these attempts wrote: another run of the same job may be under way."""
@@ -134,6 +142,18 @@ class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         self._abort(messages)
+
+
+def _patiently(commit: Callable[[], JobInfo]) -> JobInfo:
+    """A broker that is away comes back; the work of a whole job is worth waiting for it."""
+    deadline = time.monotonic() + COMMIT_PATIENCE_SECONDS
+    while True:
+        try:
+            return commit()
+        except _AWAY:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _context() -> TaskContext:

@@ -48,7 +48,7 @@ def test_it_shows_the_queues_of_the_apps_broker(broker_url: str, store_folder: P
 
 def test_it_starts_no_broker_to_ask_it(broker_url: str, store_folder: Path) -> None:
     told = celery(broker_url, "opendata", "status")
-    assert told.returncode == 1
+    assert told.returncode == 3
     assert "no broker runs for" in told.stderr
     assert "Traceback" not in told.stderr
     assert not (store_folder / "broker.pid").exists()

@@ -27,7 +27,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
 PAGES = [
     "settings.md", "monitoring.md", "migrating.md", "failure-modes.md", "queue-arguments.md", "filters.md",
-    "spark.md", "ARCHITECTURE.md", "../README.md",
+    "client-api.md", "spark.md", "verify.md", "cli.md", "tour.md", "ARCHITECTURE.md", "../README.md",
 ]  # fmt: skip
 
 
@@ -157,7 +157,10 @@ def test_maintenance_is_as_its_tables_say() -> None:
 
 def test_the_map_names_every_module_once_a_folder() -> None:
     content = (DOCS / "ARCHITECTURE.md").read_text().split("## Where things are")[1].split("\n## ")[0]
-    for folder in ("transport", "client", "protocol", "broker", "storage", "selectors", "spark"):
+    for folder in (
+        "transport", "client", "protocol", "broker", "storage", "storage/history", "selectors", "staging",
+        "queue_client", "spark", "offline", "cli",
+    ):  # fmt: skip
         listed = re.findall(r"`(\w+\.py)`", content.split(f"| `{folder}/` |")[1].split("\n\n")[0])
         present = (DOCS.parent / "kombu_opendata" / folder).glob("*.py")
         assert sorted(listed) == sorted(path.name for path in present if path.name != "__init__.py"), folder

@@ -22,6 +22,8 @@ _NEEDED_BY = (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED, RecordKind.
 
 def once(facts: MessageFacts, _context: Context) -> Iterator[Finding]:
     """A message is in each queue once, in one state."""
+    if len(facts.places) < 2:
+        return
     for queue, count in Counter(place.queue for place in facts.places).items():
         if count > 1:
             states = ", ".join(
@@ -33,6 +35,8 @@ def once(facts: MessageFacts, _context: Context) -> Iterator[Finding]:
 
 def complete(facts: MessageFacts, context: Context) -> Iterator[Finding]:
     """What is in a queue, or is a dead letter, has metadata and payload."""
+    if facts.metadata is not None and facts.payload is not None:
+        return
     if not facts.needs and not facts.letters:
         return
     where = facts.places[0].queue if facts.places else facts.letters[0][0]
@@ -48,7 +52,7 @@ def complete(facts: MessageFacts, context: Context) -> Iterator[Finding]:
 
 def wanted(facts: MessageFacts, context: Context) -> Iterator[Finding]:
     """What is stored of a message is needed by some queue."""
-    if facts.needs or facts.letters or not context.sees(*_NEEDED_BY):
+    if facts.places or facts.letters or not context.sees(*_NEEDED_BY):
         return
     there = {
         RecordKind.PAYLOAD: facts.payload,
@@ -78,6 +82,8 @@ def payload(facts: MessageFacts, context: Context) -> Iterator[Finding]:
 
 def routes(facts: MessageFacts, context: Context) -> Iterator[Finding]:
     """A message that several queues need, or that is in chunks, has a count of them."""
+    if facts.routes is None and len(facts.places) == 1 and not facts.letters and not facts.chunks:
+        return
     if not facts.needs or not context.sees(*_NEEDED_BY) or RecordKind.ROUTES in facts.corrupt:
         return
     key = keys.routes_key(facts.id)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: messages and attempts after which a part becomes records
 PART_ROWS = 8192
 #: parts whose records wait for a checkpoint, past which no more are made
-_MAX_FROZEN = 4
+_MAX_FROZEN = 2
 #: how long the event loop is held at a time
 PIECE_SECONDS = 0.004
 #: steps between two looks at the clock

@@ -52,6 +52,7 @@ def test_a_path_that_is_a_file(tmp_path: Path, below: str) -> None:
     assert file.read_text() == "precious"
 
 
+@pytest.mark.damages_store
 def test_a_file_where_the_database_should_be(store_folder: Path, broker_url: str) -> None:
     (store_folder / "default").write_text("precious")
     error = refused(broker_url)
@@ -129,6 +130,7 @@ def _make_newer(folder: Path, instance: str) -> None:
     asyncio.run(write())
 
 
+@pytest.mark.damages_store
 def test_a_store_of_a_newer_format(store_folder: Path, broker_url: str) -> None:
     _make_newer(store_folder, "default")
     error = refused(broker_url)
@@ -138,6 +140,7 @@ def test_a_store_of_a_newer_format(store_folder: Path, broker_url: str) -> None:
     assert (error.version, error.supported) == (2, 1)
 
 
+@pytest.mark.damages_store
 def test_one_instance_of_a_newer_format(started: Children, store_folder: Path, connect: Callable[..., Any]) -> None:
     _make_newer(store_folder / "served", "newer")
     served = ServedBroker(store_folder, "--store", f"file://{store_folder}/served", "--listen", "tcp:127.0.0.1:0")

@@ -18,6 +18,7 @@ from kombu_opendata.offline import (
     Progress,
     QueueDetails,
     Record,
+    facts,
     inspect,
     message,
     open_store,
@@ -27,6 +28,7 @@ from kombu_opendata.offline import (
     stats,
     verify_store,
 )
+from kombu_opendata.offline.facts import MessageFacts, MessageScan
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import journal_position, keys
@@ -125,7 +127,7 @@ def test_a_wrong_instance_lists_those_there_are(rich: Rich, copy_of: Callable[[R
     with pytest.raises(StoreError, match=r"no instance 'third': it has default, other") as caught:
         look(root, listed, instance="third")
     assert caught.value.values["instances"] == ["default", "other"]
-    assert look(root, listed, "default")
+    assert look(root, listed, instance="default")
     report = asyncio.run(verify_store(root, "other"))
     assert set(report.counts) == {"header-instance", "journal-missing"}
 
@@ -283,3 +285,21 @@ def test_a_report_keeps_so_many_findings_of_a_kind(rich: Rich, copy_of: Callable
     assert report.counts["payload-missing"] == 10
     assert len(report.findings) == 3
     assert report.as_dict()["status"] == "findings"
+
+
+def test_small_windows_give_the_same_messages(rich: Rich, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def messages(store: OfflineStore) -> list[MessageFacts]:
+        spans = []
+        for kind, decode in facts.BUCKETS.items():
+            for key, value in await store.scan(*keys.kind_range(kind)):
+                parsed = keys.parse(key)
+                spans.append(facts.span_of(kind, key, parsed.name or "", parsed.bucket or 0, decode(key, value)))
+        return [one async for one in MessageScan(store, [span for span in spans if span is not None]).messages()]
+
+    whole = look(rich.root, messages)
+    assert [one.id for one in whole] == sorted(rich.plain.of[RecordKind.METADATA])
+    for entries, ids in ((1, 1), (5, 3), (20, 50_000), (100_000, 7)):
+        monkeypatch.setattr(facts, "WINDOW_ENTRIES", entries)
+        monkeypatch.setattr(facts, "WINDOW_IDS", ids)
+        monkeypatch.setattr(facts, "_BUCKETS_KEPT", 1)
+        assert look(rich.root, messages) == whole

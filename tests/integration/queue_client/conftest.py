@@ -17,6 +17,12 @@ from ..conftest import Reach
 Opener = Callable[..., Any]
 
 
+def options_of(reach: Reach) -> dict[str, Any]:
+    """A client's options. A broker with users takes its time over each secret, and several connect at once."""
+    tls = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    return {"connect_timeout": 60, **tls}
+
+
 class Blocking:
     """An async client whose calls are waited for, so that a test is written once for both."""
 
@@ -47,7 +53,7 @@ class Blocking:
 @pytest.fixture(params=["sync", "async"])
 def opener(request: pytest.FixtureRequest, reach: Reach, stack: ExitStack) -> Opener:
     """Opens clients of one kind: ``opener(name="reader")``."""
-    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    options = options_of(reach)
     loop = asyncio.new_event_loop()
     stack.callback(loop.close)
 

@@ -12,6 +12,7 @@ from kombu_opendata import AsyncQueueClient, QueueClient
 
 from ...support.processes import wait_until
 from ..conftest import Reach
+from .conftest import options_of
 
 
 def run(work: Any) -> Any:
@@ -20,7 +21,7 @@ def run(work: Any) -> Any:
 
 @pytest.fixture
 def options(reach: Reach) -> dict[str, Any]:
-    return {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    return options_of(reach)
 
 
 def test_many_tasks_share_a_client(reach: Reach, options: dict[str, Any], name: str) -> None:

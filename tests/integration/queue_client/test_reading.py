@@ -12,6 +12,8 @@ import pytest
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.queue_client.options import QueueOptions
 
+from .conftest import options_of
+
 kinds = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 
 
@@ -66,7 +68,7 @@ def test_attempts_are_spent_by_time(client: Any, name: str) -> None:
 def test_a_poll_is_woken_by_a_message_and_blocks_no_other_call(
     reach: Any, client: Any, queue: str, opener: Any
 ) -> None:
-    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    options = options_of(reach)
     got: list[Any] = []
     with QueueClient(reach.url, **options) as poller:
         threads = [
@@ -92,7 +94,7 @@ def test_a_poll_ends_in_time(client: Any, queue: str) -> None:
 
 
 def test_closing_a_client_ends_its_polls(reach: Any, queue: str) -> None:
-    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    options = options_of(reach)
     poller = QueueClient(reach.url, name="poller", **options)
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(poller.read_with_poll(queue, max_poll_seconds=600)))
@@ -148,7 +150,7 @@ def test_a_condition_follows_the_order_of_delivery(client: Any, queue: str) -> N
 
 def test_a_poll_with_a_condition(reach: Any, client: Any, queue: str) -> None:
     client.send(queue, "other", {"kind": "other"})
-    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    options = options_of(reach)
     with QueueClient(reach.url, **options) as sender:
         timer = threading.Timer(0.3, lambda: sender.send(queue, "mine", {"kind": "mine"}))
         timer.start()
@@ -258,7 +260,7 @@ def test_a_queue_that_is_not_there(client: Any, queue: str, name: str) -> None:
 
 
 def test_a_poll_on_a_queue_that_goes(reach: Any, client: Any, queue: str) -> None:
-    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    options = options_of(reach)
     with QueueClient(reach.url, **options) as other:
         timer = threading.Timer(0.2, lambda: other.drop(queue))
         timer.start()

@@ -11,6 +11,7 @@ import pytest
 from kombu_opendata import errors
 
 from ...support.processes import wait_until
+from .conftest import options_of
 
 
 def named(client: Any, name: str) -> list[Any]:
@@ -106,7 +107,7 @@ def test_messages_of_the_dead_are_reclaimed(reach: Any, opener: Any, client: Any
     client.send_batch(queue, "ab")
     from kombu_opendata import QueueClient
 
-    options = {"tls": reach.options["ssl"]} if "ssl" in reach.options else {}
+    options = options_of(reach)
     gone = QueueClient(reach.url, name="gone", **options)
     messages = gone.consume(queue, prefetch=1, timeout=30)
     next(messages)

@@ -219,7 +219,7 @@ def test_history_tells_of_both_moves(tmp_path: Path) -> None:
         chunks = [*history.chunks, history.open]
         assert sorted(attempt for chunk in chunks for attempt in chunk.attempts) == [
             (ids[0], "q", "", at, at, 0, REDRIVEN | MANUAL),
-            (ids[1], "other", "", at, at, 0, REDRIVEN | MANUAL),
+            (ids[1], "q", "", at, at, 0, REDRIVEN | MANUAL),
         ]
         assert [chunk.routed for chunk in chunks if chunk.routed] == [{"other": [ids[1]]}]
         world.engine.state.history = None

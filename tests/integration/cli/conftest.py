@@ -1,0 +1,66 @@
+"""A broker with a bit of everything in it, and ways to run commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kombu_opendata import QueueClient
+from kombu_opendata.cli import main
+from kombu_opendata.queue_client.options import QueueOptions
+
+from ...support.served import COMMAND
+
+#: what a terminal takes for commands, a text that runs from right to left, and a line that ends
+HOSTILE = "\x1b[31mred\u202e\nnext"
+
+
+def run(*arguments: str, url: str = "", stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """The real console script."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "OPENDATA_QUEUE_URL")}
+    given = {**clean, **({"OPENDATA_QUEUE_URL": url} if url else {}), **env}
+    return subprocess.run(
+        [str(COMMAND), *arguments], input=stdin, env=given, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def client(module_store_folder: Path) -> Iterator[QueueClient]:
+    """Of a broker whose queues have waiting, delayed, archived and failed messages."""
+    with QueueClient(f"opendata://{module_store_folder}") as opened:
+        for name in ("orders", "mails", "drop-me", "purge-me", "old", "broken"):
+            opened.create(name)
+        opened.create("big", QueueOptions(filter="amount > 100"))
+        for number in range(5):
+            opened.send("orders", {"number": number}, {"amount": 50 * number})
+        opened.send("mails", HOSTILE, {"subject": HOSTILE})
+        opened.send("mails", "later", delay=3600)
+        opened.send_batch("purge-me", ["one", "two"])
+        opened.send("drop-me", "x")
+        for queue, settle in (("old", opened.archive), ("broken", opened.reject)):
+            opened.send_batch(queue, range(3), {"part": queue})
+            for message in opened.read(queue, vt=30, qty=3):
+                settle(queue, message)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def url(client: QueueClient, module_store_folder: Path) -> str:
+    """The folder, which is how a target may be named."""
+    return str(module_store_folder)
+
+
+@pytest.fixture
+def invoke(url: str) -> Callable[..., Result]:
+    """Runs a command in this process, against the broker."""
+
+    def invoke_one(*arguments: str, **options: Any) -> Result:
+        return CliRunner().invoke(main, arguments, env={"OPENDATA_QUEUE_URL": url}, **options)
+
+    return invoke_one

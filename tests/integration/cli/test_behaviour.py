@@ -1,0 +1,134 @@
+"""What all commands have in common: bad input, exit codes, asking, pipes, completion, pages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata import QueueClient
+
+from ...support.processes import Children
+from ...support.served import COMMAND, ServedBroker
+from .conftest import run
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        ("queue show nobody", 1, "no queue 'nobody'"),
+        ("queue drop nobody --yes", 1, "nobody"),
+        ("peek nobody", 1, "nobody"),
+        ("message 999999", 1, "999999"),
+        ("send nobody x", 1, "create it first"),
+        ("publish x --routing-key nobody", 1, "no queue takes it"),
+        ("archive delete old", 2, "--older-than, --id, --all"),
+        ("archive delete old --older-than 30", 2, "30d"),
+        ("archive delete old --older-than 1d", 2, "say --yes"),
+        ("queue purge orders", 2, "say --yes"),
+        ("send orders {x --as json", 2, "is no json"),
+        ("send orders x -H nothing", 2, "name=text"),
+        ("messages --since yesterday", 2, "is no time"),
+        ("messages --limit 0", 2, "1 to 1000"),
+        ("messages --limit 1000000000", 2, "1 to 1000"),
+        ("messages --next rubbish", 2, "cursor"),
+        ("attempts --status done", 2, "No such option"),
+        ("replay orders", 2, "--from PLACE"),
+        ("replay orders --from tomorrow", 2, "no place in the log"),
+        ("replay orders --from 999999", 1, "future"),
+        ("replay orders --stop", 1, "not being filled"),
+        ("failed redrive orders --where x>", 2, "line 1, column"),
+        ("queue create q2 --filter x>", 2, "line 1, column"),
+        ("queue create orders --max-length 3", 1, "orders"),
+        ("filter explain", 2, "QUEUE"),
+        ("filter explain --filter x>3 -H x=1", 1, "does not match"),
+        ("store inspect --kind nonsense", 2, "nonsense"),
+        ("store inspect --key xyz", 2, "hexadecimal"),
+        ("store inspect --message 999999", 1, "no message 999999"),
+        ("store stats /nowhere/at/all", 1, "no such folder"),
+        ("queue list --url /tmp/odq-nobody-there", 3, "no broker runs"),
+        ("queue list --url opendata://127.0.0.1:1", 3, "127.0.0.1"),
+        ("queue list --url redis://localhost", 2, "redis"),
+        ("send q x --url /tmp/odq-nobody-there", 1, "there is no store"),
+        ("broker stop --url opendata://localhost:1", 1, "end that broker where it runs"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_clear_line(words: str, code: int, text: str, invoke: Callable[..., Any]) -> None:
+    told = invoke(*words.split())
+    assert told.exit_code == code, told.output
+    assert text in told.output
+    assert "Traceback" not in told.output
+
+
+def test_without_a_target_it_says_how_to_name_one() -> None:
+    told = run("queue", "list")
+    assert told.returncode == 2
+    assert "OPENDATA_QUEUE_URL" in told.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(client: QueueClient, url: str) -> None:
+    client.create("long")
+    client.send_batch("long", ["x" * 1000] * 500)
+    script = f"{COMMAND} peek long -n 500 --json --url {url} | head -n 1"
+    told = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert json.loads(told.stdout)["queue"] == "long"
+    assert told.stderr == ""
+
+
+def test_lines_are_messages_and_pages_lead_on(client: QueueClient, url: str, invoke: Callable[..., Any]) -> None:
+    client.create("lines")
+    told = invoke("send", "lines", "--lines", "--as", "json", "-H", "kind=line", input="1\n2\n3\n")
+    assert told.exit_code == 0, told.output
+    assert [message.body for message in client.peek("lines", 10)] == [1, 2, 3]
+    first = json.loads(invoke("messages", "-q", "lines", "-n", "2", "--order", "asc", "--json").stdout)
+    second = json.loads(
+        invoke("messages", "-q", "lines", "-n", "2", "--order", "asc", "--json", "--next", first["next"]).stdout
+    )
+    assert len(first["items"]) == 2
+    assert len(second["items"]) == 1
+    assert second["next"] is None
+    everything = invoke("messages", "-H", "kind=line", "--all", "--json", "--since", "1h").stdout.splitlines()
+    assert [json.loads(line)["queues"][0]["queue"] for line in everything] == ["lines"] * 3
+
+
+def test_a_question_can_be_refused(client: QueueClient, invoke: Callable[..., Any], monkeypatch: Any) -> None:
+    """The runner has no terminal: where there is one, click asks."""
+    from kombu_opendata.cli import failures
+
+    client.create("asked")
+    monkeypatch.setattr(failures, "can_ask", lambda: True)
+    refused = invoke("queue", "drop", "asked", input="n\n")
+    assert refused.exit_code == 1
+    assert client.get_queue("asked").name == "asked"
+    assert invoke("queue", "drop", "asked", input="y\n").exit_code == 0
+    assert "asked" not in {info.name for info in client.list_queues()}
+
+
+def test_completion_knows_the_queues(url: str) -> None:
+    words = {"COMP_WORDS": "opendata-queue peek or", "COMP_CWORD": "2", "_OPENDATA_QUEUE_COMPLETE": "bash_complete"}
+    assert run(url=url, **words).stdout == "plain,orders\n"
+    nobody = run(url="/tmp/odq-nobody-there", **words)
+    assert (nobody.stdout.strip(), nobody.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_has_a_script(shell: str) -> None:
+    assert "_OPENDATA_QUEUE_COMPLETE" in run(_OPENDATA_QUEUE_COMPLETE=f"{shell}_source").stdout
+
+
+def test_a_broker_that_is_run_by_hand(tmp_path: Path, started: Children) -> None:
+    broker = ServedBroker(tmp_path, "--store", f"file://{tmp_path}/s", "--listen", "tcp:127.0.0.1:0")
+    started.add(broker)
+    url = f"opendata://127.0.0.1:{broker.port}"
+    assert run("queue", "create", "q", url=url).returncode == 0
+    assert json.loads(run("queue", "list", "--json", url=url).stdout)[0]["name"] == "q"
+    told = run("broker", "stop", url=url)
+    assert told.returncode == 1
+    assert "kill -TERM" in told.stderr
+    assert run("broker", "stop", str(tmp_path / "s")).returncode == 0
+    assert broker.wait(20) == 0
+    assert run("queue", "list", url=url).returncode == 3

@@ -1,0 +1,140 @@
+"""Every verb through the real console script, as JSON and as text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+
+from kombu_opendata import QueueClient
+from kombu_opendata.cli import main
+from kombu_opendata.cli.brokers import broker_tools
+
+from .conftest import run
+
+pytestmark = pytest.mark.usefixtures("client")
+
+
+class Verb(NamedTuple):
+    """A command line; what its JSON must be (of many lines, all documents); and a text its table must have."""
+
+    words: str
+    check: Callable[[Any], bool]
+    text: str
+
+
+VERBS = [
+    Verb("status", lambda j: "orders" in j["instances"]["default"]["queues"], "orders"),
+    Verb("broker status", lambda j: j["pid"] > 0, "instance default"),
+    Verb("maintain expire_leases", lambda j: j["duties"] == ["expire_leases"], "leases expired"),
+    Verb("queue list", lambda j: {"orders", "big"} <= {q["name"] for q in j}, "filter: amount > 100"),
+    Verb("queue show big", lambda j: j["metrics"]["visible"] == 2, "x-filter"),
+    Verb("queue create new --max-length 7", lambda j: j["arguments"]["x-max-length"] == 7, "'new' is there"),
+    Verb("queue metrics orders", lambda j: j[0]["visible"] == 5, "visible        5"),
+    Verb("queue top --once", lambda j: {"mails"} <= {q["queue"] for q in j["queues"]}, "queues"),
+    Verb("peek mails", lambda j: j[0]["body"].startswith("\x1b"), r"\x1b[31mred\u202e\nnext"),
+    Verb("message 0", lambda j: j["message"]["body"] == {"number": 0}, "header amount: 0"),
+    Verb("send mails hello -H n:=3", lambda j: j["id"] > 5, ""),
+    Verb("publish hello --routing-key mails", lambda j: j["queues"] == ["mails"], "mails"),
+    Verb("messages -q old -s done", lambda j: len(j["items"]) == 3 and j["next"] is None, "old: done"),
+    Verb("attempts -q broken", lambda j: len(j["items"]) == 3, "rejected"),
+    Verb("archive list old", lambda j: {m["state"] for m in j} == {"done"}, "settled"),
+    Verb("archive count old", lambda j: j == {"old": 3}, "old"),
+    Verb("failed list broken", lambda j: {m["state"] for m in j} == {"failed"}, "settled"),
+    Verb(
+        "replay orders --from first", lambda j: j["done"] and j["started_at"].endswith("Z"), "replay of queue 'orders'"
+    ),
+    Verb("filter explain big --id 4", lambda j: j["matches"], "queue 'big' gets it"),
+    Verb("store inspect --message 0", lambda j: j["places"][0]["queue"] == "orders", "metadata"),
+    Verb("store stats", lambda j: j["queues"]["mails"]["delayed"] == 1, "journal"),
+    Verb("store verify", lambda j: j["status"] == "clean", "clean: "),
+    # they change what others look at
+    Verb("queue purge purge-me --yes", lambda j: j["purged"] in (0, 2), "messages removed"),
+    Verb("failed redrive broken --limit 1", lambda j: j["moved"] == 1, "1 messages are available again"),
+    Verb("failed delete broken --all --yes", lambda j: j["deleted"] in (0, 1), "deleted"),
+    Verb("archive delete old --older-than 30d --yes", lambda j: j["deleted"] == 0, "0 archived messages deleted"),
+]
+#: tested below, or by tests of their own
+OTHERS = {"broker", "broker stop", "hash-secret", "queue drop"}
+
+
+def all_verbs(group: click.Group = main, before: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from all_verbs(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}"
+
+
+def test_every_verb_is_here() -> None:
+    verbs = {*all_verbs(), *(f"broker {name}" for name in broker_tools.commands)}
+    tried = {verb for verb in verbs for case in VERBS if f"{case.words} ".startswith(f"{verb} ")} | OTHERS
+    assert verbs == tried
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.words)
+def test_the_verb_does_what_it_says(verb: Verb, url: str, invoke: Callable[..., Any]) -> None:
+    told = run(*verb.words.split(), "--json", url=url)
+    assert told.returncode == 0, told.stderr
+    assert not told.stderr
+    assert told.stdout.isascii()
+    assert verb.check(documents(told.stdout)), told.stdout
+    shown = invoke(*verb.words.split())
+    assert shown.exit_code == 0, shown.output
+    assert verb.text in shown.output
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown.output), "nothing for the terminal to obey"
+
+
+def documents(text: str) -> Any:
+    """One document, or those of all lines."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_list_of_one_line_is_one_document_a_line(url: str) -> None:
+    told = run("peek", "orders", "-n", "1", "--json", url=url)
+    assert json.loads(told.stdout)["id"] == 0
+
+
+def test_drop(client: QueueClient, url: str) -> None:
+    refused = run("queue", "drop", "drop-me", url=url)
+    assert refused.returncode == 2
+    assert "say --yes" in refused.stderr
+    told = run("queue", "drop", "drop-me", "--yes", "--json", url=url)
+    assert json.loads(told.stdout) == {"queue": "drop-me", "dropped": True, "messages": 1}
+    assert "drop-me" not in {info.name for info in client.list_queues()}
+
+
+def test_hash_secret() -> None:
+    assert run("hash-secret", "--secret", "s").stdout.startswith("$argon2")
+
+
+@pytest.mark.timeout(300)
+def test_stop_and_what_is_left_without_a_broker(store_folder: Path) -> None:
+    url = str(store_folder)
+    assert run("queue", "create", "q", url=url).returncode == 0
+    assert run("send", "q", "x", url=url).returncode == 0
+    told = run("broker", "stop", url=url)
+    assert told.returncode == 0, told.stderr
+    assert not (store_folder / "broker.pid").exists()
+    assert run("broker", "stop", url=url).returncode == 3
+    for verb in (["status"], ["queue", "list"], ["peek", "q"], ["messages"], ["queue", "top", "--once"]):
+        told = run(*verb, url=url)
+        assert told.returncode == 3
+        assert told.stderr.startswith("Error: no broker runs for")
+        assert f"opendata-queue store stats {url}" in told.stderr
+    assert not (store_folder / "broker.pid").exists(), "looking started one"
+    assert json.loads(run("store", "stats", url, "--json").stdout)["queues"]["q"]["available"] == 1
+    assert run("store", "verify", url).returncode == 0
+    for victim in (store_folder / "default").rglob("*.sst"):
+        victim.write_bytes(victim.read_bytes()[:-7] + b"garbage")
+    told = run("store", "verify", url)
+    assert told.returncode == 4
+    assert "what to do" in told.stdout

@@ -1,0 +1,65 @@
+"""docs/cli.md has every verb and every exit code, and none that there is not."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from kombu_opendata.cli import failures, main
+from kombu_opendata.cli.brokers import broker_tools
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+EXAMPLES = re.findall(r"`(opendata-queue [^`]+)`", PAGE.split("## Completion")[0])
+
+
+def all_verbs(group: click.Group = main, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from all_verbs(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+    if group is main:
+        yield from all_verbs(broker_tools, "broker ")
+
+
+VERBS = dict(all_verbs())
+
+
+def test_the_page_has_every_verb_and_no_other() -> None:
+    tables = PAGE.split("## Verbs")[1].split("## Completion")[0]
+    assert set(re.findall(r"(?m)^\| `([^`]+)` \|", tables)) == set(VERBS)
+
+
+def test_every_example_is_understood() -> None:
+    assert len(EXAMPLES) > 20
+    for example in EXAMPLES:
+        _program, *words = shlex.split(example)
+        verb = max((name for name in VERBS if words[: len(name.split())] == name.split()), key=len)
+        VERBS[verb].make_context(verb, words[len(verb.split()) :])  # a usage error if it is wrong
+
+
+def test_the_exit_codes_are_those_of_the_code() -> None:
+    shown = {int(code) for code in re.findall(r"(?m)^\| (\d+) \|", PAGE)}
+    codes = {failures.REFUSED, failures.USAGE, failures.NO_BROKER, failures.DAMAGED, failures.NOT_NOW}
+    assert shown == codes | {0, failures.INTERRUPTED}
+    assert failures.__doc__ is not None
+    assert shown == {int(code) for code in re.findall(r"(?m)^(\d+) ", failures.__doc__)}
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_and_option_explains_itself(verb: str) -> None:
+    command = VERBS[verb]
+    assert command.help
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            choice = isinstance(parameter.type, click.Choice)
+            assert parameter.help or choice or parameter.name in _CLEAR, f"{verb} {parameter.opts[0]}"
+
+
+#: options whose name says it
+_CLEAR = {"routing_key", "max_message_bytes", "ids"}
