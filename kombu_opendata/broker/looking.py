@@ -136,8 +136,9 @@ async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | No
                 row = looking.loaded_row(queue.messages, msg.id, engine.clock.now_ms())
         if row is not None:
             states.append((queue.name, row))
-    if msg.queue and not states and left:
-        envelope = None  # it is, or was, elsewhere
+    if not states and left > 0 and envelope is not None:
+        await engine.checkpoint()  # it may have left its last queue just now
+        envelope = None if msg.queue else await engine.payloads.read(msg.id)
     self.instance.reply(
         self.session,
         q.FoundMessage(
