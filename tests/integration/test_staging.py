@@ -523,6 +523,7 @@ def test_the_broker_checks_what_clients_check(client: StagingClient, sink: Sink)
         call(CommitJob(0, "job", [rows[0], (*rows[1][:4], b"")]))
 
 
+@pytest.mark.damages_store
 def test_a_damaged_message_fails_and_the_others_are_delivered(
     sink: Sink, client: StagingClient, target: StagingTarget, store_folder: Path, broker: EmbeddedBroker
 ) -> None:
@@ -540,6 +541,7 @@ def test_a_damaged_message_fails_and_the_others_are_delivered(
     assert "has failed: the payload of message 7" in broker.log.read_text()
 
 
+@pytest.mark.damages_store
 def test_messages_of_a_missing_object_fail_and_the_others_are_delivered(
     sink: Sink, client: StagingClient, target: StagingTarget, store_folder: Path, broker: EmbeddedBroker
 ) -> None:
@@ -554,6 +556,7 @@ def test_messages_of_a_missing_object_fail_and_the_others_are_delivered(
     assert sink.got == Counter(bodies(400, 400))
 
 
+@pytest.mark.damages_store
 def test_rows_whose_index_is_lost_are_counted(
     sink: Sink, client: StagingClient, target: StagingTarget, store_folder: Path
 ) -> None:
