@@ -31,12 +31,18 @@ all_queues_metrics system_stats worker_stats worker_health_stats list_workers ge
 get_worker_messages release_worker_messages reclaim_messages purge_old_workers queue-messages archive-list
 archive-count archive-delete produce produce_batch consume consume_batch consume_iter
 """.split()  # noqa: SIM905
+OUTPOST = ["ListEvent", "ListAttempt", "Next`, `Prev", "RetrieveEvent", "RetrieveAttempt", "InsertMany"]
+OUTPOST += ["event metrics", "attempt metrics"]
+LOG_STORE = "Outpost's log store"
 NOT_OFFERED = ["read_grouped", "read_grouped_rr", "read_grouped_head"]
 
 
 def rows(peer: str) -> dict[str, str]:
     """Operation → our call."""
     text = PAGE.split(f"\n## {peer}\n")[1].split("\n## ")[0]
+    if peer == LOG_STORE:
+        cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
+        return {cell[0].strip("`"): cell[1].strip("`") for cell in cells}
     found = re.findall(r"(?m)^\| `([^`]+)` \| (?:`(.+?)`)? ?\|", text)
     assert len(found) == len({name for name, _call in found}) == len(re.findall(r"(?m)^\| `", text))
     return {name.replace(" ", "-"): call for name, call in found}
@@ -45,6 +51,7 @@ def rows(peer: str) -> dict[str, str]:
 def test_every_operation_has_its_row() -> None:
     assert sorted(rows("pgmq")) == sorted(PGMQ)
     assert sorted(rows("pgqrs")) == sorted(PGQRS)
+    assert list(rows(LOG_STORE)) == OUTPOST
     assert [name for peer in ("pgmq", "pgqrs") for name, call in rows(peer).items() if not call] == NOT_OFFERED
 
 
@@ -58,7 +65,7 @@ def client(module_store_folder: Path) -> Iterator[QueueClient]:
     "call",
     [
         pytest.param(call, id=f"{peer}-{name}")
-        for peer in ("pgmq", "pgqrs")
+        for peer in ("pgmq", "pgqrs", LOG_STORE)
         for name, call in rows(peer).items()
         if call
     ],
@@ -73,7 +80,8 @@ def test_each_call_works(client: QueueClient, name: str, call: str) -> None:
     now = datetime.now(UTC)
     scope = {
         "client": client, "q": name, "new": f"{name}-new", "ids": ids, "message": message, "failed": rejected.id,
-        "now": now, "moment": now + timedelta(minutes=5), "QueueOptions": QueueOptions,
+        "now": now, "moment": now + timedelta(minutes=5),
+        "hour": timedelta(hours=1), "QueueOptions": QueueOptions,
         "worker": next(worker.id for worker in client.workers() if worker.connected),
     }  # fmt: skip
     result: Any = eval(call, scope)  # the page is ours

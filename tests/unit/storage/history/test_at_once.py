@@ -1,0 +1,64 @@
+"""Lists while everything goes on: publishes, checkpoints, indexing, merges, sweeps and other lists."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.support.engine import SESSION, World, run
+from tests.support.history import attempts, message_ids, tiny_history
+
+ROUNDS = 40
+
+
+async def work(world: World, done: list[int]) -> None:
+    """Publish and settle, a little at a time."""
+    engine, queue = world.engine, world.queue("q")
+    for round in range(ROUNDS):
+        for _ in range(7):
+            world.number += 1
+            id = engine.publish(
+                [queue], b"x", {"parity": str(world.number % 2), "id": str(world.number)}, priority=255, created_at=0,
+                visible_at=-1, ttl_ms=-1, session=SESSION, seq=world.number, total=1,
+            )  # fmt: skip
+            entry = await world.claim("q")
+            assert entry.id == id
+            engine.ack(queue, (entry,))
+            done.append(id)
+        world.clock.advance(1)
+        await asyncio.sleep(0)
+        if round % 3 == 0:
+            await engine.checkpoint()
+
+
+async def look(world: World, done: list[int], working: asyncio.Task[None]) -> None:
+    """What was there before a list began is in it, once and in order."""
+    while not working.done():
+        before = list(done)
+        found = await message_ids(world.engine, statuses=["done"], queues=["q"])
+        assert found == sorted(set(found))
+        assert found[: len(before)] == before
+        odd = before[::2]
+        assert (await message_ids(world.engine, headers={"parity": ["1"]}))[: len(odd)] == odd
+        rows = await attempts(world.engine, outcomes=["acked"])
+        assert [id for _number, id, _outcome in rows][: len(before)] == before
+        if before:
+            middle = len(before) // 2
+            (row,) = await attempts(world.engine, headers={"id": [str(middle + 1)]})
+            assert row[:2] == (middle, before[middle])
+        await asyncio.sleep(0)
+
+
+def test_lists_are_right_while_everything_goes_on(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        done: list[int] = []
+        background = asyncio.create_task(world.engine.history.run())
+        working = asyncio.create_task(work(world, done))
+        await asyncio.gather(working, *(look(world, done, working) for _ in range(3)))
+        await world.engine.history.sweep(world.clock.now_ms())
+        assert await message_ids(world.engine, queues=["q"]) == done
+        background.cancel()
+        await asyncio.gather(background, return_exceptions=True)
+
+    with tiny_history():
+        run(tmp_path / "s", steps)
