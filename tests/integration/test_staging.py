@@ -540,6 +540,7 @@ def test_a_damaged_message_fails_and_the_others_are_delivered(
     assert "has failed: the payload of message 7" in broker.log.read_text()
 
 
+@pytest.mark.damages_store
 def test_messages_of_a_missing_object_fail_and_the_others_are_delivered(
     sink: Sink, client: StagingClient, target: StagingTarget, store_folder: Path, broker: EmbeddedBroker
 ) -> None:
