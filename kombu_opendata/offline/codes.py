@@ -113,6 +113,10 @@ CODES: dict[str, Code] = {
     "lease-twice": Code(_I, "two consumers may settle the same message", _REPORT),
     "producer-implausible": Code(_I, "a repeated publish may be stored twice, or a new one refused", _REPORT),
     "dead-letter-wrong": Code(_I, "the dead letter can't be published", _REPORT),
+    # ---- routing, sends, staged batches
+    "cursor-wrong": Code(_I, "the queue may not get what lies before its declaration", "start the replay again"),
+    "idempotency-wrong": Code(_I, "a repeated send may be stored again, or a new one be taken for it", _REPORT),
+    "staged-wrong": Code(_I, "the job is never over, or its batches are removed too early or never", _REPORT),
     # ---- results
     "result-expiry": Code(_I, "the result is never removed", _REPORT),
     "result-implausible": Code(_I, "the result is kept too long, or not found", _REPORT),

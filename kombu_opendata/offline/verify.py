@@ -100,6 +100,7 @@ class _Verification:
         self._progress = progress
         self._context = Context(store, store.clock.now_ms())
         self._families: list[Family] = [family(self._context) for family in FAMILIES]
+        self._by_message = [family for family in self._families if type(family).message is not Family.message]
         self._by_kind = {kind: family for family in self._families for kind in family.kinds}
         self._found: list[Finding] = []  # by callbacks
 
@@ -208,11 +209,16 @@ class _Verification:
             if self._found or self.store.problems:
                 for found in self._drain():
                     yield found
+        for family in self._families:
+            for found in family.end():
+                yield found
 
     def _message(self, facts: MessageFacts) -> Iterable[Finding]:
         context = self._context
         for check in CHECKS:
             yield from check(facts, context)
+        for family in self._by_message:
+            yield from family.message(facts)
 
     def _count(self, kind: RecordKind, _key: bytes, _value: bytes) -> None:
         self.report.records[kind.value] += 1

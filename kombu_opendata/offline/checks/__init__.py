@@ -10,9 +10,19 @@ from .base import Context, Family
 from .header import HeaderFamily
 from .queues import QueueFamily
 from .results import ResultFamily
+from .routing import RoutingFamily
 from .sessions import SessionFamily
+from .staged import StagedFamily
 from .topology import TopologyFamily
 
 __all__ = ["FAMILIES", "Context", "Family"]
 
-FAMILIES: tuple[type[Family], ...] = (HeaderFamily, QueueFamily, TopologyFamily, SessionFamily, ResultFamily)
+FAMILIES: tuple[type[Family], ...] = (
+    HeaderFamily,
+    QueueFamily,
+    TopologyFamily,
+    SessionFamily,
+    ResultFamily,
+    RoutingFamily,
+    StagedFamily,
+)

@@ -10,7 +10,7 @@ from ...storage.records import keys
 from ...storage.records.config import QueueConfig
 from ...storage.records.keys import Key, RecordKind
 from ...storage.records.options import QueueOptions
-from ..facts import Span
+from ..facts import MessageFacts, Span
 from ..findings import Finding
 from ..store import OfflineStore
 
@@ -93,8 +93,9 @@ class Context:
 class Family:
     """The checks of some kinds of records. Each record is seen once, in the order of the keys.
 
-    A family is made by the verification, gets each record of its ``kinds`` by :meth:`record`, and at the end
-    :meth:`finish` compares what it kept. What it keeps should be small: messages have a pass of their own.
+    A family is made by the verification, gets each record of its ``kinds`` by :meth:`record`, and then
+    :meth:`finish` compares what it kept. What it keeps should be small: messages have a pass of their own, in which a
+    family that has a :meth:`message` sees each; :meth:`end` comes after that.
     """
 
     kinds: ClassVar[tuple[RecordKind, ...]] = ()
@@ -111,3 +112,11 @@ class Family:
         nothing: tuple[Finding, ...] = ()
         for found in nothing:
             yield found
+
+    def message(self, facts: MessageFacts) -> Iterator[Finding]:
+        """A message; called for families that override this."""
+        yield from ()
+
+    def end(self) -> Iterator[Finding]:
+        """All messages were seen."""
+        yield from ()
