@@ -116,6 +116,7 @@ def test_hash_secret() -> None:
     assert run("hash-secret", "--secret", "s").stdout.startswith("$argon2")
 
 
+@pytest.mark.damages_store
 @pytest.mark.timeout(300)
 def test_stop_and_what_is_left_without_a_broker(store_folder: Path) -> None:
     url = str(store_folder)
