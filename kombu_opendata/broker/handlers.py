@@ -208,7 +208,8 @@ class Handlers:
         cursor = starts.cursor(parsed.start, starts.NOW, next_id=self.engine.state.next_id, now_ms=now)
         if properties.stored:
             stored = self.engine.declare_queue(name, parsed.options(properties.arguments))
-            self.instance.replays.declared(stored, cursor)
+            if parsed.start != starts.NOW:
+                self.instance.replays.start(stored, cursor)  # in the same commit
         elif not cursor.is_done:
             raise RequestError(
                 f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name

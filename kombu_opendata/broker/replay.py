@@ -157,11 +157,6 @@ class Replays:
         return self.routed - before
 
     # ------------------------------------------------------------------ beginning and ending
-    def declared(self, queue: Queue, cursor: Cursor) -> None:
-        """A queue was declared just now; in the same commit it gets its cursor, if it starts before now."""
-        if not cursor.is_done:
-            self.start(queue, cursor)
-
     def start(self, queue: Queue, cursor: Cursor) -> None:
         """Begin to fill a queue.
 

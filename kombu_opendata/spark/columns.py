@@ -166,6 +166,7 @@ _SAMPLES: list[tuple[Callable[[pa.DataType], bool], Any]] = [
     (pa.types.is_binary, b"\xff"),
     (pa.types.is_large_binary, b"\xff"),
     (pa.types.is_date, dt.date(2026, 1, 2)),
+    (pa.types.is_time, dt.time(1, 2)),
     (pa.types.is_duration, dt.timedelta(seconds=1)),
 ]
 

@@ -30,6 +30,7 @@ import pickle
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -83,8 +84,10 @@ def pack_plan(plan: Plan, access: BrokerAccess) -> str:
     return base64.b64encode(pickle.dumps((plan, replace(access, url="opendata+memory://none")))).decode()
 
 
-def parse_write_options(options: Mapping[str, str], schema: pa.Schema) -> WriteOptions:
-    """The plan of a frame with this schema.
+def parse_write_options(
+    options: Mapping[str, str], schema: pa.Schema, refused: Mapping[str, str] = MappingProxyType({})
+) -> WriteOptions:
+    """The plan of a frame with this schema; ``refused`` as for :func:`check_columns`.
 
     Raises:
         RequestError: an option that is unknown, missing, contradicts another, or names no column.
@@ -97,8 +100,8 @@ def parse_write_options(options: Mapping[str, str], schema: pa.Schema) -> WriteO
         plan, access = pickle.loads(base64.b64decode(given["plan"]))
         access = replace(access, url=given["broker_url"])
     else:
-        plan, access = _plan(given, schema), _access(given)
-    check_columns(plan, schema)
+        plan, access = _plan(given, [*schema.names, *refused]), _access(given)
+    check_columns(plan, schema, refused)
     return WriteOptions(plan, access, given.get("job_id", ""), given.get("report", ""))
 
 
@@ -115,7 +118,7 @@ def _access(given: Mapping[str, str]) -> BrokerAccess:
     return BrokerAccess(given["broker_url"], _json_object(given, "transport_options"))
 
 
-def _plan(given: Mapping[str, str], schema: pa.Schema) -> Plan:
+def _plan(given: Mapping[str, str], names: list[str]) -> Plan:
     for name in _SINGLE:
         if name in given and f"{name}_column" in given:
             raise RequestError(f"{name} and {name}_column are given: choose one", option=name)
@@ -133,7 +136,7 @@ def _plan(given: Mapping[str, str], schema: pa.Schema) -> Plan:
     if "args" in given or "kwargs" in given:
         columns = replace(columns, args=_names(given.get("args", "")), kwargs=_keywords(given.get("kwargs", "")))
     else:
-        rest = [name for name in schema.names if name not in columns.used()]
+        rest = [name for name in names if name not in columns.used()]
         columns = replace(columns, kwargs=dict(zip(rest, rest, strict=True)))
     return Plan(
         columns,
@@ -176,14 +179,19 @@ def _json(text: str, name: str) -> Any:
 
 
 # ---- columns
-def check_columns(plan: Plan, schema: pa.Schema) -> None:
+def check_columns(plan: Plan, schema: pa.Schema, refused: Mapping[str, str] = MappingProxyType({})) -> None:
     """See that the columns are there and have types that fit, and note a sample of each argument.
+
+    Args:
+        refused: columns that can't be in the schema, and why.
 
     Raises:
         RequestError: the text names the column.
     """
     columns = plan.columns
     for name in columns.used():
+        if name in refused:
+            raise RequestError(f"column {name!r} can't be an argument: {refused[name]}", column=name)
         if schema.get_field_index(name) < 0:
             raise RequestError(f"there is no column {name!r}: the frame has {', '.join(schema.names)}", column=name)
     for time_column in (columns.eta, columns.expires):

@@ -83,10 +83,11 @@ class OpenDataSource(DataSource):
             RequestError: they can't be followed.
         """
         from .options import parse_write_options
+        from .schemas import arrow_schema
 
         if overwrite:
             raise RequestError('tasks can only be added: use mode("append")')
-        found = parse_write_options(self.options, to_arrow_schema(schema, timezone="UTC"))
+        found = parse_write_options(self.options, *arrow_schema(schema))
         plan = found.plan
         if plan.task and plan.columns.queue is None:
             plan.template((plan.task, plan.queue))

@@ -10,7 +10,6 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..errors import RequestError
 from ..staging import JobInfo
@@ -18,6 +17,7 @@ from .broker import BrokerAccess, access_of
 from .options import check_columns, new_job_id, pack_plan
 from .plan import Columns, Plan
 from .result import SubmitResult
+from .schemas import arrow_schema
 from .source import NAME, register
 
 #: tasks and queues that an app is asked about on the driver
@@ -216,7 +216,7 @@ def _make_templates(frame: DataFrame, plan: Plan, app: Any) -> None:
     Raises:
         RequestError: a column's type, the task or an option can't be sent.
     """
-    check_columns(plan, to_arrow_schema(frame.schema, timezone="UTC"))
+    check_columns(plan, *arrow_schema(frame.schema))
     if plan.task and plan.columns.queue is None:
         targets = [(plan.task, plan.queue)]
     elif app is None:

@@ -136,7 +136,8 @@ class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._write(iterator, f"{self._prefix or query}/{number}")
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        written = [message for message in messages if message is not None]
+        """A micro-batch without rows leaves no job to be remembered."""
+        written = [message for message in messages if message is not None and message.batch.rows]
         for job_id in dict.fromkeys(message.job_id for message in written):
             self._commit(job_id, [message for message in written if message.job_id == job_id])
 

@@ -138,17 +138,17 @@ class Router:
         return True
 
     def bound(self, queue: Queue) -> None:
-        """The queue's filter grew. What its cursor has passed already is looked at again.
+        """The queue's filter grew. What it did not let in until now is looked at again, up to the newest message.
 
         That is only for a queue that was declared with a start, while its cursor is under way or shortly after: clients
-        bind after they declare. Messages that are in the queue are not added again.
+        bind after they declare, and others publish in between. Messages that are in the queue are not added again.
         """
-        cursor = self._engine.state.cursors.get(queue.name)
-        if cursor is None or cursor.again or cursor.position == cursor.start:
+        cursor, end = self._engine.state.cursors.get(queue.name), self._engine.state.next_id
+        if cursor is None or cursor.again or (cursor.position, cursor.end) == (cursor.start, end):
             return
         if cursor.is_done and self._engine.clock.now_ms() - cursor.started_at_ms > LATE_BINDING_MS:
             return
-        self._set(queue, cursor._replace(position=cursor.start, seen=0, checks=True))
+        self._set(queue, cursor._replace(position=cursor.start, end=end, seen=0, checks=True))
 
     def _set(self, queue: Queue, cursor: Cursor) -> None:
         self.forget(queue.name)

@@ -125,6 +125,18 @@ def test_a_binding_that_comes_later_counts_for_the_whole_replay(log: Any) -> Non
     assert sorted(take_bodies(log, "late")) == ["a0", "a1", "b0"]
 
 
+@pytest.mark.parametrize("stored", [[], ["old"]])
+def test_what_is_published_between_declaration_and_binding_comes_too(log: Any, stored: list[str]) -> None:
+    send(log, "k", *stored, exchange="log")
+    declare(log, "late", arguments={"x-start": "first"})
+    fill(log, "late")
+    send(log, "k", "between", exchange="log")
+    send(log, "late", "itself")
+    log.queue_bind("late", "log", "k")
+    fill(log, "late")
+    assert sorted(take_bodies(log, "late")) == ["between", "itself", *stored]
+
+
 def test_a_replay_goes_on_after_a_restart_of_the_broker(log: Any, store_folder: Any) -> None:
     broker = EmbeddedBroker(store_folder)
     send(log, "k", *(str(n) for n in range(2000)), exchange="log")

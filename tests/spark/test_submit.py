@@ -144,11 +144,16 @@ def test_a_row_that_can_not_be_sent_fails_the_job_with_its_place(
     assert (right.rows, right.added) == (1000, True)
 
 
-def test_a_message_over_the_brokers_limit_is_named(spark: Any, broker_url: str) -> None:
-    df = spark.range(0, 4, numPartitions=1).select(F.expr("if(id = 2, repeat('x', 80000000), 'y')").alias("text"))
+def test_a_message_over_the_brokers_limit_is_named(
+    spark: Any, started: Children, store_folder: Path, tmp_path: Path
+) -> None:
+    options = ("--store", f"file://{store_folder}", "--listen", "tcp:127.0.0.1:0", "--max-message-bytes", "100000")
+    broker = ServedBroker(tmp_path, *options)
+    started.add(broker)
+    df = spark.range(0, 4, numPartitions=1).select(F.expr("if(id = 2, repeat('x', 100000), 'y')").alias("text"))
 
-    with pytest.raises(PySparkException, match="row 2 of partition 0: the message has 8"):
-        submit_tasks(df, TASK, broker_url=broker_url)
+    with pytest.raises(PySparkException, match="row 2 of partition 0: the message has 10"):
+        submit_tasks(df, TASK, broker_url=f"opendata://127.0.0.1:{broker.port}")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ from kombu_opendata.storage.records import (
     active,
     attempts,
     config,
+    cursor,
     dead_letter,
     header,
+    idempotency,
     journal_position,
     keys,
     leases,
@@ -27,6 +29,7 @@ from kombu_opendata.storage.records import (
     routes,
     seq_block,
     settled,
+    staged,
     topology,
 )  # fmt: skip
 from kombu_opendata.storage.records.keys import RecordKind
@@ -301,6 +304,41 @@ BROKEN: dict[str, tuple[str, Break]] = {
             )
         },
     ),
+    # ---- routing, sends, staged batches
+    "a cursor of no queue": (
+        "cursor-wrong",
+        lambda _: {keys.cursor_key("nobody"): cursor.encode(cursor.Cursor(0, 0, 9))},
+    ),
+    "a cursor before its start": (
+        "cursor-wrong",
+        lambda _: {keys.cursor_key("a"): cursor.encode(cursor.Cursor(5, 2, 9))},
+    ),
+    "a cursor beyond the last id": (
+        "cursor-wrong",
+        lambda _: {keys.cursor_key("a"): cursor.encode(cursor.Cursor(0, 0, 99_999))},
+    ),
+    "a cursor whose selector is none": (
+        "cursor-wrong",
+        lambda _: {keys.cursor_key("a"): cursor.encode(cursor.Cursor(0, 0, 9, selector="((("))},
+    ),
+    "a send of messages to come": ("idempotency-wrong", lambda _: a_send((99_999,), (("a",),))),
+    "a send to too few": ("idempotency-wrong", lambda _: a_send((1, 2, 3), (("a",), ("b",)))),
+    "a staged job with more routed than rows": (
+        "staged-wrong",
+        lambda _: {keys.staged_job_key("j"): staged.encode_job(staged.Job(0, 5, 1, 9, NOW, 9, 0, 0, 0, {}))},
+    ),
+    "a staged job that is settled, and nobody knows when": (
+        "staged-wrong",
+        lambda _: {keys.staged_job_key("j"): staged.encode_job(staged.Job(0, 5, 1, 9, NOW, 5, 5, 0, NOW, {}))},
+    ),
+    "a batch that is not there": (
+        "batch-missing",
+        lambda _: {keys.staged_object_key(4000): staged.encode_object(staged.Object(5, 5, 9, 0, "x/y.batch", "j"))},
+    ),
+    "a batch with more needed than there are": (
+        "staged-wrong",
+        lambda _: {keys.staged_object_key(4000): staged.encode_object(staged.Object(5, 5, 9, 0, "x/y.batch", "j"))},
+    ),
     # ---- results
     "a result without its expiry": (
         "result-expiry",
@@ -323,6 +361,10 @@ BROKEN: dict[str, tuple[str, Break]] = {
 }
 
 
+def a_send(ids: tuple[int, ...], queues: tuple[tuple[str, ...], ...]) -> Changes:
+    return {keys.idempotency_key(bytes(16)): idempotency.encode(idempotency.Sending(ids, NOW, bytes(16), queues))}
+
+
 def letter(rich: Rich, **changes: object) -> Changes:
     found = rich.plain.of[RecordKind.DEAD_LETTER][rich.ids.letter, "letters"]._replace(**changes)
     return {keys.dead_letter_key(rich.ids.letter, "letters"): dead_letter.encode(found)}
@@ -339,7 +381,10 @@ def test_a_good_store_is_clean(rich: Rich, killed: Rich) -> None:
         assert report.status is Status.CLEAN, describe(report)
         assert not report.findings
         assert report.messages == 68
-    assert verify(rich.root).records == verify(killed.root).records
+    counted = [verify(store.root).records for store in (rich, killed)]
+    for records in counted:
+        del records["history log"]  # one record a checkpoint
+    assert counted[0] == counted[1]
 
 
 @pytest.mark.parametrize("name", BROKEN)
