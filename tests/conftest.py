@@ -28,6 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         room = item.path.relative_to(TESTS).parts[0]
         if room in ("acceptance", "faults"):
             item.add_marker(room)
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))  # one session, in one of the processes
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_a_message_over_the_brokers_limit_is_named(
         ({"app": "nowhere:app", "broker_url": None}, "nowhere:app"),
         ({"broker_url": None}, "either broker_url or app"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_arguments_that_can_not_be(spark: Any, broker_url: str, arguments: dict[str, Any], what: str) -> None:
     df = spark.range(1).withColumn("interval", F.expr("interval '1 02:00:00' day to second"))
