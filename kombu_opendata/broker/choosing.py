@@ -1,4 +1,4 @@
-"""Read with a condition: messages whose headers fit, in the order of delivery, from the first of the queue.
+"""Read of messages that are looked for: those whose headers fit, in the order of delivery, or those of free groups.
 
 The work of one look is bounded, it lets others in between, and a Read that waits looks again only when the queue has
 changed, and never for more than a tenth of the time.
@@ -7,7 +7,8 @@ changed, and never for more than a tenth of the time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from ..protocol.envelope import metadata_headers, open_envelope
 from ..selectors import compile_selector
 from ..storage import looking
 from ..storage.queue_state import Entry
-from . import timed
+from . import grouping, timed
 from .entities import BrokerQueue
 from .reading import PAGE_BYTES, claim
 
@@ -49,15 +50,29 @@ def condition_of(msg: q.Read) -> Condition:
     return fits
 
 
-async def choose(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Condition) -> None:
-    """Answer a Read with a condition."""
+def looker(self: Handlers, msg: q.Read, queue: BrokerQueue) -> Callable[[], Awaitable[list[q.ReadRow]]]:
+    """What looks for messages once and claims them.
+
+    Raises:
+        SelectorError, RequestError: the Read can't be.
+    """
+    if msg.grouped:
+        grouping.check(msg)
+        return partial(grouping.look, self, msg, queue)
+    return partial(_look, self, msg, queue, condition_of(msg))
+
+
+async def choose(
+    self: Handlers, msg: q.Read, queue: BrokerQueue, look: Callable[[], Awaitable[list[q.ReadRow]]]
+) -> None:
+    """Answer a Read that looks for messages."""
     loop, calls = self.instance.loop, self.instance.calls
     deadline = loop.time() + msg.wait_ms / 1000
     stop = calls.stops[self.session.id, msg.rid] = asyncio.Event()
     try:
         while True:
             before, began = _signature(queue), loop.time()
-            rows = await _look(self, msg, queue, condition)
+            rows = await look()
             if rows or stop.is_set() or queue.deleting or loop.time() >= deadline:
                 break
             pause = max(_PACE_SECONDS, 10 * (loop.time() - began))
@@ -83,7 +98,9 @@ async def _wait(stop: asyncio.Event, seconds: float) -> None:
 def _signature(queue: BrokerQueue) -> tuple[int, ...]:
     """Changes whenever the queue may have something new to read."""
     counts = queue.counts
-    return counts.published, counts.requeued, counts.released, counts.lease_expired, len(queue.messages)
+    returned = counts.requeued + counts.released + counts.lease_expired
+    ended = counts.acked + counts.rejected + counts.exhausted + counts.deleted
+    return counts.published, returned, ended, len(queue.messages)
 
 
 async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Condition) -> list[q.ReadRow]:
@@ -92,7 +109,8 @@ async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Cond
     size = 0
     holder, name = timed.session_of(self.session.name), self.session.name
     async for entries in _candidates(self, queue):
-        for entry, headers in zip(entries, await _headers(self, queue, entries), strict=True):
+        places = [(entry.id, entry.priority) for entry in entries]
+        for entry, headers in zip(entries, await headers_of(self, queue, places), strict=True):
             if headers is None or not condition(headers):
                 continue
             envelope = entry.envelope if queue.stored is None else await self.engine.payloads.read(entry.id)
@@ -145,16 +163,20 @@ async def _candidates(self: Handlers, queue: BrokerQueue) -> AsyncIterator[list[
         yield part
 
 
-async def _headers(self: Handlers, queue: BrokerQueue, entries: list[Entry]) -> list[Mapping[str, str] | None]:
-    """The metadata headers of messages; None for one that is gone."""
-    ids = [entry.id for entry in entries]
+async def headers_of(self: Handlers, queue: BrokerQueue, rows: list[tuple[int, int]]) -> list[Mapping[str, str] | None]:
+    """The metadata headers of messages, given as (id, stored priority); None for one that is gone."""
+    ids = [id for id, _priority in rows]
     stored = await looking.headers_of(self.engine, ids) if queue.stored is not None else {}
     found: list[Mapping[str, str] | None] = []
-    for entry in entries:
-        headers = stored.get(entry.id)
+    for id, priority in rows:
+        headers = stored.get(id)
         if headers is None:
-            envelope = entry.envelope if queue.stored is None else self.engine.payloads.find(entry.id)
-            headers = headers_in(envelope, 255 - entry.priority) if envelope is not None else None
+            if queue.stored is not None:
+                envelope = self.engine.payloads.find(id)
+            else:
+                entry = queue.messages.find(id)
+                envelope = entry.envelope if entry is not None else None
+            headers = headers_in(envelope, 255 - priority) if envelope is not None else None
         found.append(headers)
     return found
 

@@ -55,12 +55,16 @@ def peek(self: Handlers, msg: q.Peek) -> None:
     self.instance.calls.spawn(self.session, msg.rid, _peek(self, msg, queue))
 
 
-async def _peek(self: Handlers, msg: q.Peek, queue: BrokerQueue) -> None:
+async def waiting_rows(self: Handlers, queue: BrokerQueue, after: int, limit: int) -> tuple[list[Row], int]:
+    """Messages that wait, above an id, by id; and from where to go on, -1 at the end."""
     states = AVAILABLE, DELAYED
     if queue.stored is None:
-        rows, after = _transient_rows(self, queue, msg.after, msg.limit, states)
-    else:
-        rows, after = await looking.waiting(self.engine, queue.stored, msg.after, msg.limit, states)
+        return _transient_rows(self, queue, after, limit, states)
+    return await looking.waiting(self.engine, queue.stored, after, limit, states)
+
+
+async def _peek(self: Handlers, msg: q.Peek, queue: BrokerQueue) -> None:
+    rows, after = await waiting_rows(self, queue, msg.after, msg.limit)
     found: list[tuple[q.StateRow, int, bytes]] = []
     size = 0
     for row in rows:

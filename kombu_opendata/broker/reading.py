@@ -150,10 +150,10 @@ def read(self: Handlers, msg: q.Read) -> None:
     if self.session.suspended:
         raise PreconditionFailed(f"the worker {self.session.name!r} is suspended: resume it", worker=self.session.name)
     queue.used_at_ms = self.engine.clock.now_ms()
-    if msg.selector or msg.equal:
-        from .choosing import choose, condition_of
+    if msg.selector or msg.equal or msg.grouped:
+        from .choosing import choose, looker
 
-        work = choose(self, msg, queue, condition_of(msg))
+        work = choose(self, msg, queue, looker(self, msg, queue))
         self.instance.calls.spawn(self.session, msg.rid, work, once=True)
     else:
         Reader(self.session, msg).begin(self.instance, queue)

@@ -62,7 +62,8 @@ class Read(Message, tag=71):
 
     Without one that is visible the answer waits up to ``wait_ms``. ``pop``: they are acknowledged in the same commit.
     ``selector`` (a filter's text) or ``equal`` (header values) choose; of a long queue only the first visible ones
-    are looked at.
+    are looked at. ``grouped`` (fill, round_robin, head) hands out the messages that have the same text in
+    ``group_header`` in the order of their ids, and none of a group that has one in flight.
     """
 
     rid: int
@@ -73,6 +74,8 @@ class Read(Message, tag=71):
     pop: bool = False
     selector: str = ""
     equal: dict[str, str] = msgspec.field(default_factory=dict)
+    grouped: str = ""
+    group_header: str = ""
 
 
 class StopReading(Message, tag=72):

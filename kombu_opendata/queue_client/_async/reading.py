@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import RequestError
 from ...protocol import queue_messages as q
@@ -58,6 +58,36 @@ class AsyncReading(AsyncBase):
         """
         return await self._read(queue, vt, qty, max_poll_seconds, where)
 
+    async def read_grouped(
+        self,
+        queue: str,
+        vt: Seconds = 30,
+        qty: int = 1,
+        *,
+        order: Literal["fill", "round_robin", "head"] = "fill",
+        header: str = "group_id",
+        max_poll_seconds: Seconds = 0,
+    ) -> list[Message]:
+        """As :meth:`read`, with the messages of each group in the order of their ids, one lot of a group at a time.
+
+        A group are the messages with the same value of a header; those without it are one group, too. A group gives
+        nothing while one of its messages is in flight, or an earlier one is delayed. Priorities don't count. Readers
+        that use :meth:`read`, and consumers, take no notice of groups.
+
+        Args:
+            order: ``fill``: all that the first group has, then the next one's; ``round_robin``: one of each group in
+                turn; ``head``: only the first of each group.
+            header: the name of the header.
+            max_poll_seconds: wait so long for the first message; the broker looks ten times a second at most.
+
+        Raises:
+            NotFound: there is no such queue.
+            PreconditionFailed: over 100,000 of its messages are in flight.
+        """
+        message = _request(queue, vt, qty, max_poll_seconds)
+        message.grouped, message.group_header = checks.name(order, "order"), checks.name(header, "header")
+        return await self._claimed(message)
+
     async def pop(self, queue: str, qty: int = 1) -> list[Message]:
         """Take up to ``qty`` messages and acknowledge them at once.
 
@@ -79,20 +109,17 @@ class AsyncReading(AsyncBase):
         *,
         pop: bool = False,
     ) -> list[Message]:
-        message = q.Read(
-            0,
-            checks.name(queue, "the queue's name"),
-            checks.whole(qty, "qty", 1, MAX_QUANTITY),
-            checks.milliseconds(vt, "vt", low=0.001),
-            checks.milliseconds(poll, "max_poll_seconds", high=MAX_POLL_SECONDS),
-            pop,
-        )
+        message = _request(queue, vt, qty, poll)
+        message.pop = pop
         if isinstance(where, str):
             message.selector = checks.name(where, "the selector")
         elif where is not None:
             message.equal = _texts(where)
+        return await self._claimed(message)
+
+    async def _claimed(self, message: q.Read) -> list[Message]:
         answer = await self._calls.read(message)
-        return [message_read(queue, row) for row in answer.messages]
+        return [message_read(message.queue, row) for row in answer.messages]
 
     async def consume(
         self,
@@ -126,6 +153,16 @@ class AsyncReading(AsyncBase):
                 yield message_delivered(delivery, subscription)
         finally:
             await subscription.close()
+
+
+def _request(queue: str, vt: Seconds, qty: int, poll: Seconds) -> q.Read:
+    return q.Read(
+        0,
+        checks.name(queue, "the queue's name"),
+        checks.whole(qty, "qty", 1, MAX_QUANTITY),
+        checks.milliseconds(vt, "vt", low=0.001),
+        checks.milliseconds(poll, "max_poll_seconds", high=MAX_POLL_SECONDS),
+    )
 
 
 def _texts(where: Mapping[str, Any]) -> dict[str, str]:

@@ -1,0 +1,170 @@
+"""Read by groups: messages with the same text in a header are handed out in the order of their ids.
+
+A group with a message in flight, or with an earlier one that is delayed, gives nothing. Looks at one queue follow each
+other, so two readers never share a group; readers that take no notice of groups are not held up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice, zip_longest
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from ..errors import PreconditionFailed, RequestError
+from ..protocol import queue_messages as q
+from ..storage import looking
+from . import timed
+from .entities import BrokerQueue
+from .looking import waiting_rows
+from .reading import PAGE_BYTES, claim
+
+if TYPE_CHECKING:
+    from .handlers import Handlers
+
+#: from the first group as many as there are, then from the next; one of each in turn; only the first of each
+FILL, ROUND_ROBIN, HEAD = "fill", "round_robin", "head"
+ORDERS = (FILL, ROUND_ROBIN, HEAD)
+#: waiting messages that one look goes through
+MAX_LOOKED_AT = 10_000
+#: messages in flight above which nobody could say in time which groups they are of
+MAX_IN_FLIGHT = 100_000
+#: messages that are looked at before others get their turn
+_AT_ONCE = 1024
+#: the group of messages without the header
+_NO_GROUP = ""
+#: remembered groups of messages above which those of messages that are gone are forgotten
+_REMEMBERED = 4 * MAX_LOOKED_AT
+
+
+class Groups:
+    """Which groups the messages of a queue are of, as far as that was looked up."""
+
+    def __init__(self) -> None:
+        self.looking = asyncio.Lock()
+        self._header = ""
+        self._groups: dict[int, str] = {}
+
+    async def find(
+        self, handlers: Handlers, queue: BrokerQueue, header: str, rows: list[tuple[int, int]]
+    ) -> list[str | None]:
+        """The groups of messages, given as (id, stored priority); None for one that is gone."""
+        from .choosing import headers_of
+
+        if header != self._header:
+            self._header, self._groups = header, {}
+        groups = self._groups
+        unknown = [row for row in rows if row[0] not in groups]
+        for part in _parts(unknown):
+            for (id, _priority), headers in zip(part, await headers_of(handlers, queue, part), strict=True):
+                if headers is not None:
+                    groups[id] = headers.get(header, _NO_GROUP)
+            await asyncio.sleep(0)
+        found = [groups.get(id) for id, _priority in rows]
+        if len(groups) > _REMEMBERED + len(queue.messages.in_flight):
+            self._groups = {id: group for id, group in groups.items() if queue.messages.find(id) is not None}
+        return found
+
+
+_known: WeakKeyDictionary[BrokerQueue, Groups] = WeakKeyDictionary()
+
+
+def check(msg: q.Read) -> None:
+    """Refuse a Read by groups that can't be.
+
+    Raises:
+        RequestError: the order is none, or there is a condition, too.
+    """
+    if msg.grouped not in ORDERS:
+        raise RequestError(f"messages of groups come in the order {', '.join(ORDERS)}, not {msg.grouped[:80]!r}")
+    if msg.selector or msg.equal:
+        raise RequestError("a read by groups takes no condition: it would hand out messages past others of their group")
+
+
+async def look(self: Handlers, msg: q.Read, queue: BrokerQueue) -> list[q.ReadRow]:
+    """One pass; claims what may be handed out."""
+    groups = _known.setdefault(queue, Groups())
+    async with groups.looking:
+        lines = await _lines(self, msg, queue, groups)
+        return await _claim(self, msg, queue, lines)
+
+
+async def _lines(self: Handlers, msg: q.Read, queue: BrokerQueue, groups: Groups) -> list[list[int]]:
+    """The ids that each free group may give, in order; the groups by their first."""
+    if len(queue.messages.in_flight) > MAX_IN_FLIGHT:
+        raise PreconditionFailed(
+            f"queue {queue.name!r} has over {MAX_IN_FLIGHT} messages in flight, too many to read it by groups",
+            queue=queue.name,
+        )
+    flying = [(id, entry.priority) for id, entry in queue.messages.in_flight.items()]
+    blocked = set(await groups.find(self, queue, msg.group_header, flying))
+    lines: dict[str, list[int]] = {}
+    looked, after = 0, -1
+    while looked < MAX_LOOKED_AT and not _is_enough(msg, lines):
+        rows, after = await waiting_rows(self, queue, after, _AT_ONCE)
+        found = await groups.find(self, queue, msg.group_header, [(row.id, row.priority) for row in rows])
+        for row, group in zip(rows, found, strict=True):
+            if group is None or group in blocked:
+                continue
+            if row.state == looking.DELAYED:
+                blocked.add(group)
+            else:
+                lines.setdefault(group, []).append(row.id)
+        looked += len(rows)
+        if after < 0:
+            break
+        await asyncio.sleep(0)
+    return list(lines.values())
+
+
+def _is_enough(msg: q.Read, lines: dict[str, list[int]]) -> bool:
+    """Whether no message behind these could be handed out before one of them."""
+    if msg.grouped == FILL:
+        return any(len(line) >= msg.quantity for line in islice(lines.values(), 1))
+    return len(lines) >= msg.quantity
+
+
+def _in_order(order: str, lines: list[list[int]]) -> Iterator[int]:
+    if order == HEAD:
+        return (line[0] for line in lines)
+    if order == ROUND_ROBIN:
+        return (id for layer in zip_longest(*lines) for id in layer if id is not None)
+    return chain.from_iterable(lines)
+
+
+async def _claim(self: Handlers, msg: q.Read, queue: BrokerQueue, lines: list[list[int]]) -> list[q.ReadRow]:
+    """Claim the first of these, each unless one before it in its group could not be claimed."""
+    rows: list[q.ReadRow] = []
+    size = 0
+    line_of = {id: number for number, line in enumerate(lines) for id in line}
+    passed: set[int] = set()
+    holder, name = timed.session_of(self.session.name), self.session.name
+    for id in _in_order(msg.grouped, lines):
+        if line_of[id] in passed:
+            continue
+        if queue.stored is not None:
+            await self.engine.find_entries(queue.stored, [id])
+            envelope = await self.engine.payloads.read(id)
+        else:
+            envelope = None
+        session = self.instance.sessions.get(self.session.id)
+        if session is None or session.connection is None or session.suspended or queue.deleting:
+            break
+        entry, now = queue.messages.available.get(id), self.engine.clock.now_ms()
+        if entry is None or not looking.is_visible(entry, now) or (queue.stored is not None and envelope is None):
+            passed.add(line_of[id])
+            continue
+        if 0 < entry.deadline <= now:
+            continue
+        row = claim(self.instance, queue, entry, holder, name, msg, envelope)
+        rows.append(row)
+        size += len(row[4])
+        if len(rows) >= msg.quantity or size >= PAGE_BYTES:
+            break
+    self.instance.schedule()
+    return rows
+
+
+def _parts(rows: list[tuple[int, int]]) -> Iterable[list[tuple[int, int]]]:
+    return (rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE))
