@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # setuptools warns about every editable installation; that is nothing for a user of `make demo`.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
+# The tests start hundreds of interpreters: compiled modules are kept, whatever the machine's default is. Two processes
+# of tests, so that one waits while the other computes; `loadgroup` keeps together what shares a Spark session.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint format types bench build clean
@@ -16,10 +19,10 @@ demo: $(VENV)/.test ## thousands of tasks, the broker killed with -9 half way, e
 	@$(BIN)/python examples/demo $(ARGS)
 
 test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 15 minutes)
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 test-long: $(VENV)/.test ## the tests that take longest
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(PYTEST) -m slow $(ARGS)
 
 lint: $(VENV)/.dev ## ruff
 	$(BIN)/ruff check $(ARGS) .
