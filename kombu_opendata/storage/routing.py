@@ -247,7 +247,7 @@ class Router:
     def _select(self, reader: _Reader, queue: Queue, cursor: Cursor, seconds: float, accepts: Accepts) -> _Found:
         """Go through the block until the time is over, or the queue takes no more."""
         chosen = self._filter(reader, queue, cursor)
-        matches, headers_wanted = chosen.matches, chosen.wanted
+        matches, decode = chosen.matches, chosen.decode
         wanted = reader.membership.wanted if reader.membership is not None else None
         loop, at = asyncio.get_running_loop(), self._engine.clock.now_ms()
         ends_at = loop.time() + seconds
@@ -260,15 +260,18 @@ class Router:
             key, value = block[index]
             if wanted is not None and stored_messages.id_of(key) not in wanted:
                 break
-            times, headers = metadata.decode_some(key, value, headers_wanted)
-            if cursor.until_ms and times.received_at_ms >= cursor.until_ms:
+            message = decode(key, value)
+            received_at = message.received_at_ms
+            if cursor.until_ms and received_at >= cursor.until_ms:
                 return _Found(rows, places, len(block), cursor.end)
             row = None
-            if times.received_at_ms >= cursor.from_ms and matches(headers):
-                row = stored_messages.row_of(times, headers, queue, at)
+            if received_at >= cursor.from_ms:
+                headers = message.headers
+                if matches(headers):
+                    row = stored_messages.row_of(message, headers, queue, at)
             if row is not None:
                 if not accepts(len(rows) + 1, 0):
-                    return _Found(rows, places, index, times.message_id, True)
+                    return _Found(rows, places, index, message.message_id, True)
                 rows.append(row)
                 places.append(index)
             index += 1
@@ -332,7 +335,7 @@ class _Filter:
     """Whether a stored message belongs into a queue.
 
     Attributes:
-        wanted: the headers that must be read for that, and for a row of the queue; by their bytes.
+        decode: reads the metadata of a message, with the headers that matter for that and for a row of the queue.
         matches: asked with those headers.
     """
 
@@ -341,7 +344,7 @@ class _Filter:
         further = compile_selector(selector) if selector else None
         names = {stored_messages.PRIORITY, *own.names, *(further.names if further is not None else ())}
         self.made_of = (topology.version, selector)
-        self.wanted = {name.encode(): name for name in names}
+        self.decode = metadata.Decoder(names).decode
         self.matches: Callable[[Mapping[str, str]], bool] = own.matches
         if further is not None:
             first, second = own.matches, further.matches

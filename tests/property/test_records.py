@@ -298,3 +298,34 @@ def test_damaged_keys_parse_or_are_corrupt(
         keys.parse(bytes(key[: length % (len(key) + 1)]))
     except CorruptRecord as error:
         assert str(error)  # noqa: PT017 - it need not raise
+
+
+def _decoded(decoder: metadata.Decoder, value: bytes) -> Any:
+    try:
+        return decoder.decode(keys.metadata_key(1), value)
+    except CorruptRecord as error:
+        return str(error)
+
+
+similar_texts = st.sampled_from(["", "a", "b", "aa", "bb", "\0", "ä"])
+header_lists = st.lists(st.tuples(similar_texts, similar_texts), max_size=4)
+
+
+@given(
+    st.none() | st.sets(similar_texts),
+    st.lists(st.tuples(header_lists, st.lists(st.tuples(u16, st.integers(1, 255)), max_size=1)), max_size=20),
+)
+def test_a_decoder_remembers_nothing_but_layouts(
+    wanted: set[str] | None, records: list[tuple[list[tuple[str, str]], list[tuple[int, int]]]]
+) -> None:
+    """Records before it change nothing about how one is read, also a damaged one."""
+    decoder = metadata.Decoder(wanted)
+    for number, (headers, flips) in enumerate(records):
+        value = bytearray(metadata.encode(number, 1, 2, 3, 4, headers))
+        for place, mask in flips:
+            value[place % len(value)] ^= mask
+        found = _decoded(decoder, bytes(value))
+        assert found == _decoded(metadata.Decoder(wanted), bytes(value))
+        if not flips:
+            kept = tuple(pair for pair in headers if wanted is None or pair[0] in wanted)
+            assert found == metadata.Metadata(number, 1, 2, 3, 4, kept)

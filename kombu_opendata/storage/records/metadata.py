@@ -18,10 +18,11 @@ Source: RFC 0001. The format allows a key twice, so a decoded record keeps the p
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-from kombu_opendata.errors import InvalidMessage
+from kombu_opendata.errors import CorruptRecord, InvalidMessage
 from kombu_opendata.storage.records import types
 
 MAX_HEADERS = 0xFF
@@ -121,50 +122,129 @@ def _encode_key(name: str) -> bytes:
     return encoded
 
 
-def decode(key: bytes, value: bytes) -> Metadata:
-    """The metadata in `value`."""
-    message_id, created_at, received_at, visible_at, retention, headers = types.read(_HEAD, key, value, 0)
-    # Read without a call per text: scans of the metadata log decode millions of these.
-    texts = []
-    offset = _HEAD.size
-    try:
-        for _ in range(2 * headers):
-            start = offset + 2
-            offset = start + (value[start - 2] | value[start - 1] << 8)
-            texts.append(value[start:offset].decode())
-    except IndexError:
-        raise types.corrupt(key, len(value), f"{headers} headers announced, {len(texts) // 2} found") from None
-    except UnicodeDecodeError as error:
-        raise types.corrupt(key, start + error.start, "a header that is not UTF-8") from error
-    if offset > len(value):
-        raise types.corrupt(key, len(value), "a header that goes on after the end of the record")
-    types.check_end(key, value, offset)
-    return Metadata(
-        message_id, created_at, received_at, visible_at, retention, tuple(zip(texts[::2], texts[1::2], strict=True))
-    )
+class Decoder:
+    """Decodes metadata; of the headers only those ``wanted``, by their keys, if that is given.
 
-
-def decode_some(key: bytes, value: bytes, wanted: Mapping[bytes, str]) -> tuple[Metadata, dict[str, str]]:
-    """The metadata in ``value`` without its headers, and of those the ones whose keys are ``wanted``.
-
-    Args:
-        wanted: the keys' bytes in UTF-8, and their texts.
+    The messages of a producer mostly differ in values of the same length. What such a record is like is remembered as a
+    *layout*, with which the next one is read by a single call: scans of the metadata log decode millions.
     """
-    *numbers, headers = types.read(_HEAD, key, value, 0)
-    found: dict[str, str] = {}
+
+    __slots__ = ("_count", "_layouts", "_misses", "wanted")
+
+    def __init__(self, wanted: Iterable[str] | None = None) -> None:
+        self.wanted = None if wanted is None else {name.encode() for name in wanted}
+        self._layouts: dict[int, list[_Layout]] = {}  # by the size of the record
+        self._count = 0
+        self._misses = 0
+
+    def decode(self, key: bytes, value: bytes) -> Metadata:
+        """The metadata in ``value``.
+
+        Raises:
+            CorruptRecord: it is none.
+        """
+        names: Sequence[str]
+        numbers: Sequence[int]
+        for layout in self._layouts.get(len(value), ()):
+            fields = layout.unpack(value)
+            if layout.fixed(fields) == layout.expected:
+                names, values, numbers = layout.names, layout.values(fields), fields[:5]
+                break
+        else:
+            names, values, numbers = self._walk(key, value)
+        try:
+            pairs = tuple(zip(names, [raw.decode() for raw in values], strict=True))
+        except UnicodeDecodeError:
+            raise _not_utf8(key, value) from None
+        return Metadata._make((*numbers, pairs))
+
+    def _walk(self, key: bytes, value: bytes) -> tuple[Sequence[str], Sequence[bytes], Sequence[int]]:
+        """Names and values of the headers, and the numbers, of a record whose layout is new."""
+        *numbers, headers = types.read(_HEAD, key, value, 0)
+        texts = _texts(key, value, headers)
+        wanted = self.wanted
+        chosen = [at for at in range(0, len(texts), 2) if wanted is None or texts[at] in wanted]
+        try:
+            names = [texts[at].decode() for at in chosen]
+        except UnicodeDecodeError:
+            raise _not_utf8(key, value) from None
+        self._misses += 1
+        if self._misses > _MISSES_TO_FORGET:
+            self._layouts, self._count, self._misses = {}, 0, 0
+        if headers and self._count < _MAX_LAYOUTS:
+            known = self._layouts.setdefault(len(value), [])
+            if len(known) < _LAYOUTS_OF_A_SIZE:
+                known.append(_Layout(value, [len(text) for text in texts], chosen, tuple(names)))
+                self._count += 1
+        return names, [texts[at + 1] for at in chosen], numbers
+
+
+#: layouts that a decoder remembers, all in all and for records of one size; after so many records that had none of
+#: them it begins anew
+_MAX_LAYOUTS = 512
+_LAYOUTS_OF_A_SIZE = 4
+_MISSES_TO_FORGET = 10_000
+
+
+class _Layout:
+    """How to read records that have the same headers as ``example``, with values as long as there."""
+
+    __slots__ = ("expected", "fixed", "names", "unpack", "values")
+
+    def __init__(self, example: bytes, lengths: list[int], chosen: list[int], names: tuple[str, ...]) -> None:
+        code, fields = [_HEAD.format], 6
+        fixed, values = [5], []  # places of what is the same in all: the number of headers, their lengths and keys
+        for at in range(0, len(lengths), 2):
+            code.append(f"{lengths[at] + 4}s")
+            fixed.append(fields)
+            fields += 1
+            if at in chosen:
+                values.append(fields)
+                fields += 1
+            code.append(f"{lengths[at + 1]}{'s' if at in chosen else 'x'}")
+        self.unpack = struct.Struct("".join(code)).unpack
+        self.fixed = itemgetter(*fixed)
+        self.expected = self.fixed(self.unpack(example))
+        self.names = names
+        self.values = _getter(values)
+
+
+def _getter(places: list[int]) -> Callable[[tuple[Any, ...]], Sequence[bytes]]:
+    """Takes these fields, always as a sequence."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda fields: [fields[place] for place in places]
+
+
+def _texts(key: bytes, value: bytes, headers: int) -> list[bytes]:
+    """The keys and values of the headers, in turn."""
+    texts: list[bytes] = []
     end = _HEAD.size
     try:
-        for _ in range(headers):
+        for _ in range(2 * headers):
             start = end + 2
             end = start + (value[end] | value[end + 1] << 8)
-            name = value[start:end]
-            start = end + 2
-            end = start + (value[end] | value[end + 1] << 8)
-            if name in wanted:
-                found[wanted[name]] = value[start:end].decode()
+            texts.append(value[start:end])
     except IndexError:
-        raise types.corrupt(key, len(value), f"{headers} headers announced, fewer found") from None
-    except UnicodeDecodeError as error:
-        raise types.corrupt(key, start + error.start, "a header that is not UTF-8") from error
+        raise types.corrupt(key, len(value), f"{headers} headers announced, {len(texts) // 2} found") from None
+    if end > len(value):
+        raise types.corrupt(key, len(value), "a header that goes on after the end of the record")
     types.check_end(key, value, end)
-    return Metadata._make([*numbers, ()]), found
+    return texts
+
+
+def _not_utf8(key: bytes, value: bytes) -> CorruptRecord:
+    """The error for a record one of whose texts is no UTF-8."""
+    offset = _HEAD.size
+    for text in _texts(key, value, value[offset - 1]):
+        offset += 2
+        try:
+            text.decode()
+        except UnicodeDecodeError as error:
+            return types.corrupt(key, offset + error.start, "a header that is not UTF-8")
+        offset += len(text)
+    return types.corrupt(key, offset, "a header that is not UTF-8")
+
+
+#: the metadata in a record: ``decode(key, value)``, see :meth:`Decoder.decode`
+decode = Decoder().decode
