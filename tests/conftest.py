@@ -25,11 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not item.path.is_relative_to(TESTS):
             continue
-        room = item.path.relative_to(TESTS).parts[0]
-        if room in ("acceptance", "faults"):
-            item.add_marker(room)
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))  # one session, in one of the processes
+        place = item.path.relative_to(TESTS)
+        if place.parts[0] in ("acceptance", "faults"):
+            item.add_marker(place.parts[0])
+        # What a module's tests share is there once; so is the Spark session, in one of the processes.
+        uses_spark = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else place.as_posix()))
+        if uses_spark:
+            item.add_marker("slow")
 
 
 @pytest.fixture

@@ -40,6 +40,8 @@ class FilterIndex:
         """File a selector; one of that name is replaced."""
         self.remove(name)
         found = needs(selector.condition, self._cost)
+        if found is not None:
+            found = list(dict.fromkeys(found))  # IN ('a', 'a') needs one key
         self._selectors[name] = selector
         self._keys[name] = found
         if found is None:

@@ -125,13 +125,18 @@ VALUES: dict[str, pa.Array] = {
 }
 
 
-@pytest.mark.parametrize("serializer", ["json", "msgspec", "pickle", "yaml"])
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize(
+    ("name", "serializer"),
+    [
+        (name, serializer)
+        for name in VALUES
+        for serializer in ("json", "msgspec", "pickle", "yaml")
+        if serializer != "yaml" or name not in ("decimal", "struct")  # it has no form for them
+    ],
+)
 def test_each_type_in_each_place(app: Any, published: Published, name: str, serializer: str) -> None:
     from kombu_opendata.spark.columns import values
 
-    if serializer == "yaml" and name in ("decimal", "struct"):
-        pytest.skip("yaml has no form for it")
     array = VALUES[name]
     table = pa.table({"a": array, "k": array})
     rows = encoded(app, Columns(args=("a",), kwargs={"100% 'k' é": "k"}), table, serializer=serializer)

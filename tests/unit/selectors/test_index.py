@@ -136,3 +136,11 @@ def test_ranges_that_overlap_a_lot_are_still_right() -> None:
         index.add(f"{number}", compile_selector(f"n > {number} AND m = {number}"))
         index.add(f"r{number}", compile_selector(f"n > {number}"))
     assert sorted(index.matching({"n": "3", "m": "2"})) == ["2", "r0", "r1", "r2"]
+
+
+def test_a_value_that_is_named_twice_is_filed_once() -> None:
+    index = FilterIndex()
+    index.add("q", compile_selector("a IN ('x', 'x', 'y')"))
+    assert index.matching({"a": "x"}) == ["q"]
+    index.remove("q")
+    assert not index.matching({"a": "x"})
