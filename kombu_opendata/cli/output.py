@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 #: of a table that goes to a file or a pipe: nothing is cut
 _WIDE = 100_000
+#: between two columns
+_GAP = 3
+#: a text in a narrow table is not folded to less than this; the second is what makes other columns go first
+_SHORTEST_TEXT, _EASY_TEXT = 8, 20
 _HARMFUL = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -149,11 +153,12 @@ def _never_fail_on_a_character() -> None:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
-    """A table; cells are shown harmlessly."""
+    """A table; cells are shown harmlessly. However narrow it must be, numbers are whole and texts are there."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[_cell(cell) for cell in row] for row in rows]
     made = Table(
         title=Text(shown(title)) if title else None,
         title_justify="left",
@@ -161,11 +166,31 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: st
         pad_edge=False,
         show_edge=False,
     )
-    for heading, is_number in columns:
-        made.add_column(heading, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
-    for row in rows:
-        made.add_row(*(Text(number(cell) if type(cell) in (int, float) else shown(cell)) for cell in row))
+    for (heading, is_number), width in zip(columns, _widths(columns, cells, _SHORTEST_TEXT), strict=True):
+        justify: Any = "right" if is_number else "left"
+        made.add_column(heading, justify=justify, overflow="fold", no_wrap=is_number, min_width=width)
+    for row in cells:
+        made.add_row(*map(Text, row))
     return made
+
+
+def _cell(value: Any) -> str:
+    return number(value) if type(value) in (int, float) else shown(value)
+
+
+def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]], text_width: int) -> list[int]:
+    """How wide each column must be: a number in full, a text as far as it can't be folded."""
+    from rich.cells import cell_len
+
+    widest = [max(map(cell_len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
+    return [
+        width if is_number else min(width, text_width) for width, (_, is_number) in zip(widest, columns, strict=True)
+    ]
+
+
+def _whole_width(columns: Sequence[Column], rows: Sequence[Sequence[Any]], text_width: int) -> int:
+    cells = [[_cell(cell) for cell in row] for row in rows]
+    return sum(_widths(columns, cells, text_width)) + _GAP * (len(columns) - 1)
 
 
 def number(value: float) -> str:
@@ -173,13 +198,34 @@ def number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
-def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: str = "", none: str) -> None:
-    """A table, or a line when it would be empty."""
+def print_table(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str = "",
+    none: str,
+    spare: Sequence[str] = (),
+) -> None:
+    """A table, or a line when it would be empty.
+
+    Where the terminal is too narrow for its numbers, the ``spare`` columns are left out, the first one first, and
+    stderr says so; what is too wide even then is wrapped by the terminal, not cut.
+    """
     found = list(rows)
-    if found:
-        console().print(table(columns, found, title=title))
-    else:
+    if not found:
         say(none)
+        return
+    screen, left_out = console(), []
+    for heading in spare:
+        if _whole_width(columns, found, _EASY_TEXT) <= screen.width:
+            break
+        kept = [at for at, (name, _) in enumerate(columns) if name != heading]
+        columns, found = [columns[at] for at in kept], [[row[at] for at in kept] for row in found]
+        left_out.append(heading)
+    screen.width = max(screen.width, _whole_width(columns, found, _SHORTEST_TEXT))
+    screen.print(table(columns, found, title=title), crop=False)
+    if left_out:
+        note(f"not shown in so narrow a terminal: {', '.join(left_out)}; --json has all")
 
 
 def print_facts(facts: Mapping[str, Any], *, title: str = "") -> None:

@@ -172,7 +172,7 @@ def metrics(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_jso
     elif len(queues) == 1:
         print_facts({"queue": found[0].queue, **_figures(found[0]), **found[0].counts})
     else:
-        print_table(COLUMNS, map(row, found), none="no queues")
+        print_table(COLUMNS, map(row, found), none="no queues", spare=("acked/s", "sent/s", "consumers"))
 
 
 COLUMNS: list[Column] = [

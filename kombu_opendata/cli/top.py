@@ -70,7 +70,7 @@ def _show(frames: Iterator[list[Line]], as_json: bool, *, live: bool) -> None:
     screen = console()
     if not live:
         for lines in frames:
-            screen.print(draw(lines, screen.width))
+            screen.print(draw(lines, screen.width), crop=False)
             sys.stdout.flush()
         return
     from rich.live import Live
