@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import math
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -54,11 +55,27 @@ def encode(body: Any) -> tuple[bytes | str, str, str]:
     if isinstance(body, str):
         return body, *_TEXT
     try:
-        return _encode_json(body).decode(), *_JSON
+        encoded = _encode_json(body)
+        if b"null" in encoded:
+            _refuse_what_json_has_not(msgspec.to_builtins(body))
+        return encoded.decode(), *_JSON
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage(
             f"the body must be bytes, text or a JSON value, and this {type(body).__name__} is none: {exc}", name="body"
         ) from exc
+
+
+def _refuse_what_json_has_not(value: Any) -> None:
+    """Infinities and NaN, which the encoder would write as null."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"JSON has no {value!r}; send None, or its text")
+    elif isinstance(value, dict):
+        for one in value.values():
+            _refuse_what_json_has_not(one)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for one in value:
+            _refuse_what_json_has_not(one)
 
 
 def decode(body: Any, content_type: str | None, content_encoding: str | None, headers: Mapping[Any, Any]) -> Any:
