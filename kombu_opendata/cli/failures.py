@@ -118,9 +118,15 @@ def confirm(question: str, yes: bool) -> None:
     Raises:
         click.UsageError: nobody can be asked, and ``--yes`` was not given.
         click.Abort: the answer was no.
+        KeyboardInterrupt: it was Ctrl-C.
     """
     if yes:
         return
     if not can_ask():
         raise click.UsageError(f"{question} There is nobody to ask: say --yes if you mean it.")
-    click.confirm(question, abort=True, err=True)
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort as exc:
+        if not isinstance(exc.__context__, KeyboardInterrupt):
+            raise
+        raise KeyboardInterrupt from None

@@ -1,0 +1,34 @@
+"""Questions, and how they end."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kombu_opendata.cli import failures
+
+
+@click.command(cls=failures.Command)
+def ask() -> None:
+    """Something that can't be undone."""
+    failures.confirm("Really?", yes=False)
+
+
+@pytest.mark.parametrize(("ends", "code"), [(KeyboardInterrupt, failures.INTERRUPTED), (EOFError, failures.REFUSED)])
+def test_ctrl_c_at_a_question_is_an_interruption(
+    ends: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def typed(_prompt: str) -> str:
+        raise ends
+
+    monkeypatch.setattr(failures, "can_ask", lambda: True)
+    monkeypatch.setattr(click.termui, "visible_prompt_func", typed)
+    with pytest.raises(SystemExit) as ended:
+        ask.main([])
+    assert ended.value.code == code
+
+
+def test_no_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "can_ask", lambda: True)
+    assert CliRunner().invoke(ask, input="n\n").exit_code == failures.REFUSED
