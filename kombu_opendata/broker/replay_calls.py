@@ -125,7 +125,7 @@ def delete_settled(self: Handlers, msg: m.DeleteSettled) -> None:
     if not -1 <= msg.older_than_ms <= _MAX_AGE_MS:
         raise RequestError(f"an age of {msg.older_than_ms} ms is out of range", value=msg.older_than_ms)
     if (msg.older_than_ms >= 0) + (msg.ids is not None) + msg.all != 1:
-        raise RequestError("say which messages go by one of: older_than_ms, ids, all")
+        raise RequestError("say which messages go by one of: an age (older than), ids, all")
     before = self.engine.clock.now_ms() - msg.older_than_ms + 1 if msg.older_than_ms >= 0 else None
     work = _delete_settled(self, msg, queue, Selection(_ids(msg.ids), None, before))
     self.instance.replay_calls.spawn(self.session, msg.rid, work)

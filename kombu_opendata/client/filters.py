@@ -17,7 +17,7 @@ def explain(
     queue: str = "",
     *,
     message_id: int | None = None,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, Any] | None = None,
     filter: str = "",
     timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
 ) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def explain(
     Args:
         queue: its name; without one, ``filter`` is explained.
         message_id: of a message that is stored. Or:
-        headers: the metadata headers of a message, texts; ``exchange`` and ``routing_key`` are among them.
+        headers: the headers of a message, as they would be sent; ``exchange`` and ``routing_key`` are among them.
         filter: a selector, to try it out.
         timeout: seconds to wait for the report.
 
@@ -48,5 +48,16 @@ def explain(
     if message_id is not None and message_id < 0:
         raise RequestError(f"there is no message id {message_id}", message_id=message_id)
     given = -1 if message_id is None else message_id
-    answer: Explained = connection.call(Explain(0, queue, given, dict(headers or {}), filter), timeout)
+    answer: Explained = connection.call(Explain(0, queue, given, header_texts(headers), filter), timeout)
     return answer.report
+
+
+def header_texts(headers: Mapping[str, Any] | None) -> dict[str, str]:
+    """Headers as filters see them: texts; None and what is nested is not seen."""
+    seen = {}
+    for name, value in (headers or {}).items():
+        if isinstance(value, bool):
+            seen[name] = "true" if value else "false"
+        elif isinstance(value, (str, int, float)):
+            seen[name] = repr(value) if type(value) in (int, float) else str(value)
+    return seen

@@ -42,6 +42,7 @@ Header = str | int | float | bool
 Headers = Mapping[str, Header | Iterable[Header]]
 
 _MS = timedelta(milliseconds=1)
+_MAX_BUCKET_SECONDS = 1e13
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -195,7 +196,7 @@ def _message_filters(asked: MessageFilters) -> dict[str, Any]:
         "queues": _texts(asked.get("queues")),
         "statuses": _texts(asked.get("statuses")),
         "headers": _headers(asked.get("headers")),
-        "ids": list(asked.get("ids") or ()),
+        "ids": _ids(asked.get("ids")),
     }
 
 
@@ -204,7 +205,7 @@ def _attempt_filters(asked: AttemptFilters) -> dict[str, Any]:
         "queues": _texts(asked.get("queues")),
         "outcomes": _texts(asked.get("outcomes")),
         "headers": _headers(asked.get("headers")),
-        "ids": list(asked.get("message_ids") or ()),
+        "ids": _ids(asked.get("message_ids")),
         "consumers": _texts(asked.get("consumers")),
         "manual": asked.get("manual"),
     }
@@ -227,7 +228,7 @@ def _buckets(asked: Buckets) -> dict[str, Any]:
     return {
         "gte": _start(asked["gte"]),
         "lt": _start(asked["lt"]),
-        "bucket_ms": round(1000 * asked["bucket_seconds"]),
+        "bucket_ms": _bucket_ms(asked["bucket_seconds"]),
     }
 
 
@@ -238,7 +239,25 @@ def _texts(given: Iterable[str] | None) -> list[str]:
     return list(given or ())
 
 
+def _ids(given: Any) -> list[int]:
+    if isinstance(given, int):
+        raise InvalidFilter(f"{given!r} is one message id: give a list of them", value=given)
+    ids = list(given or ())
+    for id in ids:
+        if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < 1 << 63:
+            raise InvalidFilter(f"a message id is a number from 0 up, not {id!r}", value=repr(id))
+    return ids
+
+
+def _bucket_ms(seconds: Any) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not abs(seconds) < _MAX_BUCKET_SECONDS:
+        raise InvalidFilter(f"a bucket of {seconds!r}: give a number of seconds", value=repr(seconds))
+    return round(1000 * seconds)  # the broker says what is allowed
+
+
 def _headers(given: Headers | None) -> dict[str, list[str]]:
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidFilter(f"{given!r}: give a mapping of headers' names to values", value=repr(given))
     found = {}
     for name, value in (given or {}).items():
         several = not isinstance(value, (str, int, float)) and isinstance(value, Iterable)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
 
+from ...client.filters import header_texts
 from ...errors import MessageNotFound
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
@@ -123,18 +124,18 @@ class AsyncLooking(AsyncBase):
         return answer.report
 
     async def explain(
-        self, queue: str = "", *, id: int | None = None, headers: Mapping[str, str] | None = None, filter: str = ""
+        self, queue: str = "", *, id: int | None = None, headers: Mapping[str, Any] | None = None, filter: str = ""
     ) -> dict[str, Any]:
         """Why a queue gets a message or not; see :func:`kombu_opendata.client.filters.explain` for the report.
 
         Args:
             queue: or a ``filter`` to try out.
-            id: of a stored message; or the metadata ``headers`` of one, texts.
+            id: of a stored message; or the ``headers`` of one, as they would be sent.
 
         Raises:
             NotFound: no such queue or message.
             SelectorError: the filter is none; the text shows where.
         """
         given = -1 if id is None else checks.whole(id, "a message id", 0, (1 << 63) - 1)
-        answer: m.Explained = await self._calls.call(m.Explain(0, queue, given, dict(headers or {}), filter))
+        answer: m.Explained = await self._calls.call(m.Explain(0, queue, given, header_texts(headers), filter))
         return answer.report

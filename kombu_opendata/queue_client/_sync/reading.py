@@ -168,6 +168,8 @@ def _request(queue: str, vt: Seconds, qty: int, poll: Seconds) -> q.Read:
 
 def _texts(where: Mapping[str, Any]) -> dict[str, str]:
     """Header values as the texts that are stored."""
+    if not isinstance(where, Mapping):
+        raise RequestError(f"where is a filter's text, or a mapping of headers' names to values, not {where!r}")
     found = {}
     for name, value in where.items():
         if isinstance(value, bool):
