@@ -9,7 +9,7 @@ import click
 from .failures import REFUSED, Group
 from .output import print_json, say, shown
 from .target import complete_queues, find, json_option, target_options
-from .values import headers_of
+from .values import MESSAGE_ID, headers_of
 
 _WORDS = {True: "true", False: "false", None: "unknown"}
 
@@ -22,8 +22,8 @@ def filter_group() -> None:
 @filter_group.command()
 @click.argument("queue", required=False, default="", shell_complete=complete_queues)
 @click.option("--filter", "filter", default="", metavar="SELECTOR", help="try this one out, instead of a queue's")
-@click.option("--id", type=click.IntRange(0), help="of a stored message")
-@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help="of a message; repeatable")
+@click.option("--id", type=MESSAGE_ID, help="of a stored message")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help="of a message; or NAME:=JSON")
 @target_options
 @json_option
 def explain(
@@ -39,16 +39,18 @@ def explain(
 
     A filter with headers needs no broker.
     """
+    from ..client.filters import header_texts
+
     if bool(queue) == bool(filter):
         raise click.UsageError("name a QUEUE, or give a --filter")
     if id is not None and headers:
         raise click.UsageError("--id or --header, not both")
-    texts = {name: str(value) for name, value in headers_of(headers).items()}
+    seen = header_texts(headers_of(headers))
     if filter and id is None:
-        report = _local(filter, texts)
+        report = _local(filter, seen)
     else:
         with find(url, tls_ca).client(looks=True) as client:
-            report = client.explain(queue, id=id, headers=texts, filter=filter)
+            report = client.explain(queue, id=id, headers=seen, filter=filter)
     if as_json:
         print_json(report)
     else:

@@ -12,7 +12,7 @@ import click
 from .failures import Command
 from .output import Column, local, moment, note, pairs, plain, print_json, print_json_line, print_table, with_times
 from .target import find, json_option, target_options
-from .values import MOMENT, header_choices
+from .values import MESSAGE_ID, MOMENT, header_choices
 
 if TYPE_CHECKING:
     from ..client.history import AttemptInfo, MessageInfo, Page
@@ -30,7 +30,7 @@ Fetch = Callable[..., "Page[Any]"]
 def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--queue", "-q", "queues", multiple=True, help="of this queue; repeatable, as are the others"),
-        click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="with this header"),
+        click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help="with it; or NAME:=JSON"),
         click.option("--since", type=MOMENT, help="from then on: 2026-11-21T09:30, or how long ago: 30m, 2h, 30d"),
         click.option("--until", type=MOMENT, help="up to then"),
         click.option("--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True),
@@ -47,7 +47,7 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=Command)
 @_list_options
 @click.option("--status", "-s", "statuses", multiple=True, type=click.Choice(_STATUSES))
-@click.option("--id", "ids", multiple=True, type=click.IntRange(0))
+@click.option("--id", "ids", multiple=True, type=MESSAGE_ID)
 @target_options
 @json_option
 def messages(
@@ -78,7 +78,7 @@ def _message_row(one: MessageInfo) -> tuple[Any, ...]:
 @click.command(cls=Command)
 @_list_options
 @click.option("--outcome", "-o", "outcomes", multiple=True, type=click.Choice(_OUTCOMES))
-@click.option("--id", "message_ids", multiple=True, type=click.IntRange(0), help="of this message")
+@click.option("--id", "message_ids", multiple=True, type=MESSAGE_ID, help="of this message")
 @click.option("--consumer", "consumers", multiple=True, help="of this consumer")
 @click.option("--manual/--not-manual", default=None, help="only those that were brought about by hand, or not")
 @target_options

@@ -12,9 +12,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .failures import Command, Failure
-from .output import body_text, local, pairs, plain, print_facts, print_json, print_json_line, print_table, say, shown
+from .output import (
+    body_text,
+    counted,
+    local,
+    pairs,
+    plain,
+    print_facts,
+    print_json,
+    print_json_line,
+    print_table,
+    say,
+    shown,
+)
 from .target import find, json_option, queue_argument, target_options
-from .values import LENGTH, MOMENT, headers_of
+from .values import LENGTH, MESSAGE_ID, MOMENT, headers_of
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
@@ -30,7 +42,7 @@ _PREVIEW = 200
 @click.command(cls=Command)
 @queue_argument
 @click.option("--limit", "-n", type=click.IntRange(1), default=10, show_default=True, help="how many at most")
-@click.option("--after", type=click.IntRange(-1), default=-1, help="only messages above this id")
+@click.option("--after", type=click.IntRange(-1, MESSAGE_ID.max), default=-1, help="only messages above this id")
 @click.option("--full", is_flag=True, help="whole bodies")
 @target_options
 @json_option
@@ -62,7 +74,7 @@ def _peeked(client: QueueClient, queue: str, limit: int, after: int) -> Iterator
 
 
 @click.command(cls=Command)
-@click.argument("id", type=click.IntRange(0))
+@click.argument("id", type=MESSAGE_ID)
 @click.option("--queue", default="", help="only where it is in this queue")
 @target_options
 @json_option
@@ -158,7 +170,7 @@ def send(
     if as_json and not lines:
         print_json({"queue": queue, "id": ids[0]})
     elif not as_json:
-        say(str(ids[0]) if not lines else f"{len(ids):,} messages sent to queue {queue!r}")
+        say(str(ids[0]) if not lines else f"{counted(len(ids), 'message')} sent to queue {queue!r}")
 
 
 def _send_lines(

@@ -198,6 +198,11 @@ def number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
+def counted(count: int, word: str) -> str:
+    """``1 message``, ``2 messages``."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def print_table(
     columns: Sequence[Column],
     rows: Iterable[Sequence[Any]],

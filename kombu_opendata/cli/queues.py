@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .failures import Group, confirm
-from .output import Column, age, plain, print_facts, print_json, print_table, say
+from .output import Column, age, counted, plain, print_facts, print_json, print_table, say
 from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
 from .top import top
 from .values import LENGTH, POINT, headers_of
@@ -104,7 +104,7 @@ def create(
     for name in lengths:
         if given[name] is not None:
             given[name] = round(given[name])
-    options = QueueOptions(durable=not transient, arguments=headers_of(arguments), **given)
+    options = QueueOptions(durable=not transient, arguments=headers_of(arguments, "argument"), **given)
     with find(url, tls_ca).client(creates=True) as client:
         client.create(queue, options)
         info = client.get_queue(queue) if as_json else None
@@ -128,15 +128,15 @@ def drop(
     with find(url, tls_ca).client() as client:
         metrics = client.metrics(queue)
         confirm(
-            f"Drop queue {queue!r} with {metrics.length:,} messages, {metrics.done:,} archived and {metrics.failed:,} "
-            f"failed ones, and {metrics.consumers} consumers?",
+            f"Drop queue {queue!r} with {counted(metrics.length, 'message')}, {metrics.done:,} archived and "
+            f"{metrics.failed:,} failed ones, and {counted(metrics.consumers, 'consumer')}?",
             yes,
         )
         waited = client.drop(queue, if_unused=if_unused, if_empty=if_empty)
     if as_json:
         print_json({"queue": queue, "dropped": True, "messages": waited})
     else:
-        say(f"queue {queue!r} is gone, with {waited:,} messages that waited")
+        say(f"queue {queue!r} is gone, with {counted(waited, 'message')} that waited")
 
 
 @queue_group.command()
@@ -156,7 +156,7 @@ def purge(queue: str, yes: bool, url: str | None, tls_ca: str | None, as_json: b
     if as_json:
         print_json({"queue": queue, "purged": removed})
     else:
-        say(f"{removed:,} messages removed from queue {queue!r}")
+        say(f"{counted(removed, 'message')} removed from queue {queue!r}")
 
 
 @queue_group.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .failures import REFUSED, Command, Failure
-from .output import Column, local, moment, note, print_json, print_table, say, with_times
+from .output import Column, counted, local, moment, note, print_json, print_table, say, with_times
 from .target import complete_queues, find, json_option, target_options
 from .values import POINT
 
@@ -65,7 +65,8 @@ def replay(
         return
     how = "stopped" if stop else "done" if found["done"] else "under way"
     say(
-        f"replay of queue {queue!r} {how}: {found['seen']:,} messages looked at, {found['routed']:,} put into the queue"
+        f"replay of queue {queue!r} {how}: {counted(found['seen'], 'message')} looked at, "
+        f"{found['routed']:,} put into the queue"
     )
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .failures import NOT_NOW, Failure, Group, confirm
-from .output import Column, age, local, note, plain, print_json, print_json_line, print_table, say
+from .output import Column, age, counted, local, note, plain, print_json, print_json_line, print_table, say
 from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
-from .values import LENGTH
+from .values import LENGTH, MESSAGE_ID
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
@@ -83,7 +83,7 @@ def _delete_command(group: click.Group, state: str, words: str) -> None:
     )
     @queue_argument
     @click.option("--older-than", type=LENGTH, help="settled so long ago or longer: 90s, 12h, 30d")
-    @click.option("--id", "ids", multiple=True, type=click.IntRange(0), help="this one; repeatable")
+    @click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this one; repeatable")
     @click.option("--all", "everything", is_flag=True, help="all of them")
     @yes_option
     @target_options
@@ -110,7 +110,7 @@ def _delete_command(group: click.Group, state: str, words: str) -> None:
         if as_json:
             print_json({"queue": queue, "state": state, "deleted": deleted})
         else:
-            say(f"{deleted:,} {words} deleted from queue {queue!r}")
+            say(f"{counted(deleted, words.removesuffix('s'))} deleted from queue {queue!r}")
 
 
 def _settled(client: QueueClient, queue: str, state: str) -> int:
@@ -143,8 +143,8 @@ for _group, _state, _words in (
     "--to", "target", default="", help="the queue that gets them; else their own", shell_complete=complete_queues
 )
 @click.option("--where", default="", metavar="SELECTOR", help="only those whose headers this is true of")
-@click.option("--id", "ids", multiple=True, type=click.IntRange(0), help="this one; repeatable")
-@click.option("--limit", "-n", type=click.IntRange(0), default=0, help="so many at most; 0: all")
+@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this one; repeatable")
+@click.option("--limit", "-n", type=click.IntRange(0, MESSAGE_ID.max), default=0, help="so many at most; 0: all")
 @target_options
 @json_option
 def redrive(
@@ -173,6 +173,7 @@ def redrive(
         print_json({"queue": queue, "target": into, **counts})
     else:
         rest = "".join(f"; {number:,} stayed ({why})" for why, number in stayed.items() if number)
-        say(f"{done.moved:,} messages are available again in queue {into!r}{rest}")
+        is_or_are = "is" if done.moved == 1 else "are"
+        say(f"{counted(done.moved, 'message')} {is_or_are} available again in queue {into!r}{rest}")
     if done.is_full:
         raise Failure(f"queue {into!r} is full: the rest stays failed, until there is room", NOT_NOW)

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from .failures import DAMAGED, NOT_NOW, Failure, Group
-from .output import Column, moment, number, print_facts, print_json, print_json_line, print_table, say, shown
+from .output import Column, counted, moment, number, print_facts, print_json, print_json_line, print_table, say, shown
 from .target import find, json_option
+from .values import MESSAGE_ID
 
 _CELL = 100
 
@@ -80,7 +81,10 @@ def _print_report(report: Any) -> None:
         say(f"and {left:,} more of the same kinds")
     records = sum(report.records.values())
     word = {"CLEAN": "clean", "FINDINGS": "damaged", "INCOMPLETE": "not fully checked"}[report.status.name]
-    say(f"{word}: {report.files:,} files, {records:,} records and {report.messages:,} messages checked")
+    say(
+        f"{word}: {counted(report.files, 'file')}, {counted(records, 'record')} and "
+        f"{counted(report.messages, 'message')} checked"
+    )
 
 
 # ---------------------------------------------------------------------- stats
@@ -109,8 +113,8 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
         }
     )
     columns: list[Column] = [
-        ("queue", False), ("available", True), ("delayed", True), ("in flight", True), ("done", True), ("failed", True),
-        ("payload bytes", True),
+        ("queue", False), ("available", True), ("of it delayed", True), ("in flight", True), ("done", True),
+        ("failed", True), ("payload bytes", True),
     ]  # fmt: skip
     rows = [
         (name, one.available, one.delayed, one.in_flight, one.done, one.failed,
@@ -139,7 +143,7 @@ async def _stats(location: str, instance: str | None, payloads: bool, update: Ca
 # ---------------------------------------------------------------------- inspect
 @store_group.command()
 @_store_options
-@click.option("--message", "message", type=click.IntRange(0), help="everything about a message, by its id")
+@click.option("--message", "message", type=MESSAGE_ID, help="everything about a message, by its id")
 @click.option("--queue", help="a queue; with --kind, its records of that kind")
 @click.option("--key", help="the record with this key (hexadecimal)")
 @click.option("--kind", help="records of this kind, such as active or metadata")

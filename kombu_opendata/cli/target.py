@@ -146,8 +146,12 @@ def _is_store(folder: str) -> bool:
 
 def _no_broker(place: Place, error: Any) -> Failure:
     text = error.text
-    if place.address.kind == "embedded" and _is_store(place.address.folder):
-        text += f"; to look at the store without one: opendata-queue store stats {place.address.folder}"
+    if place.address.kind == "embedded":
+        folder = place.address.folder
+        if _is_store(folder):
+            text += f"; to look at the store without one: opendata-queue store stats {folder}"
+        else:
+            text = f"no broker runs for {folder}, and there is no store: check the path"
     return Failure(text, NO_BROKER)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from .failures import Command
-from .output import Column, age, console, number, plain, print_json_line, table
+from .output import Column, age, console, counted, number, plain, print_json_line, table
 from .target import find, json_option, target_options
 
 if TYPE_CHECKING:
@@ -172,9 +172,8 @@ def _title(lines: list[Line]) -> str:
     waiting = sum(line.metrics.visible + line.metrics.delayed for line in lines)
     held = sum(line.metrics.in_flight for line in lines)
     sent, acked = sum(line.sent for line in lines), sum(line.acked for line in lines)
-    return (
-        f"{clock}{len(lines)} queues  {waiting:,} waiting  {held:,} in flight  {sent:,.1f} sent/s  {acked:,.1f} acked/s"
-    )
+    queues = counted(len(lines), "queue")
+    return f"{clock}{queues}  {waiting:,} waiting  {held:,} in flight  {sent:,.1f} sent/s  {acked:,.1f} acked/s"
 
 
 def _cells(line: Line) -> tuple[Any, ...]:

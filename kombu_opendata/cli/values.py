@@ -91,39 +91,40 @@ class Point(click.ParamType):  # type: ignore[type-arg]
 
 
 LENGTH, MOMENT, POINT = Length(), Moment(), Point()
+MESSAGE_ID = click.IntRange(0, (1 << 63) - 1)
 
 
-def headers_of(given: Iterable[str]) -> dict[str, Any]:
+def headers_of(given: Iterable[str], what: str = "header") -> dict[str, Any]:
     """Headers of ``name=text`` and ``name:=JSON``.
 
     Raises:
         click.UsageError: one is neither.
     """
-    found: dict[str, Any] = {}
-    for one in given:
-        name, separator, value = one.partition("=")
-        if not separator or not name.rstrip(":"):
-            raise click.UsageError(f"the header {one!r} is none: write name=text, or name:=3 for a JSON value")
-        if not name.endswith(":"):
-            found[name] = value
-            continue
-        try:
-            found[name[:-1]] = json.loads(value)
-        except ValueError as exc:
-            raise click.UsageError(f"the header {one!r} has no JSON value: {exc}") from exc
-    return found
+    return dict(_header(one, what) for one in given)
 
 
-def header_choices(given: Iterable[str]) -> dict[str, list[str]]:
+def _header(one: str, what: str) -> tuple[str, Any]:
+    name, separator, value = one.partition("=")
+    if not separator or not name.rstrip(":"):
+        raise click.UsageError(f"the {what} {one!r} is none: write name=text, or name:=3 for a JSON value")
+    if not name.endswith(":"):
+        return name, value
+    try:
+        return name[:-1], json.loads(value)
+    except ValueError as exc:
+        raise click.UsageError(f"the {what} {one!r} has no JSON value: {exc}") from exc
+
+
+def header_choices(given: Iterable[str]) -> dict[str, list[Any]]:
     """Headers to look for: of each name, the values that are wanted.
 
     Raises:
-        click.UsageError: one has no value.
+        click.UsageError: one has no value, or one that is not looked for.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Any]] = {}
     for one in given:
-        name, separator, value = one.partition("=")
-        if not separator or not name:
-            raise click.UsageError(f"the header {one!r} is none: write name=value")
+        name, value = _header(one, "header")
+        if not isinstance(value, (str, int, float)):
+            raise click.UsageError(f"the header {one!r} can't be looked for: give a text, a number, true or false")
         found.setdefault(name, []).append(value)
     return found

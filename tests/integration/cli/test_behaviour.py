@@ -132,3 +132,20 @@ def test_a_broker_that_is_run_by_hand(tmp_path: Path, started: Children) -> None
     assert run("broker", "stop", str(tmp_path / "s")).returncode == 0
     assert broker.wait(20) == 0
     assert run("queue", "list", url=url).returncode == 3
+
+
+def test_a_folder_without_a_store_is_named_as_that(tmp_path: Path) -> None:
+    found = run("queue", "list", url=str(tmp_path / "typo"))
+    assert found.returncode == 3
+    assert "there is no store: check the path" in found.stderr
+
+
+def test_explain_sees_typed_headers_as_a_publish_stores_them(invoke: Callable[..., Any]) -> None:
+    assert invoke("filter", "explain", "--filter", "ok = TRUE", "-H", "ok:=true").exit_code == 0
+    assert invoke("filter", "explain", "--filter", "ok IS NULL", "-H", "ok:=null").exit_code == 0
+    assert invoke("filter", "explain", "big", "-H", "amount:=150").exit_code == 0
+
+
+def test_messages_are_found_by_a_header_that_is_given_as_it_was_sent(invoke: Callable[..., Any]) -> None:
+    found = json.loads(invoke("messages", "-H", "amount:=100", "--json").stdout)
+    assert [one["headers"]["amount"] for one in found["items"]] == ["100"]

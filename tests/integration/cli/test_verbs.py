@@ -55,7 +55,7 @@ VERBS = [
     Verb("store verify", lambda j: j["status"] == "clean", "clean: "),
     # they change what others look at
     Verb("queue purge purge-me --yes", lambda j: j["purged"] in (0, 2), "messages removed"),
-    Verb("failed redrive broken --limit 1", lambda j: j["moved"] == 1, "1 messages are available again"),
+    Verb("failed redrive broken --limit 1", lambda j: j["moved"] == 1, "1 message is available again"),
     Verb("failed delete broken --all --yes", lambda j: j["deleted"] in (0, 1), "deleted"),
     Verb("archive delete old --older-than 30d --yes", lambda j: j["deleted"] == 0, "0 archived messages deleted"),
 ]
