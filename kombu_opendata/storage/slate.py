@@ -34,6 +34,8 @@ class SlateSettings:
         flush_interval_ms: when SlateDB flushes the WAL by itself; a commit does not wait for it.
         l0_sst_size_bytes: the memtable is written out at this size.
         l0_max_ssts: writes wait when so many of these files are not compacted yet.
+        sorted_sst_size_bytes: the compactor's files are at most so large. A read that does not find a file's index in
+            the cache decodes all of it: with SlateDB's own 256 MiB a point read of a large store costs milliseconds.
         max_unflushed_bytes: writes wait when so much is not written out yet.
         compactor_poll_ms: how often the compactor looks for work.
         compactor_tasks: compactions, and fetches of one compaction, that run at once.
@@ -45,6 +47,7 @@ class SlateSettings:
     flush_interval_ms: int = 100
     l0_sst_size_bytes: int = 16 << 20
     l0_max_ssts: int = 24
+    sorted_sst_size_bytes: int = 16 << 20
     max_unflushed_bytes: int = 128 << 20
     compactor_poll_ms: int = 1000
     compactor_tasks: int = 2
@@ -66,6 +69,7 @@ class SlateSettings:
             "compactor_options.max_concurrent_compactions": self.compactor_tasks,
             "compactor_options.worker.max_concurrent_compactions": self.compactor_tasks,
             "compactor_options.worker.compactions_poll_interval": f'"{self.compactor_poll_ms}ms"',
+            "compactor_options.worker.max_sst_size": self.sorted_sst_size_bytes,
             "compactor_options.worker.max_subcompactions": 1,
             "compactor_options.worker.max_fetch_tasks": self.compactor_tasks,
             "garbage_collector_options": "null",  # null: no collector is started

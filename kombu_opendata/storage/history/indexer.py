@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..records import history_log, keys, metadata
@@ -33,9 +33,10 @@ PIECE_SECONDS = 0.004
 #: steps between two looks at the clock
 _STEPS = 16
 #: messages whose header hashes are remembered for their attempts
-_REMEMBERED = 16_384
-#: metadata records that are read with one scan where the gaps between their ids are at most so wide
-_MAX_GAP = 64
+REMEMBERED = 16_384
+#: metadata records that are read with one scan, at most, and only where the gaps between their ids are at most so wide
+_READ_AT_ONCE = 32
+_MAX_GAP = 16
 _NOTHING = Values((), ())
 
 
@@ -47,6 +48,7 @@ class Indexer:
         self.hashes = Hashes()
         self.place: Place = (0, 0)
         self._lock = asyncio.Lock()
+        self._gathering: _Gathering | None = None
         self._work: Iterator[bool] | None = None
         self._known: OrderedDict[int, Values] = OrderedDict()
 
@@ -71,15 +73,22 @@ class Indexer:
     async def work(self, seconds: float) -> bool:
         """Index for about so long; returns whether there is more to do."""
         async with self._lock:
+            loop = asyncio.get_running_loop()
+            end = loop.time() + seconds
             if self._work is None:
                 if len(self._history.index.frozen) >= _MAX_FROZEN:
                     return False
-                chunk = await self._next_chunk()
-                if chunk is None:
-                    return False
-                self._work = self._index(chunk, await self._headers(chunk))
-            loop = asyncio.get_running_loop()
-            end = loop.time() + seconds
+                if self._gathering is None:
+                    chunk = await self._next_chunk()
+                    if chunk is None:
+                        return False
+                    self._gathering = _Gathering(chunk, self._known)
+                while self._gathering.wanted:
+                    await self._read_some(self._gathering)
+                    if loop.time() > end:
+                        return True
+                self._work = self._index(self._gathering.chunk, self._gathering.found)
+                self._gathering = None
             for number, takes_long in enumerate(self._work):
                 if (takes_long or number % _STEPS == 0) and loop.time() > end:
                     return True
@@ -114,27 +123,25 @@ class Indexer:
         return None
 
     # ------------------------------------------------------------------ headers
-    async def _headers(self, chunk: Chunk) -> dict[int, Values]:
-        """The values of the headers of the chunk's messages, as far as they are stored and not at hand."""
-        known = self._known
-        wanted = {id for id, headers in chunk.headers.items() if headers is None and id not in known}
-        new = chunk.headers.keys()
-        wanted |= {row[0] for row in chunk.attempts if row[0] not in known and row[0] not in new}
-        found: dict[int, Values] = {}
-        for low, high in _spans(sorted(wanted)):
-            first, last = keys.metadata_key(low), keys.metadata_key(high) + b"\0"
-            async for rows in self._history.store.scan_batches(first, last, batch=256, read_ahead_bytes=1 << 18):
-                for key, value in rows:
-                    id = int.from_bytes(key[-8:], "big")
-                    if id in wanted:
-                        found[id] = self.hashes.headers(metadata.decode(key, value).headers)
-                await asyncio.sleep(0)
-        return found
+    async def _read_some(self, gathering: _Gathering) -> None:
+        """Read the headers of the next messages, with one scan."""
+        ids = gathering.take()
+        payloads = self._history.payloads
+        for id in ids:
+            unsaved = payloads.pending_metadata.get(id) or payloads.flushing_metadata.get(id)
+            if unsaved is not None:
+                gathering.found[id] = self.hashes.headers(metadata.decode(keys.metadata_key(id), unsaved).headers)
+        first, last = keys.metadata_key(ids[0]), keys.metadata_key(ids[-1]) + b"\0"
+        wanted = set(ids)
+        for key, value in await self._history.store.scan(first, last, read_ahead_bytes=1 << 15):
+            id = int.from_bytes(key[-8:], "big")
+            if id in wanted:
+                gathering.found[id] = self.hashes.headers(metadata.decode(key, value).headers)
 
     def _remember(self, id: int, found: Values) -> Values:
         known = self._known
         known[id] = found
-        if len(known) > _REMEMBERED:
+        if len(known) > REMEMBERED:
             known.popitem(last=False)
         return found
 
@@ -142,10 +149,11 @@ class Indexer:
     def _index(self, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
         """Index one chunk, a row at each step; says whether the step was a long one."""
         part = self._history.index.open
-        values_of, known = self.hashes.headers, self._known
+        values_of = self.hashes.headers
         for id, headers in chunk.headers.items():
-            found = values_of(headers) if headers is not None else read.get(id) or known.get(id) or _NOTHING
-            part.add(MESSAGES, id, *self._remember(id, found))
+            found = values_of(headers) if headers is not None else read.get(id, _NOTHING)
+            read[id] = self._remember(id, found)
+            part.add(MESSAGES, id, *found)
             yield False
         for queue, ids in chunk.routed.items():
             group = (self.hashes(values.QUEUE, queue),)
@@ -164,12 +172,11 @@ class Indexer:
             yield from self._freeze(part)
 
     def _index_attempts(self, part: Part, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
-        known = self._known
         groups: dict[tuple[str, str, int], tuple[Group, Group]] = {}
         for number, (id, queue, consumer, _claimed, ended, count, outcome) in enumerate(
             chunk.attempts, chunk.first_attempt
         ):
-            found = known.get(id) or read.get(id) or _NOTHING
+            found = read.get(id, _NOTHING)
             which = (queue, consumer, outcome)
             both = groups.get(which)
             if both is None:
@@ -217,10 +224,25 @@ class Indexer:
 SETTLED_BY = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
 
 
-def _spans(ids: list[int]) -> Iterator[tuple[int, int]]:
-    """The sorted ids as ranges that are each read with one scan."""
-    start = 0
-    for position in range(1, len(ids) + 1):
-        if position == len(ids) or ids[position] - ids[position - 1] > _MAX_GAP:
-            yield ids[start], ids[position - 1]
-            start = position
+class _Gathering:
+    """The values of the headers of a chunk's messages, but for those that it has itself.
+
+    Reading them takes longer than anything else here, so it is done in pieces, too. What is known already is kept here:
+    it may be forgotten while the chunk is indexed.
+    """
+
+    def __init__(self, chunk: Chunk, known: Mapping[int, Values]) -> None:
+        self.chunk = chunk
+        new = chunk.headers
+        ids = {id for id, headers in new.items() if headers is None}
+        ids |= {row[0] for row in chunk.attempts if row[0] not in new}
+        self.found = {id: known[id] for id in ids if id in known}
+        self.wanted = sorted(ids - self.found.keys(), reverse=True)
+
+    def take(self) -> list[int]:
+        """The next ids, so close to each other that they are read with one scan."""
+        wanted = self.wanted
+        ids = [wanted.pop()]
+        while wanted and len(ids) < _READ_AT_ONCE and wanted[-1] - ids[-1] <= _MAX_GAP:
+            ids.append(wanted.pop())
+        return ids
