@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kombu.exceptions import SerializerNotInstalled
@@ -91,6 +91,10 @@ class Plan:
             raise self._named(exc) from exc
         self.templates[target] = template
         return template
+
+    def at(self, now_ms: int) -> Plan:
+        """The plan with its templates as if they were made at this time, ms since the epoch."""
+        return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})
 
     def _named(self, refused: NotSerialized) -> NotSerialized:
         """The error with the column that the serializer refuses; as it is, if it refuses all."""

@@ -7,7 +7,9 @@ markers (the id) or known names (``eta``, ``priority``, …); the rest is the sa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from numbers import Real
 from typing import Any
 
 from kombu.messaging import Producer
@@ -29,6 +31,8 @@ class Template:
         queue: what the task was routed to, for counts; the routing key where no queue is known.
         declare: what ``apply_async`` would have declared, kombu's entities.
         repr_limits: characters of argsrepr and kwargsrepr, and levels of both.
+        made_at_ms: when Celery was asked, ms since the epoch.
+        counted: the headers, of ``eta`` and ``expires``, that Celery counted from then.
     """
 
     task: str
@@ -44,6 +48,14 @@ class Template:
     queue: str
     repr_limits: tuple[int, int, int]
     declare: tuple[Any, ...] = field(default=(), compare=False)
+    made_at_ms: int = field(default=0, compare=False)
+    counted: tuple[str, ...] = ()
+
+    def at(self, now_ms: int) -> Template:
+        """The template as Celery would make it at another time, ms since the epoch."""
+        later = timedelta(milliseconds=now_ms - self.made_at_ms)
+        moved = {name: (datetime.fromisoformat(self.headers[name]) + later).isoformat() for name in self.counted}
+        return replace(self, headers={**self.headers, **moved}, made_at_ms=now_ms)
 
 
 class NotSerialized(RequestError):
@@ -120,13 +132,21 @@ def make_template(app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any
     known = app.tasks.get(task)
     send = app.send_task if known is None else known.apply_async
     name = (task,) if known is None else ()
+    made_at_ms = int(app.now().timestamp() * 1000)
     with app.connection_for_write() as connection:
         probe = _Probe(connection, serializer=app.conf.task_serializer)
         try:
             send(*name, args=tuple(args), kwargs=dict(kwargs), task_id=ID_MARKER, producer=probe, **options)
         except _Captured:
-            return _template(app, task, probe)
+            counted = _counted(options, None if known is None else known.expires)
+            return replace(_template(app, task, probe), made_at_ms=made_at_ms, counted=counted)
     raise RequestError(f"{task}: apply_async published nothing, so there is nothing to submit")
+
+
+def _counted(options: Mapping[str, Any], usual_expires: Any) -> tuple[str, ...]:
+    """The headers whose times Celery counts from the publish."""
+    expires = options.get("expires", usual_expires)
+    return (("eta",) if options.get("countdown") else ()) + (("expires",) if isinstance(expires, Real) else ())
 
 
 def _template(app: Any, task: str, probe: Any) -> Template:

@@ -47,12 +47,12 @@ class _Writer:
         with access.connect() as broker:
             self._target: StagingTarget = broker.staging.staging_target()
 
-    def _write(self, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
+    def _write(self, plan: Plan, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
         """One attempt of one partition. A task that fails takes its object with it; one that is killed leaves it for
         the broker's maintenance."""
         context = _context()
         partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
-        encoder = RowEncoder(self._plan, job_id, partition, _now_ms)
+        encoder = RowEncoder(plan, job_id, partition, _now_ms)
         writer = BatchWriter(self._target, job_id, partition, attempt)
         try:
             for batch in batches:
@@ -102,7 +102,7 @@ class TaskWriter(_Writer, DataSourceArrowWriter):
         self._report = report
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return self._write(iterator, self._job_id)
+        return self._write(self._plan, iterator, self._job_id)
 
     def commit(self, messages: list[Any]) -> None:
         written = [message for message in messages if message is not None]
@@ -133,7 +133,8 @@ class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
         query, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or number is None:
             raise RequestError("Spark does not say which micro-batch this is")
-        return self._write(iterator, f"{self._prefix or query}/{number}")
+        # a query runs for months: what counts from the submission counts from the micro-batch's
+        return self._write(self._plan.at(_now_ms()), iterator, f"{self._prefix or query}/{number}")
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """A micro-batch without rows leaves no job to be remembered."""

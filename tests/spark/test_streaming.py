@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
 
 from kombu_opendata.spark import find_job, stream_tasks
 
@@ -69,3 +71,20 @@ def test_a_prefix_names_the_jobs_and_a_failed_batch_is_sent_after_all(
     job = find_job(spark, "events/0", broker_url=broker_url)
     assert job.wait_routed(timeout=120).rows == 10
     assert len(taken(broker_url)) == 10
+
+
+def test_a_countdown_and_expires_count_from_the_micro_batch(
+    spark: Any, broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from the start of the query, after which each task would soon have expired before it was sent."""
+    write_rows(tmp_path / "rows", "1.json", range(3))
+    started = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
+    monkeypatch.setattr(Celery, "now", lambda self: started)
+    query = run(spark, tmp_path / "rows", tmp_path / "checkpoint", broker_url, countdown=3600, expires=7200)
+
+    job = find_job(spark, f"{query}/0", broker_url=broker_url)
+    job.wait_routed(timeout=120)
+    for row in job.messages("visible_at", "received_at", "expires_at", "headers").collect():
+        expires = dt.datetime.fromisoformat(row.headers["expires"]).replace(tzinfo=None)
+        assert abs(row.visible_at - row.received_at - dt.timedelta(hours=1)) < dt.timedelta(minutes=10)
+        assert abs(expires - row.expires_at) < dt.timedelta(minutes=10)
