@@ -100,8 +100,9 @@ class SubmitResult:
     # ---- frames
     def messages(self, *columns: str) -> Any:
         """The job's messages that the store still has, as a frame; see the table ``messages``."""
-        found = read_table(self._spark, self.store(), "messages", columns=columns, instance=self._access.instance)
-        return found.where(self._mine())
+        read = columns if not columns or "*" in columns else tuple(dict.fromkeys(("message_id", *columns)))
+        found = read_table(self._spark, self.store(), "messages", columns=read, instance=self._access.instance)
+        return found.where(self._mine()).select(*(columns or "*"))
 
     def failed(self) -> Any:
         """The job's failed tasks as a frame: queue, message_id, failed_at, attempts, task, task_id."""

@@ -52,6 +52,8 @@ def test_each_row_is_one_task_and_the_ids_are_known(spark: Any, broker_url: str)
     assert sorted(message.arguments[0][0] for message in sent) == list(range(1000))
     assert all(message.arguments[1] == {"y": 2 * message.arguments[0][0]} for message in sent)
     assert ids[0] == task_id(result.job_id, 0, 0)
+    assert [tuple(row) for row in result.messages("task", "priority").distinct().collect()] == [(TASK, 0)]
+    assert result.messages("*").columns[0] == "message_id"
 
 
 def test_a_job_id_counts_once_however_the_frame_is_cut(spark: Any, broker_url: str) -> None:
