@@ -115,12 +115,17 @@ def read_table(
     Args:
         store: the store's folder, or the URL of its bucket.
         table: see :mod:`.tables`.
-        columns: those that are wanted; without it all but the costly ones.
+        columns: those that are wanted, names or a text with commas between; without it all but the costly ones.
         instance: of the store; its only one when not given.
         partitions: how many, about; 0 for as many as fit.
+
+    Raises:
+        RequestError: there is no such table or column.
     """
     register(spark)
+    names = ",".join([columns] if isinstance(columns, str) else columns)
+    schema_of(table, names)  # here, as Spark buries what a source says in a traceback
     spark.conf.set(PUSHDOWN, "true")
     reader = spark.read.format(NAME).option("store", store).option("table", table).option("pushdown", "true")
-    reader = reader.option("columns", ",".join(columns)).option("partitions", partitions)
+    reader = reader.option("columns", names).option("partitions", partitions)
     return (reader if instance is None else reader.option("instance", instance)).load()

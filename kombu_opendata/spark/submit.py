@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from ..errors import RequestError
 from ..staging import JobInfo
+from .arguments import check_arguments
 from .broker import BrokerAccess, access_of
 from .options import check_columns, new_job_id, pack_plan
 from .plan import Columns, Plan
@@ -75,11 +76,11 @@ def submit_tasks(
         pyspark.errors.PySparkException: the job failed, and nothing was sent; the text names the row that was wrong.
     """
     spark = df.sparkSession
+    check_arguments(task, args, kwargs, queue, headers, job_id, options)
     access = access_of(broker_url, app, transport_options)
-    if job_id is not None:
-        known = _known_job(access, job_id)
-        if known is not None:
-            return SubmitResult(spark, access, known)
+    known = _known_job(access, job_id)
+    if known is not None:
+        return SubmitResult(spark, access, known)
     frame, plan, asked = _prepare(df, task, app, args, kwargs, queue, priority, eta, expires, task_id, headers, options)
     _make_templates(frame, plan, asked)
     register(spark)
@@ -105,6 +106,7 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     )
     names = ("app", "args", "kwargs", "queue", "priority", "eta", "expires", "task_id", "headers")
     given = {name: arguments.pop(name, None) for name in names}
+    check_arguments(task, given["args"], given["kwargs"], given["queue"], given["headers"], job_id, arguments)
     frame, plan, asked = _prepare(df, task, **given, options=arguments)
     if asked is not None and not (plan.task and plan.columns.queue is None):
         raise RequestError(
@@ -117,9 +119,14 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
 
 
 # ---------------------------------------------------------------------- the broker
-def _known_job(access: BrokerAccess, job_id: str) -> JobInfo | None:
-    """The job, if it was committed before."""
+def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
+    """The job, if it was committed before. Without an id the broker is asked all the same whether it takes jobs, as
+    Spark would bury its answer in a traceback.
+    """
     with access.connect() as broker:
+        if job_id is None:
+            broker.staging.staging_target()
+            return None
         job = broker.staging.job_status(job_id)
     return None if job.state == "unknown" else job
 

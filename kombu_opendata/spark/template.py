@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from numbers import Real
 from typing import Any
 
+from kombu.compression import encoders, get_encoder
 from kombu.messaging import Producer
 
 from ..errors import RequestError
@@ -83,6 +84,8 @@ class _Probe(Producer):
         headers: dict[str, Any] | None = None,
     ) -> Any:
         self.body, self.used_serializer, self.used_compression = body, serializer or self.serializer, compression
+        if compression:
+            _check_compression(compression)
         try:
             return super()._prepare(body, serializer, content_type, content_encoding, compression, headers)
         except Exception as exc:
@@ -110,6 +113,14 @@ class _Probe(Producer):
         self.sent = (content_type, content_encoding, headers, properties, exchange or "", routing_key or "")
         self.declares = tuple(declare or ())
         raise _Captured
+
+
+def _check_compression(name: str) -> None:
+    try:
+        get_encoder(name)
+    except KeyError as exc:
+        known = ", ".join(sorted(name for name in encoders() if "/" in name))
+        raise RequestError(f"there is no compression {name!r}: choose from {known}", compression=name) from exc
 
 
 def make_template(app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any], options: dict[str, Any]) -> Template:

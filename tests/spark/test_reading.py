@@ -194,6 +194,14 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="there is no store at"):
         spark.read.format("opendata").options(table="done", store=str(tmp_path)).load().collect()
     assert issubclass(StoreError, Exception)
+    wrong: list[tuple[str, Any, str]] = [
+        ("nope", (), "no table 'nope'"),
+        ("queues", ["queue", "nope"], "no column 'nope'"),
+        ("queues", "queue,none", "no column 'none'"),
+    ]
+    for table, columns, what in wrong:
+        with pytest.raises(RequestError, match=what):
+            read_table(spark, str(tmp_path), table, columns=columns)
 
 
 def test_schemas() -> None:

@@ -169,6 +169,15 @@ def test_a_message_over_the_brokers_limit_is_named(
         ({"broker_url": "redis://host"}, "redis"),
         ({"app": "nowhere:app", "broker_url": None}, "nowhere:app"),
         ({"broker_url": None}, "either broker_url or app"),
+        ({"broker_url": "opendata:///proc/nowhere"}, "/proc/nowhere"),
+        ({"broker_url": "opendata+memory://none"}, "in memory"),
+        ({"args": "id"}, r"write args=\['id'\]"),
+        ({"kwargs": "id"}, r"write kwargs=\['id'\]"),
+        ({"queue": 5}, "queue is 5 and must be a text"),
+        ({"job_id": 5}, "job_id is 5 and must be a text"),
+        ({"headers": ["x"]}, "headers is .* must be a mapping"),
+        ({"countdown": F.col}, "countdown can't be a column.*write eta="),
+        ({"compression": "bzip3"}, "no compression 'bzip3': choose from .*application/x-bz2"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -176,8 +185,18 @@ def test_arguments_that_can_not_be(spark: Any, broker_url: str, arguments: dict[
     df = spark.range(1).withColumn("interval", F.expr("interval '1 02:00:00' day to second"))
     given = {name: value("id") if callable(value) else value for name, value in arguments.items()}
 
-    with pytest.raises(RequestError, match=what):
+    with pytest.raises(OpenDataError, match=what):
         submit_tasks(df, TASK, **{"broker_url": broker_url, "args": ["id"], **given})
+
+
+def test_a_task_that_has_no_name(spark: Any, broker_url: str) -> None:
+    wrong: list[Any] = ["", None, 5]
+    for task in wrong:
+        with pytest.raises(RequestError, match=r"task is .* must be a task's name"):
+            submit_tasks(spark.range(1), task, broker_url=broker_url)
+    with pytest.raises(RequestError, match=r"write 'celery\.chord_unlock'"):
+        submit_tasks(spark.range(1), routed.app.tasks["celery.chord_unlock"], broker_url=broker_url)
+    assert taken(broker_url) == []
 
 
 def test_the_format_by_itself(spark: Any, broker_url: str) -> None:
