@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from pyspark.sql import Column
 
 from ..errors import RequestError
+
+#: what a misspelt option may be meant to be
+_NAMES = (
+    "app", "args", "broker_url", "compression", "countdown", "eta", "exchange", "expires", "headers", "job_id",
+    "kwargs", "priority", "queue", "routing_key", "serializer", "task_id", "transport_options",
+)  # fmt: skip
 
 
 def check_arguments(
@@ -34,6 +41,9 @@ def check_arguments(
     if headers is not None and not isinstance(headers, Mapping):
         raise RequestError(f"headers is {headers!r:.200} and must be a mapping of names to values", option="headers")
     for option, value in options.items():
+        meant = get_close_matches(option, _NAMES, 1, 0.8)
+        if meant and option not in _NAMES:  # with a `jobid`, which would be any property, a re-run would send all again
+            raise RequestError(f"there is no option {option!r}: do you mean {meant[0]!r}?", option=option)
         if isinstance(value, Column):
             hint = " (write eta=, a column of timestamps)" if option == "countdown" else ""
             raise RequestError(f"{option} can't be a column: it is the same for all rows{hint}", option=option)

@@ -166,6 +166,7 @@ def test_a_message_over_the_brokers_limit_is_named(
         ({"priority": F.lit}, "column 'priority' is string and must be a whole number"),
         ({"kwargs": {"x": "interval"}}, "column 'kwargs.x.' can't be an argument with the serializer 'json'"),
         ({"serializer": "nope"}, "nope"),
+        ({"jobid": "nightly"}, "no option .jobid.: do you mean .job_id."),
         ({"broker_url": "redis://host"}, "redis"),
         ({"app": "nowhere:app", "broker_url": None}, "nowhere:app"),
         ({"broker_url": None}, "either broker_url or app"),
