@@ -70,8 +70,11 @@ class Indexer:
             await self.work(PIECE_SECONDS)
             await asyncio.sleep(0)
 
-    async def work(self, seconds: float) -> bool:
-        """Index for about so long; returns whether there is more to do."""
+    async def work(self, seconds: float, *, may_read: bool = True) -> bool:
+        """Index for about so long; returns whether there is more to do.
+
+        Unless ``may_read``, nothing is read from the store for it: what needs that waits.
+        """
         async with self._lock:
             loop = asyncio.get_running_loop()
             end = loop.time() + seconds
@@ -84,6 +87,8 @@ class Indexer:
                         return False
                     self._gathering = _Gathering(chunk, self._known)
                 while self._gathering.wanted:
+                    if not may_read:
+                        return True
                     await self._read_some(self._gathering)
                     if loop.time() > end:
                         return True

@@ -138,7 +138,8 @@ class History:
             await asyncio.sleep(_LOOK_SECONDS)
             before, seen = seen, self.log.end
             if seen != before:
-                await self.indexer.work(_BEHIND_SECONDS if self.indexer.lag > _MUCH else _BUSY_SECONDS)
+                is_behind = self.indexer.lag > _MUCH
+                await self.indexer.work(_BEHIND_SECONDS if is_behind else _BUSY_SECONDS, may_read=is_behind)
             elif not await self.indexer.work(_IDLE_SECONDS):
                 await self.sweeper.merge_some()
 
