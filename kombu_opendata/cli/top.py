@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ..errors import ConnectionLost, StartError
 from .failures import Command
 from .output import Column, age, console, counted, number, plain, print_json_line, table
 from .target import find, json_option, target_options
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 #: lines of a screen that are not queues: the title, the headings with their lines, what was left out
 _OTHER_LINES = 6
+_WAITING = "no broker answers; waiting for one"
 _SORTS = ("rate", "length", "age", "name")
 
 
@@ -59,9 +61,11 @@ def top(
             return  # that is how it ends
 
 
-def _show(frames: Iterator[list[Line]], as_json: bool, *, live: bool) -> None:
+def _show(frames: Iterator[list[Line] | None], as_json: bool, *, live: bool) -> None:
     if as_json:
         for lines in frames:
+            if lines is None:
+                continue
             print_json_line(
                 {"at": lines[0].metrics.at if lines else None, "queues": [_as_json(line) for line in lines]}
             )
@@ -70,27 +74,34 @@ def _show(frames: Iterator[list[Line]], as_json: bool, *, live: bool) -> None:
     screen = console()
     if not live:
         for lines in frames:
-            screen.print(draw(lines, screen.width), crop=False)
+            screen.print(_WAITING if lines is None else draw(lines, screen.width), crop=False)
             sys.stdout.flush()
         return
     from rich.live import Live
 
     with Live(console=screen, screen=True, auto_refresh=False) as display:
         for lines in frames:
-            display.update(draw(lines, screen.width, screen.height), refresh=True)
+            display.update(_WAITING if lines is None else draw(lines, screen.width, screen.height), refresh=True)
 
 
 def _frames(
     look: Callable[[], dict[str, QueueMetrics]], interval: float, count: int | None, sort: str
-) -> Iterator[list[Line]]:
+) -> Iterator[list[Line] | None]:
+    """The queues at each look; None where the broker is away, which is no end once there was one."""
     before: dict[str, QueueMetrics] = {}
     waiting = threading.Event()
     number = 0
     next_at = time.monotonic()
     while True:
-        found = look()
-        yield sorted((_line(one, before.get(name)) for name, one in found.items()), key=_order(sort))
-        before, number = found, number + 1
+        try:
+            found = look()
+        except (ConnectionLost, StartError):
+            if not number:
+                raise
+            yield None
+        else:
+            yield sorted((_line(one, before.get(name)) for name, one in found.items()), key=_order(sort))
+            before, number = found, number + 1
         if number == count:
             return
         next_at = max(next_at + interval, time.monotonic())

@@ -25,6 +25,7 @@ Target = Message | int
 MAX_SECONDS = 30 * 86_400
 MAX_DELAY_SECONDS = 100 * 366 * 86_400
 MAX_PRIORITY = 255
+MAX_ID = (1 << 63) - 1
 DIGEST_BYTES = 16
 
 
@@ -129,6 +130,15 @@ def outgoing(
     return (envelope, texts, priority, due_ms, ttl_ms), digest
 
 
+def message_ids(ids: Iterable[Any]) -> list[int]:
+    """Message ids.
+
+    Raises:
+        RequestError: one is none.
+    """
+    return [whole(id, "a message id", 0, MAX_ID) for id in ids]
+
+
 def items_of(queue: str, targets: Iterable[Target], token: int | None = None) -> list[Item]:
     """What to settle: of a message its lease's token, if it has one; an id alone is "whoever holds it for a time".
 
@@ -142,6 +152,6 @@ def items_of(queue: str, targets: Iterable[Target], token: int | None = None) ->
                 raise RequestError(f"message {target.id} is of queue {target.queue!r}, not of {queue!r}", queue=queue)
             items.append((target.id, target.token if token is None else token))
         else:
-            whole(target, "a message id", 0, (1 << 63) - 1)
+            whole(target, "a message id", 0, MAX_ID)
             items.append((target, token or 0))
     return items

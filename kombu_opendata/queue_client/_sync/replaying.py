@@ -60,7 +60,7 @@ class Replaying(Base):
             ``moved``, and how many stayed: ``already`` (the target has them), ``expired``, ``waiting`` (dead letters
             that are not published yet); ``is_full``: the target's maximum length ended it.
         """
-        chosen = None if ids is None else list(ids)
+        chosen = None if ids is None else checks.message_ids(ids)
         answer: m.Redriven = self._calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit))
         return answer
 
@@ -85,7 +85,7 @@ class Replaying(Base):
         age = -1
         if older_than is not None:
             age = checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)
-        chosen = None if ids is None else list(ids)
+        chosen = None if ids is None else checks.message_ids(ids)
         answer: m.SettledDeleted = self._calls.call_apart(m.DeleteSettled(0, queue, state, age, chosen, all))
         return answer.count
 

@@ -12,6 +12,7 @@ import pytest
 
 from kombu_opendata import QueueClient
 
+from ...support.broker import EmbeddedBroker
 from ...support.processes import Children
 from ...support.served import COMMAND, ServedBroker
 from .conftest import run
@@ -149,3 +150,18 @@ def test_explain_sees_typed_headers_as_a_publish_stores_them(invoke: Callable[..
 def test_messages_are_found_by_a_header_that_is_given_as_it_was_sent(invoke: Callable[..., Any]) -> None:
     found = json.loads(invoke("messages", "-H", "amount:=100", "--json").stdout)
     assert [one["headers"]["amount"] for one in found["items"]] == ["100"]
+
+
+def test_top_goes_on_when_its_broker_was_restarted(store_folder: Path) -> None:
+    words = [str(COMMAND), "queue", "top", "--interval", "0.1", "--json", "--url", str(store_folder)]
+    with QueueClient(f"opendata://{store_folder}") as client:
+        client.create("first")
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as top:
+            assert top.stdout is not None
+            try:
+                assert "first" in top.stdout.readline()
+                EmbeddedBroker(store_folder).kill()
+                client.create("second")  # starts a broker
+                assert any("second" in line for line in top.stdout)
+            finally:
+                top.terminate()

@@ -168,3 +168,12 @@ def test_calls_that_are_wrong(client: Any, queue: str, name: str) -> None:
             client.release(queue, message, delay=seconds)
     assert client.archive_many(queue, []).done == ()
     client.ack(message)
+
+
+def test_ids_that_are_none_are_refused(client: Any, name: str) -> None:
+    client.create(name)
+    for ids in ([-1], ["7"], [True]):
+        with pytest.raises(errors.RequestError, match="a message id is a whole number"):
+            client.redrive(name, ids=ids)
+        with pytest.raises(errors.RequestError, match="a message id is a whole number"):
+            client.delete_settled(name, ids=ids)
