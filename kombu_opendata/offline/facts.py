@@ -19,6 +19,8 @@ from ..storage.records.keys import RecordKind
 from ..storage.records.kinds import PREFIXES
 from ..storage.records.metadata import Metadata
 from ..storage.records.payload import PayloadURI
+from ..storage.records.routes_block import BLOCK_BITS
+from .route_entries import OnCorrupt, OnRow, RouteBlocks, RouteCursor
 from .store import OfflineStore, Pair
 
 AVAILABLE, IN_FLIGHT, DONE, FAILED = "available", "in flight", "done", "failed"
@@ -30,7 +32,7 @@ _BUCKETS_KEPT = 128
 #: rows of a scan, by how large they may be
 _ROWS = {RecordKind.PAYLOAD: 200, RecordKind.CHUNK: 8}
 #: kinds of records whose key has the message id right after its prefix
-BY_ID = (
+_OWN = (
     RecordKind.PAYLOAD,
     RecordKind.METADATA,
     RecordKind.ATTEMPTS,
@@ -38,6 +40,8 @@ BY_ID = (
     RecordKind.ROUTES,
     RecordKind.DEAD_LETTER,
 )
+#: kinds of records that are about messages by their ids
+BY_ID = (*_OWN, RecordKind.ROUTES_BLOCK)
 #: of buckets
 BUCKETS = {RecordKind.ACTIVE: active.decode, RecordKind.DONE: settled.decode, RecordKind.FAILED: settled.decode}
 
@@ -78,9 +82,10 @@ class MessageFacts:
 
     Attributes:
         chunks: (number, bytes) of each.
+        routes: in how many queues it is, as stored, of a block or a record of its own; ``routes_key`` is that one's.
         letters: (queue that it left, dead letter).
         corrupt: records that are there and do not decode.
-        record_bytes: keys and values of the records that are by id.
+        record_bytes: keys and values of the records that it has for itself.
     """
 
     id: int
@@ -89,6 +94,7 @@ class MessageFacts:
     chunks: list[tuple[int, int]] = field(default_factory=list)
     attempts: list[str] | None = None
     routes: int | None = None
+    routes_key: bytes = b""
     letters: list[tuple[str, DeadLetter]] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     corrupt: set[RecordKind] = field(default_factory=set)
@@ -114,12 +120,8 @@ _SINGLE: dict[RecordKind, tuple[str, Callable[[bytes, bytes], Any] | None, int]]
         (RecordKind.PAYLOAD, payload.decode),
         (RecordKind.METADATA, metadata.decode),
         (RecordKind.ATTEMPTS, attempts.decode),
-        (RecordKind.ROUTES, routes.decode),
     )
 }
-
-OnCorrupt = Callable[[bytes, CorruptRecord], None]
-OnRow = Callable[[RecordKind, bytes, bytes], None]
 
 
 def entries_of(kind: RecordKind, value: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
@@ -145,7 +147,7 @@ class MessageScan:
     Args:
         spans: of every bucket of every queue.
         on_corrupt: called with each record that does not decode.
-        on_row: called with each record that is by id.
+        on_row: called once with each record that is by id.
     """
 
     def __init__(
@@ -160,6 +162,7 @@ class MessageScan:
         self._on_corrupt, self._on_row = on_corrupt, on_row
         self._open: list[Span] = []
         self._next_span = 0
+        self._blocks = RouteBlocks(store, on_corrupt, on_row)
         self._kept: OrderedDict[bytes, list[tuple[str, tuple[int, ...]]]] = OrderedDict()
 
     @property
@@ -182,9 +185,10 @@ class MessageScan:
             return None
         found = [span.low if span.low >= low else low for span in self._spans[self._next_span :][:1]]
         found += [low for span in self._open if span.high >= low][:1]
-        for kind in BY_ID:
+        for kind in _OWN:
             for rows in [await self._store.scan(*_id_range(kind, low, keys.MAX_MESSAGE_ID), limit=1)]:
                 found += [max(_id_of(kind, key), low) for key, _value in rows]
+        found += await self._blocks.first_from(low)
         return min(found, default=None)
 
     def _window_end(self, low: int) -> int:
@@ -209,19 +213,27 @@ class MessageScan:
                 for state, entry in await self._entries(span):
                     if low <= entry[0] < high:
                         places.setdefault(entry[0], []).append(Place(span.queue, state, span.bucket, entry))
-        cursors = [_Cursor(self._store, kind, low, high) for kind in BY_ID]
+        cursors = [_Cursor(self._store, kind, low, high) for kind in _OWN]
         for cursor in cursors:
             await cursor.fill()
+        counts = RouteCursor(self._blocks, low, high)
+        await counts.fill()
         waiting = iter(sorted(places))
         placed = next(waiting, _NONE)
         while True:
-            id = min(cursor.id for cursor in cursors)
+            id = min(counts.id, *(cursor.id for cursor in cursors))
             if placed <= id:
                 id = placed
                 placed = next(waiting, _NONE)
             if id == _NONE:
                 return
             facts = MessageFacts(id, places=places.get(id, []))
+            while counts.id == id:
+                facts.routes_key, facts.routes = counts.take()
+                if counts.is_empty:
+                    await counts.fill()
+            if id >> BLOCK_BITS in self._blocks.damaged:
+                facts.corrupt.add(RecordKind.ROUTES_BLOCK)
             for cursor in cursors:
                 while cursor.id == id:
                     self._add(facts, cursor.kind, *cursor.take())
@@ -248,7 +260,9 @@ class MessageScan:
                 setattr(facts, attribute, decode(key, value))
                 return
             parsed = keys.parse(key)
-            if kind is RecordKind.CHUNK:
+            if kind is RecordKind.ROUTES:
+                facts.routes_key, facts.routes = key, max(routes.decode(key, value), facts.routes or 0)
+            elif kind is RecordKind.CHUNK:
                 facts.chunks.append((parsed.chunk or 0, len(value)))
             else:
                 facts.letters.append((parsed.name or "", dead_letter.decode(key, value)))

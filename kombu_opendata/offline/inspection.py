@@ -14,7 +14,7 @@ from ..staging.objects import LocalFolder
 from ..staging.reader import read_payload
 from ..staging.target import parse_payload_uri
 from ..storage import records as stored
-from ..storage.records import keys, payload
+from ..storage.records import keys, payload, routes_block
 from ..storage.records.active import AvailableMessage, InFlightMessage
 from ..storage.records.keys import RecordKind
 from ..storage.records.kinds import PREFIXES
@@ -251,7 +251,7 @@ async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda
     """
     found = MessageDetails(id)
     found.metadata = await _decoded(store, keys.metadata_key(id))
-    found.routes = await _decoded(store, keys.routes_key(id))
+    found.routes = await _routes(store, id)
     found.attempts = await _decoded(store, keys.attempts_key(id)) or []
     await _payload(store, found)
     found.places = [place async for place in _places(store, id, progress)]
@@ -264,6 +264,15 @@ async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda
     if found.metadata is None and found.payload_bytes is None and not found.places and not found.dead_letters:
         raise NotFound(f"there is no message {id}", message_id=id)
     return found
+
+
+async def _routes(store: OfflineStore, id: int) -> int | None:
+    """What is stored of the number of queues; a store that no broker opened for long has records of one message."""
+    key = keys.routes_block_key(id)
+    value = await store.get(key)
+    count = routes_block.decode(key, value).get(id) if value is not None else None
+    own: int | None = await _decoded(store, keys.routes_key(id))
+    return max((found for found in (count, own) if found is not None), default=None)
 
 
 async def _decoded(store: OfflineStore, key: bytes) -> Any:

@@ -7,7 +7,7 @@ batch that stays in memory.
 from __future__ import annotations
 
 from ..errors import CorruptRecord
-from ..storage import checkpoint, payloads, recovery, staged_rows
+from ..storage import checkpoint, payloads, recovery, route_counts, staged_rows
 from ..storage import effects as fx
 from ..storage.clock import Clock
 from ..storage.ffi import Batch
@@ -63,7 +63,8 @@ async def replayed(store: Reads, commits: list[list[fx.Effect]], last: int, cloc
                 batch.put(*row)
             fresh[id] = envelope
         dirty = checkpoint.snapshot(state, batch, last, clock.now_ms())
-        await checkpoint.resolve(dirty, batch, store, fresh, state.staged)
+        converts = await route_counts.has_old(store)
+        await checkpoint.resolve(dirty, batch, store, fresh, state.staged, converts=converts)
     except CONTRADICTIONS as exc:
         raise CorruptRecord(f"the journal contradicts the store: {exc!r}", key=b"", offset=0) from exc
     return batch.changes

@@ -25,19 +25,17 @@ from .records import (
     options,
     payload,
     producer,
-    routes,
     seq_block,
     settled,
     topology,
 )  # fmt: skip
 from .records.config import QueueConfig
+from .route_counts import RouteCounts, portions
 from .settled_log import SettledLog
 from .slate import Reads
 from .staged_state import StagedState
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
-#: ids whose routes are looked up with one scan
-_ROUTES_SPAN = 100_000
 #: messages whose counts are brought up to date in one turn of the event loop
 _COUNTS_PER_TURN = 250
 
@@ -60,8 +58,6 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
         _put_dead_letter(state, *place, batch)
     for name in dirty.cursors:
         _put_cursor(state, name, batch)
-    for id, count in dirty.routes.items():
-        batch.put(keys.routes_key(id), routes.encode(count))
     if dirty.block is not None:
         batch.put(keys.SEQ_BLOCK_KEY, seq_block.encode(*dirty.block))
     if position is not None:
@@ -162,16 +158,25 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
 
 
 async def resolve(
-    dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes], staged: StagedState
+    dirty: Dirty,
+    batch: Batch,
+    store: Reads,
+    fresh: Mapping[int, bytes],
+    staged: StagedState,
+    *,
+    converts: bool = False,
 ) -> set[int]:
-    """Add what depends on the store's old values: attempts records, deleted queues, garbage.
+    """Add what depends on the store's old values: attempts records, deleted queues, counts of queues, garbage.
 
-    ``fresh`` are the payloads in the batch. Returns the messages that no queue needs any more.
+    ``fresh`` are the payloads in the batch. ``converts``: the store may have counts that are not in blocks yet.
+    Returns the messages that no queue needs any more.
     """
-    shared = await _routes_left(sorted(dirty.whole_attempts), store)  # another queue may have written the record
+    counts = RouteCounts(store, converts=converts)
+    await counts.load(sorted(dirty.whole_attempts))
     for id, consumers in dirty.attempts.items():
         key = keys.attempts_key(id)
-        whole = id in dirty.whole_attempts and id not in shared and id not in dirty.joined
+        whole = id in dirty.whole_attempts and id not in dirty.joined
+        whole = whole and not counts.get(id)  # else another queue may have written the record
         old = None if whole else await store.get(key)
         batch.put(key, attempts.encode([*(attempts.decode(key, old) if old else ()), *consumers][-65_535:]))
     garbage = list(dirty.garbage)
@@ -181,7 +186,7 @@ async def resolve(
         stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
         garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
-    gone = await _count(garbage, dirty, batch, store, fresh)
+    gone = await _count(garbage, dirty, batch, store, fresh, counts)
     staged.collected(gone, batch)
     return gone
 
@@ -218,33 +223,39 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
     return frozenset(found)
 
 
-async def _count(garbage: list[int], dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes]) -> set[int]:
+async def _count(
+    garbage: list[int], dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes], counts: RouteCounts
+) -> set[int]:
     """Bring the counts of queues that need a message up to date, and delete the messages that no queue needs any more.
 
     Payload, metadata and attempts go together. A message that is in several queues, or in chunks, or that was moved,
-    has a routes record, which counts the queues left. Returns what was deleted.
+    has an entry in a routes block, which counts the queues left. Returns what was deleted.
     """
-    changes: dict[int, int] = dict(dirty.joined)
+    new = dirty.routes
+    changes: dict[int, int] = dict.fromkeys(new, 0)
+    changes.update(dirty.joined)
     for id, lost in Counter(garbage).items():
         changes[id] = changes.get(id, 0) - lost
-    left = await _routes_left(sorted(changes), store)
-    left.update((id, count) for id, count in dirty.routes.items() if id in changes)
     gone = set()
-    for number, (id, change) in enumerate(changes.items()):
-        if number % _COUNTS_PER_TURN == _COUNTS_PER_TURN - 1:
-            await asyncio.sleep(0)
-        count = left.get(id, 1) + change
-        if count > 0:
-            batch.put(keys.routes_key(id), routes.encode(count))
-            continue
-        gone.add(id)
-        for key in (keys.payload_key(id), keys.metadata_key(id), keys.attempts_key(id)):
-            batch.delete(key)
-        if id in left:
-            batch.delete(keys.routes_key(id))
-            chunks = payloads.chunk_count(fresh[id]) if id in fresh else await _chunks(id, store)
-            for number in range(chunks):
-                batch.delete(keys.chunk_key(id, number))
+    for ids in portions(sorted(changes)):
+        await counts.load(ids)
+        for number, id in enumerate(ids):
+            if number % _COUNTS_PER_TURN == _COUNTS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            stored = new[id] if id in new else counts.get(id)
+            count = (stored or 1) + changes[id]
+            if count > 0:
+                counts.set(id, count)
+                continue
+            gone.add(id)
+            for key in (keys.payload_key(id), keys.metadata_key(id), keys.attempts_key(id)):
+                batch.delete(key)
+            if stored:
+                counts.set(id, 0)
+                chunks = payloads.chunk_count(fresh[id]) if id in fresh else await _chunks(id, store)
+                for chunk in range(chunks):
+                    batch.delete(keys.chunk_key(id, chunk))
+        await counts.put_into(batch)
     return gone
 
 
@@ -255,22 +266,6 @@ async def _chunks(id: int, store: Reads) -> int:
     decoded = payload.decode(key, value) if value is not None else b""
     chunks = None if isinstance(decoded, bytes) else payload.parse_chunks_uri(decoded.uri)
     return chunks[0] if chunks else 0
-
-
-async def _routes_left(ids: list[int], store: Reads) -> dict[int, int]:
-    """In how many queues each message is, for those that are in more than one."""
-    found: dict[int, int] = {}
-    position = 0
-    while position < len(ids):
-        low = ids[position]
-        last = position
-        while last + 1 < len(ids) and ids[last + 1] - low < _ROUTES_SPAN:
-            last += 1
-        async for rows in store.scan_batches(keys.routes_key(low), keys.routes_key(ids[last]) + b"\0"):
-            for key, value in rows:
-                found[int.from_bytes(key[2:], "big")] = routes.decode(key, value)
-        position = last + 1
-    return found
 
 
 def message_rows(

@@ -1,6 +1,6 @@
 """Messages that are stored already and go into a queue: what the effects ROUTE and MOVE_SETTLED do to the state.
 
-A routes record is written for each of them, also where it says 1: it tells that another queue, or an earlier time in
+Each of them gets an entry in its routes block, also where it says 1: it tells that another queue, or an earlier time in
 this one, may have written the message's attempts.
 """
 

@@ -18,6 +18,7 @@ from kombu_opendata.storage.records import (
     keys,
     metadata,
     payload,
+    routes_block,
     seq_block,
     settled,
     staged,
@@ -112,6 +113,14 @@ def _staged_expiry(fields: Fields) -> Record:
     return keys.staged_expiry_key(fields["settled_at_ms"], fields["job_id"]), staged.encode_expiry(), None
 
 
+def _routes_block(fields: Fields) -> Record:
+    counts = {int(id): count for id, count in fields["counts"].items()}
+    block = routes_block.empty()
+    for id, count in counts.items():
+        block[id & 255] = count
+    return keys.routes_block_key(min(counts)), routes_block.encode(block), counts
+
+
 RECORDS: dict[str, Callable[[Fields], Record]] = {
     "payload_inline": _payload_inline,
     "payload_uri": _payload_uri,
@@ -128,6 +137,8 @@ RECORDS: dict[str, Callable[[Fields], Record]] = {
     "staged_job": _staged_job,
     "staged_object": _staged_object,
     "staged_expiry": _staged_expiry,
+    "routes_block_sparse": _routes_block,
+    "routes_block_dense": _routes_block,
 }
 
 

@@ -143,7 +143,8 @@ class EngineMachine(ByIdRules, StagedRules):
         assert ids[RecordKind.ATTEMPTS] <= needed
         stored = {(name, id): letter.reason for (id, name), letter in store.of[RecordKind.DEAD_LETTER].items()}
         assert stored == self.model.letters()
-        assert ids[RecordKind.ROUTES] <= needed
+        assert ids[RecordKind.ROUTES_BLOCK] <= needed
+        assert not ids[RecordKind.ROUTES]
         assert ids[RecordKind.CHUNK] == {id for id in needed if len(self.model.envelopes[id]) > 65_535}
         for id in needed:
             assert store.envelope(id) == self.model.envelopes[id]

@@ -29,6 +29,7 @@ from kombu_opendata.storage.records import (
     producer,
     results,
     routes,
+    routes_block,
     seq_block,
     settled,
     staged,
@@ -47,8 +48,19 @@ message_ids = st.integers(0, keys.MAX_MESSAGE_ID - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 sessions = st.binary(min_size=16, max_size=16)
 objects = st.dictionaries(texts, st.none() | st.booleans() | i64 | texts | st.lists(texts, max_size=2), max_size=3)
+counts = st.dictionaries(u8, st.integers(1, 2**16 - 1), min_size=1) | st.lists(
+    st.integers(1, 3) | u16, min_size=256, max_size=256
+).map(lambda row: {place: count for place, count in enumerate(row) if count}).filter(bool)
 entries = st.lists(st.tuples(u64, u8, i64, i64, u16), max_size=5)
 settled_entries = st.lists(st.tuples(u64, i64, u16), max_size=5)
+
+
+def block_of(value: dict[int, int]) -> bytes:
+    """A routes block, of place → count."""
+    block = routes_block.empty()
+    for place, count in value.items():
+        block[place] = count
+    return routes_block.encode(block)
 
 
 class Format(NamedTuple):
@@ -152,6 +164,12 @@ FORMATS = {
     ),
     "staged expiry": Format(keys.staged_expiry_key(1, "j"), st.none(), lambda _value: staged.encode_expiry()),
     "routes": Format(keys.routes_key(1), u16, routes.encode),
+    "routes block": Format(
+        keys.routes_block_key(513),
+        counts,
+        block_of,
+        lambda value: {512 + place: count for place, count in value.items()},
+    ),
     "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, journal_position.encode),
 }
 formats = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
@@ -237,6 +255,9 @@ parsed_keys = st.one_of(
     st.builds(lambda s: (keys.session_key(s), keys.Key(keys.RecordKind.LEASES, session=s)), sessions),
     st.builds(lambda i, n: (keys.chunk_key(i, n), keys.Key(keys.RecordKind.CHUNK, id=i, chunk=n)), message_ids, u32),
     st.builds(lambda i: (keys.routes_key(i), keys.Key(keys.RecordKind.ROUTES, id=i)), message_ids),
+    st.builds(
+        lambda i: (keys.routes_block_key(i), keys.Key(keys.RecordKind.ROUTES_BLOCK, numbers=(i >> 8,))), message_ids
+    ),
     st.builds(
         lambda e, q, r, text: (
             keys.binding_key(e, q, r, text),

@@ -35,7 +35,10 @@ class PlainStore:
                 place = (where.name, where.queue, where.routing_key) if where.queue is not None else where.name
             elif where.session is not None:
                 place = where.session
-            self.of[where.kind][place] = records.decode_any(key, value)
+            if where.kind is RecordKind.ROUTES_BLOCK:
+                self.of[where.kind].update(records.decode_any(key, value))  # type: ignore[call-overload]
+            else:
+                self.of[where.kind][place] = records.decode_any(key, value)
 
     def rows(self, kind: RecordKind, queue: str) -> list[tuple[int, ...]]:
         """The entries of a queue's done or failed list, in order."""
@@ -70,6 +73,7 @@ class PlainStore:
             RecordKind.PAYLOAD: set(self.of[RecordKind.PAYLOAD]),
             RecordKind.METADATA: set(self.of[RecordKind.METADATA]),
             RecordKind.ATTEMPTS: set(self.of[RecordKind.ATTEMPTS]),
+            RecordKind.ROUTES_BLOCK: set(self.of[RecordKind.ROUTES_BLOCK]),
             RecordKind.ROUTES: set(self.of[RecordKind.ROUTES]),
             RecordKind.CHUNK: {id for id, _number in self.of[RecordKind.CHUNK]},
         }

@@ -17,6 +17,7 @@ from .payload_uris import check_uri
 MessageCheck = Callable[[MessageFacts, Context], Iterator[Finding]]
 
 _REASONS = frozenset({"rejected", "expired", "maxlen", "delivery_limit"})
+_ROUTES = frozenset({RecordKind.ROUTES, RecordKind.ROUTES_BLOCK})
 _NEEDED_BY = (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED, RecordKind.DEAD_LETTER)
 
 
@@ -59,15 +60,19 @@ def wanted(facts: MessageFacts, context: Context) -> Iterator[Finding]:
         RecordKind.METADATA: facts.metadata,
         RecordKind.CHUNK: facts.chunks or None,
         RecordKind.ATTEMPTS: facts.attempts,
-        RecordKind.ROUTES: facts.routes,
+        RecordKind.ROUTES_BLOCK: facts.routes,
     }
     kinds = [kind for kind, value in there.items() if value is not None]
     if kinds:
-        text = f"message {facts.id} is in no queue, but it has records: {', '.join(kind.value for kind in kinds)}"
-        yield finding("message-orphan", text, key=_key(kinds[0], facts.id), message_id=facts.id)
+        names = ", ".join("routes" if kind is RecordKind.ROUTES_BLOCK else kind.value for kind in kinds)
+        text = f"message {facts.id} is in no queue, but it has records: {names}"
+        yield finding("message-orphan", text, key=_key(kinds[0], facts), message_id=facts.id)
 
 
-def _key(kind: RecordKind, id: int) -> bytes:
+def _key(kind: RecordKind, facts: MessageFacts) -> bytes:
+    id = facts.id
+    if kind is RecordKind.ROUTES_BLOCK:
+        return facts.routes_key
     return keys.chunk_key(id, 0) if kind is RecordKind.CHUNK else PREFIXES[kind] + id.to_bytes(8, "big")
 
 
@@ -84,9 +89,9 @@ def routes(facts: MessageFacts, context: Context) -> Iterator[Finding]:
     """A message that several queues need, or that is in chunks, has a count of them."""
     if facts.routes is None and len(facts.places) == 1 and not facts.letters and not facts.chunks:
         return
-    if not facts.needs or not context.sees(*_NEEDED_BY) or RecordKind.ROUTES in facts.corrupt:
+    if not facts.needs or not context.sees(*_NEEDED_BY) or not _ROUTES.isdisjoint(facts.corrupt):
         return
-    key = keys.routes_key(facts.id)
+    key = facts.routes_key or keys.routes_block_key(facts.id)
     if facts.routes is None:
         if (facts.needs > 1 or facts.chunks) and context.can_tell(key):
             text = f"message {facts.id} is needed {facts.needs} times, {len(facts.chunks)} chunks, and has no count"

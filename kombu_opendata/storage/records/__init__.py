@@ -17,7 +17,8 @@ module                record                                                   f
 ``options``           further settings of a queue                              ours
 ``producer``          the last publish of a session                            ours
 ``leases``            the messages that a session holds                        ours
-``routes``            how many queues hold a message                           ours
+``routes_block``      how many queues hold each of 256 messages                ours
+``routes``            the same of one message, as it was before                ours
 ``journal_position``  how far the journal is applied                           ours
 ``results``           results of tasks, parts of chords                        ours
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
@@ -59,6 +60,7 @@ from kombu_opendata.storage.records import (
     producer,
     results,
     routes,
+    routes_block,
     seq_block,
     settled,
     staged,
@@ -90,6 +92,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.LEASES: leases.decode,
     RecordKind.CHUNK: _chunk,
     RecordKind.ROUTES: routes.decode,
+    RecordKind.ROUTES_BLOCK: routes_block.decode,
     RecordKind.JOURNAL_POSITION: journal_position.decode,
     RecordKind.RESULT: results.decode_result,
     RecordKind.RESULT_EXPIRY: results.decode_expiry,

@@ -54,7 +54,7 @@ class Key(NamedTuple):
     header_index: int | None = None
     #: of an idempotency key
     hash: bytes | None = None
-    #: of history: the numbers after its prefix, in their order (see :mod:`.keys`)
+    #: of history and of a routes block: the numbers after its prefix, in their order (see :mod:`.keys`)
     numbers: tuple[int, ...] | None = None
 
 
@@ -97,6 +97,13 @@ def _parse_id(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
     if message_id >= MAX_MESSAGE_ID:
         raise types.corrupt(key, offset, "a message id out of range")
     return Key(kind, id=message_id), offset + U64.size
+
+
+def _parse_routes_block(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    (block,) = types.read(U64, key, key, offset)
+    if block >= MAX_MESSAGE_ID >> 8:
+        raise types.corrupt(key, offset, "a block of message ids out of range")
+    return Key(kind, numbers=(block,)), offset + U64.size
 
 
 def _parse_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
@@ -207,6 +214,7 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.LEASES: _parse_session,
     RecordKind.CHUNK: _parse_chunk,
     RecordKind.ROUTES: _parse_id,
+    RecordKind.ROUTES_BLOCK: _parse_routes_block,
     RecordKind.JOURNAL_POSITION: _parse_fixed,
     RecordKind.RESULT: _parse_result,
     RecordKind.RESULT_EXPIRY: _parse_result_expiry,

@@ -18,7 +18,8 @@ key                                                                    record
 ``01 14 <session 16 bytes>``                                           producer
 ``01 15 <session 16 bytes>``                                           leases of a session
 ``01 16 <id u64> <chunk number u32>``                                  chunk of a large payload
-``01 17 <id u64>``                                                     routes of a message
+``01 17 <id u64>``                                                     routes of a message, until the store is opened
+``01 29 <id >> 8 as u64>``                                             routes of 256 messages
 ``01 18``                                                              journal position
 ``01 19 <key TB>``                                                     result
 ``01 1a <expires at u64> <key TB>``                                    result expiry
@@ -85,6 +86,7 @@ _PRODUCER = PREFIXES[RecordKind.PRODUCER]
 _SESSION = PREFIXES[RecordKind.LEASES]
 _CHUNK = PREFIXES[RecordKind.CHUNK]
 _ROUTES = PREFIXES[RecordKind.ROUTES]
+_ROUTES_BLOCK = PREFIXES[RecordKind.ROUTES_BLOCK]
 _RESULT = PREFIXES[RecordKind.RESULT]
 _RESULT_EXPIRY = PREFIXES[RecordKind.RESULT_EXPIRY]
 _CHORD = PREFIXES[RecordKind.CHORD]
@@ -145,6 +147,7 @@ __all__ = [
     "producer_key",
     "result_expiry_key",
     "result_key",
+    "routes_block_key",
     "routes_key",
     "session_key",
     "staged_expiry_key",
@@ -210,6 +213,11 @@ def chunk_key(message_id: int, number: int) -> bytes:
 
 def routes_key(message_id: int) -> bytes:
     return _ROUTES + _id(message_id)
+
+
+def routes_block_key(message_id: int) -> bytes:
+    """Of the block of 256 messages that this one is in."""
+    return _ROUTES_BLOCK + b"\0" + _id(message_id)[:-1]
 
 
 def result_key(name: bytes) -> bytes:

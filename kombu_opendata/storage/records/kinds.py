@@ -40,6 +40,7 @@ class RecordKind(enum.Enum):
     LEASES = "leases"
     CHUNK = "chunk"
     ROUTES = "routes"
+    ROUTES_BLOCK = "routes block"
     JOURNAL_POSITION = "journal position"
     RESULT = "result"
     RESULT_EXPIRY = "result expiry"
@@ -77,6 +78,7 @@ PREFIXES = {
     RecordKind.LEASES: b"\x01\x15",
     RecordKind.CHUNK: b"\x01\x16",
     RecordKind.ROUTES: b"\x01\x17",
+    RecordKind.ROUTES_BLOCK: b"\x01\x29",
     RecordKind.JOURNAL_POSITION: b"\x01\x18",
     RecordKind.RESULT: b"\x01\x19",
     RecordKind.RESULT_EXPIRY: b"\x01\x1a",

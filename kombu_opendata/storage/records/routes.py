@@ -1,4 +1,4 @@
-"""Routes: in how many queues a message is still kept, so that its payload can be collected after the last.
+"""Routes of one message: in how many queues it is still kept. Stores had them before :mod:`.routes_block` did.
 
 ======  ======  =============================
 field   type    meaning
@@ -6,7 +6,7 @@ field   type    meaning
 count   u16     queues that hold the message
 ======  ======  =============================
 
-The format is ours.
+They are put into blocks when a broker opens the store. The format is ours.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from kombu_opendata.storage.records import (
     producer,
     results,
     routes,
+    routes_block,
     seq_block,
     settled,
     staged,
@@ -79,6 +80,22 @@ def changed_entry(rich: Rich, queue: str, field: int, value: int, *, held: bool 
 def in_two_states(rich: Rich) -> Changes:
     done = settled.encode([*rich.plain.of[RecordKind.DONE]["many", 0], (rich.ids.waiting, NOW, 1)])
     return {keys.done_key("many"): done}
+
+
+def counted(rich: Rich, id: int, count: int) -> Changes:
+    """The routes block of a message, which is in so many queues."""
+    block = routes_block.empty()
+    for other, found in {**rich.plain.of[RecordKind.ROUTES_BLOCK], id: count}.items():
+        if other >> 8 == id >> 8:
+            block[other & 255] = found
+    return {keys.routes_block_key(id): routes_block.encode(block) if any(block) else None}
+
+
+def as_it_was(rich: Rich) -> dict[bytes, bytes | None]:
+    """Records of one message instead of the routes blocks."""
+    stored = rich.plain.of[RecordKind.ROUTES_BLOCK]
+    gone: dict[bytes, bytes | None] = {keys.routes_block_key(id): None for id in stored}
+    return gone | {keys.routes_key(id): routes.encode(count) for id, count in stored.items()}
 
 
 def a_settled_bucket(rich: Rich, kind: RecordKind, queue: str) -> int:
@@ -211,10 +228,28 @@ BROKEN: dict[str, tuple[str, Break]] = {
         lambda _: {keys.metadata_key(4000): metadata.encode(4000, NOW, NOW, NOW, 0, {})},
     ),
     "attempts of no message": ("message-orphan", lambda _: {keys.attempts_key(4000): attempts.encode(["a"])}),
-    "routes of no message": ("message-orphan", lambda _: {keys.routes_key(4000): routes.encode(1)}),
-    "too many routes": ("routes-wrong", lambda rich: {keys.routes_key(rich.ids.shared): routes.encode(9)}),
-    "no routes": ("routes-wrong", lambda rich: {keys.routes_key(rich.ids.shared): None}),
-    "no routes of chunks": ("routes-wrong", lambda rich: {keys.routes_key(rich.ids.large): None}),
+    "routes of no message": ("message-orphan", lambda rich: counted(rich, 4000, 1)),
+    "too many routes": ("routes-wrong", lambda rich: counted(rich, rich.ids.shared, 9)),
+    "no routes": ("routes-wrong", lambda rich: counted(rich, rich.ids.shared, 0)),
+    "no routes of chunks": ("routes-wrong", lambda rich: counted(rich, rich.ids.large, 0)),
+    "a routes block that does not decode": (
+        "record-corrupt",
+        lambda rich: {keys.routes_block_key(rich.ids.shared): b"\1\2\0"},
+    ),
+    "a routes block without entries": ("record-corrupt", lambda _: {keys.routes_block_key(4000): b"\1\0" + bytes(512)}),
+    "a routes block's key that goes on": (
+        "record-corrupt",
+        lambda rich: {keys.routes_block_key(rich.ids.large) + b"\0": b"\1\1\1\1\0"},
+    ),
+    "routes of no message, as they were": ("message-orphan", lambda _: {keys.routes_key(4000): routes.encode(1)}),
+    "too many routes, as they were": (
+        "routes-wrong",
+        lambda rich: {keys.routes_key(rich.ids.shared): routes.encode(9)},
+    ),
+    "no routes, as they were": (
+        "routes-wrong",
+        lambda rich: as_it_was(rich) | {keys.routes_key(rich.ids.shared): None},
+    ),
     "another message's metadata": ("key-value-mismatch", lambda rich: moved(rich, rich.ids.waiting, message_id=7)),
     "received in the future": ("time-implausible", lambda rich: moved(rich, rich.ids.waiting, received_at_ms=AHEAD)),
     "received before the store was made": (
@@ -385,6 +420,20 @@ def test_a_good_store_is_clean(rich: Rich, killed: Rich) -> None:
     for records in counted:
         del records["history log"]  # one record a checkpoint
     assert counted[0] == counted[1]
+
+
+def test_a_store_with_a_record_of_routes_for_each_message_is_clean(
+    rich: Rich, killed: Rich, copy_of: Callable[[Rich], Path]
+) -> None:
+    """No broker opened it since there are blocks: neither before nor after a journal's commits are in it."""
+    for store in (rich, killed):
+        root = copy_of(store)
+        edit(root, as_it_was(store))
+        report = verify(root)
+        assert report.status is Status.CLEAN, describe(report)
+        assert not report.findings
+        assert report.messages == 68
+        assert report.records["routes"] > 0
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -303,3 +303,16 @@ def test_small_windows_give_the_same_messages(rich: Rich, monkeypatch: pytest.Mo
         monkeypatch.setattr(facts, "WINDOW_IDS", ids)
         monkeypatch.setattr(facts, "_BUCKETS_KEPT", 1)
         assert look(rich.root, messages) == whole
+
+
+def test_a_routes_block_is_counted_and_found_damaged_once_however_windows_end(
+    rich: Rich, copy_of: Callable[[Rich], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = copy_of(rich)
+    far = keys.routes_block_key(9000)
+    edit(root, {keys.routes_block_key(rich.ids.shared): b"\1\2\0", far: b"\2\1\0\0\0"})
+    for ids in (1, 7, 50_000):
+        monkeypatch.setattr(facts, "WINDOW_IDS", ids)
+        report = asyncio.run(verify_store(root))
+        assert dict(report.counts) == {"record-corrupt": 2}  # and nothing about counts that may have been in them
+        assert report.records["routes block"] == 2

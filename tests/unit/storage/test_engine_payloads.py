@@ -84,7 +84,7 @@ def test_one_message_in_two_queues_is_stored_once(tmp_path: Path) -> None:
     world = run(tmp_path / "s", steps)
     store = PlainStore(world.root)
     assert len(store.of[RecordKind.PAYLOAD]) == len(store.of[RecordKind.METADATA]) == 2
-    assert set(store.of[RecordKind.ROUTES].values()) == {1}
+    assert set(store.of[RecordKind.ROUTES_BLOCK].values()) == {1}
 
     async def purge(world: World) -> None:
         assert await world.engine.delete_queue(world.queue("r")) == 1

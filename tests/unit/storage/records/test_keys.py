@@ -22,6 +22,7 @@ SESSION = bytes(range(16))
         (keys.session_key(SESSION), "0115" + SESSION.hex()),
         (keys.chunk_key(258, 3), "0116000000000000010200000003"),
         (keys.routes_key(258), "01170000000000000102"),
+        (keys.routes_block_key(258), "01290000000000000001"),
         (keys.JOURNAL_POSITION_KEY, "0118"),
         (keys.result_key(b"k\x00"), "01196b010100"),
         (keys.result_expiry_key(258, b"k"), "011a00000000000001026b00"),
@@ -40,7 +41,9 @@ def test_bucket_0_has_no_suffix() -> None:
         assert build("q", 0) == build("q")
 
 
-@pytest.mark.parametrize("build", [keys.payload_key, keys.metadata_key, keys.attempts_key, keys.routes_key])
+@pytest.mark.parametrize(
+    "build", [keys.payload_key, keys.metadata_key, keys.attempts_key, keys.routes_key, keys.routes_block_key]
+)
 @pytest.mark.parametrize("message_id", [-1, 0x6F << 56, 2**64])
 def test_message_ids_are_bounded(build: Callable[[int], bytes], message_id: int) -> None:
     with pytest.raises(RequestError):
@@ -72,6 +75,7 @@ def test_other_ranges() -> None:
         "0101",
         "010100000000000001",  # a message id of 7 bytes
         "01010000000000000102ff",
+        "0129006f000000000000",  # a block of message ids that are not allowed
         "01016f00000000000000",  # a payload with the first id that is not allowed
         "0101ff00000000000000",
         "01016f70656e6461746100",

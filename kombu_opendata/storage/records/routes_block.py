@@ -1,0 +1,83 @@
+"""Routes block: in how many queues each of 256 messages is still kept, so that payloads are collected after the last.
+
+A message has an entry if it is or was in several queues, has its payload in chunks, or was moved; also where one queue
+is left. Without an entry it is in one queue.
+
+=======  ====================  ========================================================================
+field    type                  meaning
+=======  ====================  ========================================================================
+version  u8                    1
+entries  u8                    how many messages have one, 1 to 170; 0: all 256 messages have a place
+places   u8 for each           message id & 255, ascending; missing where ``entries`` is 0
+counts   u16 for each          queues that hold the message, in the order of the places; 0: no entry
+=======  ====================  ========================================================================
+
+The key has the block (message id >> 8). A block without entries is not stored. The format is ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from itertools import pairwise
+
+from kombu_opendata.storage.records import columns, types
+
+BLOCK_BITS = 8
+#: messages of a block
+SIZE = 1 << BLOCK_BITS
+#: of a message id: its place in its block
+LOW = SIZE - 1
+MAX_COUNT = types.MAX_U16
+
+_HEAD = struct.Struct("<BB")
+_VERSION = 1
+#: with more entries than this, a place for each message takes no more bytes
+_MAX_SPARSE = 2 * SIZE // 3
+
+
+def empty() -> array[int]:
+    """The counts of a block without entries."""
+    return array("H", bytes(2 * SIZE))
+
+
+def encode(counts: array[int]) -> bytes:
+    """The record of a block's 256 counts, of which one at least is not 0."""
+    entries = SIZE - counts.count(0)
+    if entries > _MAX_SPARSE:
+        return _HEAD.pack(_VERSION, 0) + columns.pack("H", counts)
+    places = [place for place, count in enumerate(counts) if count]
+    head = types.pack(_HEAD, "version and entries", _VERSION, entries)
+    return head + bytes(places) + columns.pack("H", [counts[place] for place in places])
+
+
+def read(key: bytes, value: bytes) -> array[int]:
+    """The block's 256 counts, 0 for a message without an entry."""
+    version, entries = types.read(_HEAD, key, value, 0)
+    if version != _VERSION:
+        raise types.corrupt(key, 0, f"record version {version}")
+    if entries == 0:
+        counts, end = columns.read("H", key, value, _HEAD.size, SIZE)
+        types.check_end(key, value, end)
+        if not any(counts):
+            raise types.corrupt(key, 1, "a block without entries")
+        return counts
+    places, offset = columns.read("B", key, value, _HEAD.size, entries)
+    found, end = columns.read("H", key, value, offset, entries)
+    types.check_end(key, value, end)
+    if entries > _MAX_SPARSE:
+        raise types.corrupt(key, 1, f"{entries} entries with places of their own; at most {_MAX_SPARSE} have them")
+    if any(after <= before for before, after in pairwise(places)):
+        raise types.corrupt(key, _HEAD.size, "places that do not ascend")
+    if 0 in found:
+        raise types.corrupt(key, offset, "an entry of 0")
+    counts = empty()
+    for place, count in zip(places, found, strict=True):
+        counts[place] = count
+    return counts
+
+
+def decode(key: bytes, value: bytes) -> dict[int, int]:
+    """Message id → in how many queues it is, of those that have an entry, in order."""
+    first = int.from_bytes(key[2:10], "big") << BLOCK_BITS
+    return {first + place: count for place, count in enumerate(read(key, value)) if count}
