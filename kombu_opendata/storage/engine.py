@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import CorruptRecord, OpenDataError, StoreError, StoreFull
-from . import checkpoint, effects, powerloss, recovery, route_counts
+from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
 from .figures import EngineFigures, stopwatch
@@ -117,7 +117,6 @@ class Engine(OperationsById):
         journal = None
         try:
             await recovery.check_header(store, instance, clock.now_ms())
-            await route_counts.convert(store)
             if folder is not None:
                 journal = Journal(
                     folder.with_name(f"{instance}.journal"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import effects as fx
-from . import moves
+from . import moves, route_counts
 from .clock import Clock
 from .history.log import HistoryLog
 from .journal import Journal
@@ -37,21 +37,23 @@ from .state import QueueOptions, StoreState, buckets_of
 Wanted = set[tuple[str, int]]
 
 
-async def check_header(store: SlateStore, instance: str, now: int) -> bool:
-    """Whether the store is new.
+async def check_header(store: SlateStore, instance: str, now: int) -> None:
+    """Give a new store its header, and bring one of an older version to ours.
 
     Raises:
         NewerFormat: it was written by a newer version of this package.
+        CorruptRecord: a record that must be converted does not decode.
     """
     value = await store.get(keys.STORE_HEADER_KEY)
+    found = StoreHeader(now, instance) if value is None else header.decode(keys.STORE_HEADER_KEY, value)
     if value is not None:
-        header.decode(keys.STORE_HEADER_KEY, value)
-        return False
+        if found.format_version == header.FORMAT_VERSION:
+            return
+        await route_counts.convert(store)
     batch = store.batch()
-    batch.put(keys.STORE_HEADER_KEY, header.encode(StoreHeader(now, instance)))
+    batch.put(keys.STORE_HEADER_KEY, header.encode(found._replace(format_version=header.FORMAT_VERSION)))
     await store.write(batch)
     await store.flush_wal()
-    return True
 
 
 async def recover(

@@ -3,12 +3,12 @@
 ================  =========  ==================================================
 field             type       meaning
 ================  =========  ==================================================
-format version    u16        1; the first field in every version to come
+format version    u16        2; the first field in every version to come
 created at        i64        ms since the epoch
 instance          ``Utf8``   the name of the instance that the store belongs to
 ================  =========  ==================================================
 
-The format is ours.
+The format is ours. Version 1 had a record for each message's count of queues where 2 has one for 256 messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kombu_opendata.errors import NewerFormat
 from kombu_opendata.storage.records import types
 
 #: the newest version this package reads, and the one it writes
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _VERSION = struct.Struct("<H")
 _CREATED_AT = struct.Struct("<q")

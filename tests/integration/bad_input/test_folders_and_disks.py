@@ -122,7 +122,7 @@ def _make_newer(folder: Path, instance: str) -> None:
     async def write() -> None:
         store = await SlateStore.open(f"file://{folder}", instance)
         batch = store.batch()
-        batch.put(keys.STORE_HEADER_KEY, header.encode(header.StoreHeader(1, instance, format_version=2)))
+        batch.put(keys.STORE_HEADER_KEY, header.encode(header.StoreHeader(1, instance, format_version=3)))
         await store.write(batch)
         await store.flush_wal()
         await store.close()
@@ -136,7 +136,7 @@ def test_a_store_of_a_newer_format(store_folder: Path, broker_url: str) -> None:
     error = refused(broker_url)
     assert isinstance(error, errors.NewerFormat)
     assert isinstance(error, amqp.IrrecoverableConnectionError)
-    assert "the store has format version 2, this kombu-opendata reads up to 1; upgrade it" in str(error)
+    assert "the store has format version 3, this kombu-opendata reads up to 2; upgrade it" in str(error)
     assert (error.version, error.supported) == (2, 1)
 
 

@@ -13,7 +13,7 @@ import pytest
 from kombu_opendata.errors import CorruptRecord, RequestError
 from kombu_opendata.storage import checkpoint, route_counts
 from kombu_opendata.storage.ffi import Batch
-from kombu_opendata.storage.records import keys, routes, routes_block
+from kombu_opendata.storage.records import header, keys, routes, routes_block
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.route_counts import RouteCounts, convert, portions
 from kombu_opendata.storage.slate import SlateStore
@@ -201,8 +201,11 @@ def test_a_store_of_before_is_opened_and_its_messages_last_until_their_last_queu
     root = run(tmp_path / "s", make).root
     stored = PlainStore(root).of[RecordKind.ROUTES_BLOCK]
     assert stored == {ids["both"]: 2, ids["failed once"]: 2, ids["large"]: 1}
-    gone: dict[bytes, bytes | None] = {keys.routes_block_key(0): None}
-    edit(root, gone | old_records(stored))
+    before: dict[bytes, bytes | None] = {
+        keys.routes_block_key(0): None,
+        keys.STORE_HEADER_KEY: header.encode(header.StoreHeader(1, "default", format_version=1)),
+    }
+    edit(root, before | old_records(stored))
     assert_verified(root)
 
     async def go_on(world: World) -> None:
