@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -140,12 +140,22 @@ def _open(job: JobInfo) -> int:
     return job.rows - job.routed + sum(counts.waiting for counts in job.queues.values())
 
 
-def find_job(spark: Any, job_id: str, *, broker_url: str | None = None, app: Any = None) -> SubmitResult:
+def find_job(
+    spark: Any,
+    job_id: str,
+    *,
+    broker_url: str | None = None,
+    app: Any = None,
+    transport_options: Mapping[str, Any] | None = None,
+) -> SubmitResult:
     """A job that was submitted before, by whatever process.
+
+    Args:
+        broker_url, app, transport_options: as in ``submit_tasks``.
 
     Raises:
         NotFound: the broker knows no such job.
     """
-    access = access_of(broker_url, app)
+    access = access_of(broker_url, app, transport_options)
     with access.connect() as broker:
         return SubmitResult(spark, access, _of(broker.staging.job_status(job_id)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import signal
@@ -68,6 +69,7 @@ def main(
     """Measures this broker, RabbitMQ and Redis in one run and reports ratios."""
     # Every broker is ended on the way out, so there must be one.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of ours would compile all modules again
     sizes = QUICK if quick else Sizes()
     sizes = replace(sizes, rounds=rounds or sizes.rounds)
     results, console, start = Results(), Console(width=None if sys.stdout.isatty() else 160), time.monotonic()
