@@ -21,6 +21,7 @@ TESTS = Path(__file__).parent
 BROKER_STOP_SECONDS = 20
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not item.path.is_relative_to(TESTS):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from kombu_opendata.errors import NotFound
-from kombu_opendata.spark import find_job, submit_tasks
+from kombu_opendata.spark import find_job, submit_tasks, use_java
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
@@ -36,9 +38,27 @@ def program(started: Children, folder: Path, name: str, *arguments: str) -> Chil
     return child
 
 
+def cluster(started: Children, folder: Path) -> str:
+    """Start a Spark master and two workers; returns the master's URL.
+
+    The workers' hosts have different names: no speculative attempt is made on the host of the first one.
+    """
+    use_java(folder)
+    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    with socket.create_server(("127.0.0.1", 0)) as taken_for_now:
+        port = taken_for_now.getsockname()[1]
+    url = f"spark://127.0.0.1:{port}"
+    worker = ["worker.Worker", "--cores", "1", "--memory", "600m", "--work-dir", str(folder / "work"), url]
+    parts = {"127.0.0.1": ["master.Master", "--port", str(port)], "127.0.0.2": worker, "127.0.0.3": worker}
+    for host, (part, *options) in parts.items():
+        command = [program, f"org.apache.spark.deploy.{part}", "--host", host, "--webui-port", "0", *options]
+        started.add(Child(command, folder / f"{host}.log", cwd=PROJECT, env={"PYTHONPATH": str(PROJECT)}))
+    return url
+
+
 def test_speculative_attempts_count_once(started: Children, broker_url: str, tmp_path: Path) -> None:
     """On a small cluster of processes, as Spark never speculates in local mode."""
-    child = program(started, tmp_path, "speculate", broker_url, str(tmp_path), str(ROWS))
+    child = program(started, tmp_path, "speculate", broker_url, str(tmp_path), str(ROWS), cluster(started, tmp_path))
     assert child.wait(600) == 0, child.log.read_text()
     assert "attempts of the slow partition: 2" in child.log.read_text()
 

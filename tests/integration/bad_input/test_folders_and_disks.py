@@ -137,7 +137,7 @@ def test_a_store_of_a_newer_format(store_folder: Path, broker_url: str) -> None:
     assert isinstance(error, errors.NewerFormat)
     assert isinstance(error, amqp.IrrecoverableConnectionError)
     assert "the store has format version 3, this kombu-opendata reads up to 2; upgrade it" in str(error)
-    assert (error.version, error.supported) == (2, 1)
+    assert (error.version, error.supported) == (3, 2)
 
 
 @pytest.mark.damages_store

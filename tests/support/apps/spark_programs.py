@@ -15,7 +15,7 @@ from ..spark import new_session, task_context
 PATIENCE_SECONDS = 300
 
 
-def speculate(url: str, folder: str, rows: str) -> None:
+def speculate(url: str, folder: str, rows: str, master: str) -> None:
     """A frame whose first partition waits in its first attempt until a second one was started and has ended."""
     settings = {
         "spark.speculation": "true",
@@ -25,7 +25,7 @@ def speculate(url: str, folder: str, rows: str) -> None:
         "spark.speculation.minTaskRuntime": "100ms",
         "spark.executor.memory": "512m",
     }
-    spark = new_session(Path(folder), "local-cluster[2,1,512]", **settings)
+    spark = new_session(Path(folder), master, **settings)
 
     def slow(batches: Any) -> Iterator[Any]:
         context = task_context()
