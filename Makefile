@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # setuptools warns about every editable installation; that is nothing for a user of `make demo`.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
-# The tests start hundreds of interpreters: compiled modules are kept, whatever the machine's default is. Two processes
-# of tests, so that one waits while the other computes; `loadgroup` keeps together what shares a Spark session.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+# The tests start hundreds of interpreters: compiled modules are kept, whatever the machine's default is.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+# Two processes of tests, so that one waits while the other computes; a module's tests, which may share a broker, in one.
+TWICE := --numprocesses 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint format types bench build clean
@@ -19,9 +20,9 @@ demo: $(VENV)/.test ## thousands of tasks, the broker killed with -9 half way, e
 	@$(BIN)/python examples/demo $(ARGS)
 
 test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 15 minutes)
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(TWICE) $(ARGS)
 
-test-long: $(VENV)/.test ## the tests that take longest
+test-long: $(VENV)/.test ## the tests that take longest, and all that need Spark: they share one session
 	$(PYTEST) -m slow $(ARGS)
 
 lint: $(VENV)/.dev ## ruff

@@ -18,10 +18,10 @@ from .support.processes import Children, children
 from .support.verified import assert_all_verified
 
 TESTS = Path(__file__).parent
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and commands would print narrow tables
 BROKER_STOP_SECONDS = 20
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not item.path.is_relative_to(TESTS):
@@ -29,10 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         place = item.path.relative_to(TESTS)
         if place.parts[0] in ("acceptance", "faults"):
             item.add_marker(place.parts[0])
-        # What a module's tests share is there once; so is the Spark session, in one of the processes.
-        uses_spark = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else place.as_posix()))
-        if uses_spark:
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
 
 

@@ -23,7 +23,6 @@ def tiny_history(part_rows: int = 24) -> Iterator[None]:
     """Parts of so few rows."""
     with small_buckets(4, 3), pytest.MonkeyPatch.context() as patch:
         patch.setattr(indexer, "PART_ROWS", part_rows)
-        patch.setattr(indexer, "REMEMBERED", 6)
         patch.setattr(part, "RARE", 2)
         patch.setattr(runs, "FAN_IN", 2)
         patch.setattr(candidates, "MAX_LOOK", 8)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from kombu_opendata.storage.history import indexer
 from tests.support.engine import SESSION, World, run
-from tests.support.history import attempts, message_ids, tiny_history
+from tests.support.history import attempts, index_all, message_ids, tiny_history
 
 ROUNDS = 40
 
@@ -62,3 +65,21 @@ def test_lists_are_right_while_everything_goes_on(tmp_path: Path) -> None:
 
     with tiny_history():
         run(tmp_path / "s", steps)
+
+
+def test_attempts_are_found_by_headers_that_nobody_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the messages are forgotten while their attempts are being indexed, or are not in the store yet."""
+    monkeypatch.setattr(indexer, "REMEMBERED", 2)
+
+    async def steps(world: World) -> None:
+        for task in ("old", "new"):
+            for _ in range(5):
+                world.publish("q", headers={"task": task})
+            if task == "old":
+                await index_all(world.engine)
+        for _ in range(10):
+            world.engine.ack(world.queue("q"), (await world.claim("q"),))
+        for task, ids in (("old", [0, 1, 2, 3, 4]), ("new", [5, 6, 7, 8, 9])):
+            assert [row[1] for row in await attempts(world.engine, headers={"task": [task]})] == ids
+
+    run(tmp_path / "s", steps)
