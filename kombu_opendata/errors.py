@@ -306,6 +306,12 @@ class StoreFenced(StoreError):
     code = "store_fenced"
 
 
+class StoreChanged(StoreError):
+    """The store was written while a reader opened it: open it again."""
+
+    code = "store_changed"
+
+
 class CorruptRecord(StoreError):
     """A record does not decode.
 

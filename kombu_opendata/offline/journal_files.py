@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import StoreError
+from ..errors import StoreChanged, StoreError
 from ..storage import effects as fx
 from ..storage import journal
 from .findings import Finding, finding
@@ -69,17 +69,11 @@ class JournalTail:
     findings: list[Finding] = field(default_factory=list)
 
 
-class JournalChanged(StoreError):
-    """The broker released segments while they were read: read the store again."""
-
-    code = "journal_changed"
-
-
 def read_tail(folder: Path, position: int) -> JournalTail:
     """Read the journal in ``folder``; what is wrong with it becomes findings.
 
     Raises:
-        JournalChanged: a broker is at work; open the store again.
+        StoreChanged: a broker is at work; open the store again.
         StoreError: a file can't be read.
     """
     tail = JournalTail(folder, position, last=position)
@@ -113,7 +107,7 @@ def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
         try:
             data = path.read_bytes()
         except FileNotFoundError as exc:
-            raise JournalChanged(f"{path} was released while it was read", path=str(path)) from exc
+            raise StoreChanged(f"{path} was released while it was read", path=str(path)) from exc
         except OSError as exc:
             raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
         header = journal.parse_header(data)

@@ -13,14 +13,14 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from ..errors import CorruptRecord, NewerFormat, OpenDataError, StoreError
+from ..errors import CorruptRecord, NewerFormat, OpenDataError, StoreChanged, StoreError
 from ..storage.clock import Clock, SystemClock
 from ..storage.records import header, journal_position, keys
 from ..storage.records.header import StoreHeader
 from ..storage.slate import ReadOnlyStore
 from ..url import LOCK_NAME
 from .findings import Finding, finding
-from .journal_files import JournalChanged, JournalTail, read_tail
+from .journal_files import JournalTail, read_tail
 from .location import StoreLocation, find_store
 from .overlay import Changes, replayed
 
@@ -98,7 +98,8 @@ class OfflineStore:
     def _is_damage(self, exc: StoreError) -> bool:
         """Whether this is damage that is tolerated. SlateDB says of some damage that the store is unavailable."""
         is_local = self.location.root is not None and self.broker_pid is None
-        return self._tolerant and (is_local or isinstance(exc, CorruptRecord))
+        is_known = isinstance(exc, CorruptRecord) or (is_local and not isinstance(exc, StoreChanged))
+        return self._tolerant and is_known
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int | None = None) -> list[Pair]:
         """The pairs with ``start <= key < end``, at most ``limit``; for small ranges."""
@@ -155,7 +156,7 @@ class OfflineStore:
         """Read the header, and replay the journal.
 
         Raises:
-            JournalChanged: the broker was too fast; open the store again.
+            StoreChanged: the broker was too fast; open the store again.
         """
         self._tolerant = tolerant
         self._settle_for_less = tolerant and is_last_try
@@ -171,9 +172,9 @@ class OfflineStore:
                 return
             text = f"there is no store header in {self.location}: it is another program's database, or damaged"
             failure: OpenDataError = CorruptRecord(text, key=keys.STORE_HEADER_KEY, offset=0)
-        except NewerFormat:
+        except (NewerFormat, StoreChanged):
             raise
-        except (CorruptRecord, StoreError) as exc:
+        except StoreError as exc:
             failure = exc
         if not self._tolerant:
             raise failure
@@ -195,7 +196,7 @@ class OfflineStore:
         if self.broker_pid is not None:
             tail.findings = [found for found in tail.findings if found.code != "journal-torn"]
             if not self._settle_for_less and any(found.code in _UNSETTLED for found in tail.findings):
-                raise JournalChanged(f"the journal of {self.location} changed while it was read")
+                raise StoreChanged(f"the journal of {self.location} changed while it was read")
         if not tail.is_whole and not self._tolerant:
             wrong = next(found for found in tail.findings if found.code in _UNSETTLED or found.code == "journal-header")
             raise CorruptRecord(f"{wrong.text}; verify the store", key=b"", offset=0)
@@ -242,7 +243,8 @@ async def open_store(
 
     What is shown is one state, as of the opening: the one after some commit of the broker, with all commits before it.
     While a broker runs on a local folder, that is its last commit at the time when the journal was read; on an object
-    store it is the last batch that was durable. The reader keeps no hold on the store's files: a broker that goes on
+    store it is the last batch that was durable. Where SlateDB shows another state while the store is opened, that is
+    noticed, and it is opened again. The reader keeps no hold on the store's files: a broker that goes on
     for minutes may delete some, and then reading fails with a StoreError. Open the store again, or a copy of it.
 
     Nothing is written to the store, and no lock is taken.
@@ -254,6 +256,7 @@ async def open_store(
 
     Raises:
         StoreError: there is no such store or instance (the text lists those that are there), or it does not answer.
+        StoreChanged: the broker wrote so fast that each of five tries saw two states; so may a later read, then.
         CorruptRecord: it is damaged.
         NewerFormat: it was written by a newer version of this package.
         InvalidURL: the URL is none of a store.
@@ -261,7 +264,7 @@ async def open_store(
     location = find_store(folder_or_url, instance)
     clock = clock or SystemClock()
     for _ in range(_TRIES - 1):
-        with contextlib.suppress(JournalChanged):
+        with contextlib.suppress(StoreChanged):
             return await _open(location, clock, tolerate_damage, deadline_seconds)
     return await _open(location, clock, tolerate_damage, deadline_seconds, is_last_try=True)
 

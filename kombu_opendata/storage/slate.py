@@ -22,6 +22,7 @@ _ROWS_PER_CALL = 1000
 _CACHE_ID = 1
 #: of a reader that does not look at the manifest again
 _NEVER_MS = 365 * 86_400_000
+_FREEZE_SECONDS = 0.01
 _MEMTABLE_BYTES = 64 << 20
 _RETRIES = 5
 
@@ -302,6 +303,9 @@ class ReadOnlyStore(Reads):
     It writes nothing to the store, so nothing holds back the files that it reads: open another one for another look.
     """
 
+    _frozen_at: int | None = None
+    """SlateDB's sequence number of what a frozen reader shows."""
+
     @classmethod
     async def open(
         cls,
@@ -316,7 +320,7 @@ class ReadOnlyStore(Reads):
         """Open the database `path` in the store at `url` for reading.
 
         Args:
-            frozen: go on showing what is durable now; else what is durable then.
+            frozen: go on showing what is durable now, or raise :class:`errors.StoreChanged`; else what is durable then.
             skip_wal: leave out what is in WAL files only, for a store whose WAL is damaged.
 
         Raises:
@@ -336,7 +340,54 @@ class ReadOnlyStore(Reads):
                     object_store_max_retries=_RETRIES,  # without it a missing file is asked for until the deadline
                 )
             )
-        return cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+        now = asyncio.get_running_loop().time
+        began = now()
+        opened = cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+        if frozen:
+            await opened._freeze(now() - began)
+        return opened
+
+    async def _freeze(self, took: float) -> None:
+        """Let SlateDB take the look at the manifest that it takes right after opening, whatever the interval.
+
+        It is not told when that is over; it takes about what the opening ``took``.
+        """
+        first = self._frozen_at = self._shown()
+        now = asyncio.get_running_loop().time
+        until = now() + max(took, _FREEZE_SECONDS)
+        while self._frozen_at == first and now() < until:
+            await asyncio.sleep(_FREEZE_SECONDS / 10)
+            self._frozen_at = self._shown()
+
+    def _shown(self) -> int:
+        with translated(self.url):
+            return int(self._db.status().durable_seq)
+
+    def check(self) -> None:
+        """See that a frozen reader still shows what it showed when it was opened.
+
+        Raises:
+            errors.StoreChanged: it does not, as SlateDB's first look at the manifest took so long; open another one.
+        """
+        if self._frozen_at is not None and self._shown() != self._frozen_at:
+            raise errors.StoreChanged(f"{self.url} was written while it was opened; open it again", url=self.url)
+
+    async def get(self, key: bytes) -> bytes | None:
+        """As of any store; a frozen one may raise :class:`errors.StoreChanged`."""
+        found = await super().get(key)
+        self.check()
+        return found
+
+    async def _batches(
+        self, start: bytes, end: bytes | None, rows: int, settings: ScanSettings
+    ) -> AsyncGenerator[list[Pair], None]:
+        is_first = True
+        async with contextlib.aclosing(super()._batches(start, end, rows, settings)) as batches:
+            async for pairs in batches:
+                if is_first:  # the others are of the same moment
+                    self.check()
+                    is_first = False
+                yield pairs
 
 
 async def _build(builder: Any, url: str, deadline_seconds: float) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ class EmbeddedBroker:
         pid = self.pid()
         assert pid is not None, tail(self.log)
         return pid
+
+    def answers(self) -> bool:
+        """Whether one accepts connections; none is started."""
+        with socket.socket(socket.AF_UNIX) as sock:
+            return sock.connect_ex(str(self.folder / "broker.sock")) == 0
 
     def kill(self) -> int:
         """``kill -9``; returns the pid, when it has ended."""

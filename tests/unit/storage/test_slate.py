@@ -151,6 +151,45 @@ def test_a_reader_beside_the_writer(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_frozen_reader_shows_one_state_or_says_so(tmp_path: Path) -> None:
+    """SlateDB's reader looks at the manifest again right after it is opened."""
+
+    async def write(writer: SlateStore, enough: asyncio.Event) -> None:
+        number = 0
+        while not enough.is_set():
+            number += 1
+            await put_and_flush(writer, first=b"%d" % number, second=b"%d" % number)
+
+    async def look(reader: ReadOnlyStore) -> set[bytes | None]:
+        seen = set()
+        for _ in range(20):
+            seen |= {await reader.get(b"first"), dict(await reader.scan(b"", None))[b"second"]}
+        return seen
+
+    async def main() -> None:
+        writer = await SlateStore.open(url_of(tmp_path), "db")
+        await put_and_flush(writer, first=b"0", second=b"0")
+        enough = asyncio.Event()
+        writing = asyncio.create_task(write(writer, enough))
+        shown = []
+        for _ in range(30):
+            reader = await ReadOnlyStore.open(url_of(tmp_path), "db", frozen=True)
+            try:
+                shown.append(await look(reader))
+            except errors.StoreChanged:
+                continue
+            finally:
+                await reader.close()
+        enough.set()
+        await writing
+        await writer.close()
+        assert shown
+        assert [seen for seen in shown if len(seen) != 1] == []
+        assert len(set(map(frozenset, shown))) > 1
+
+    asyncio.run(main())
+
+
 def test_a_reader_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(errors.StoreError, match="no store"):
         asyncio.run(ReadOnlyStore.open(url_of(tmp_path), "db"))
