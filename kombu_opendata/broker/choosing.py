@@ -13,12 +13,12 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from ..protocol import queue_messages as q
-from ..protocol.envelope import metadata_headers, open_envelope
 from ..selectors import compile_selector
 from ..storage import looking
 from ..storage.queue_state import Entry
 from . import grouping, timed
 from .entities import BrokerQueue
+from .looking import headers_of
 from .reading import PAGE_BYTES, claim
 
 if TYPE_CHECKING:
@@ -161,27 +161,3 @@ async def _candidates(self: Handlers, queue: BrokerQueue) -> AsyncIterator[list[
             part = []
     if part:
         yield part
-
-
-async def headers_of(self: Handlers, queue: BrokerQueue, rows: list[tuple[int, int]]) -> list[Mapping[str, str] | None]:
-    """The metadata headers of messages, given as (id, stored priority); None for one that is gone."""
-    ids = [id for id, _priority in rows]
-    stored = await looking.headers_of(self.engine, ids) if queue.stored is not None else {}
-    found: list[Mapping[str, str] | None] = []
-    for id, priority in rows:
-        headers = stored.get(id)
-        if headers is None:
-            if queue.stored is not None:
-                envelope = self.engine.payloads.find(id)
-            else:
-                entry = queue.messages.find(id)
-                envelope = entry.envelope if entry is not None else None
-            headers = headers_in(envelope, 255 - priority) if envelope is not None else None
-        found.append(headers)
-    return found
-
-
-def headers_in(envelope: bytes, priority: int) -> dict[str, str]:
-    """The metadata headers that a Kombu producer or a queue client gives to such an envelope."""
-    opened = open_envelope(envelope)
-    return metadata_headers(opened[3], opened[5], opened[6], priority, opened[1]) if opened is not None else {}

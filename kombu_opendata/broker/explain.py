@@ -15,9 +15,10 @@ from ..selectors import Explanation, compile_selector
 from ..selectors.explain import explain as explain_condition
 from ..storage import header_match
 from ..storage.engine import Engine
+from ..storage.looking import metadata_of
 from ..storage.queue_definition import Binding
 from ..storage.queue_filters import FILTER
-from ..storage.records import keys, metadata
+from ..storage.records import keys
 
 if TYPE_CHECKING:
     from .handlers import Handlers
@@ -85,20 +86,19 @@ async def _explain_stored(handlers: Handlers, msg: m.Explain) -> None:
 
 
 async def _metadata(engine: Engine, id: int) -> dict[str, str]:
-    key = keys.metadata_key(id)
-    value = await engine.store.get(key)
-    if value is None and id < engine.state.next_id:  # it may be in the journal only
+    found = await metadata_of(engine, id)
+    if found is None and id < engine.state.next_id:  # a staged row may be in the journal only
         if engine.is_dirty:
             await engine.checkpoint()
         else:
             await engine.checkpoint_ended()
-        value = await engine.store.get(key)
-    if value is None:
+        found = await metadata_of(engine, id)
+    if found is None:
         raise NotFound(
             f"no message {id} is stored: it was never published, only transient queues got it, or its time is over",
             message_id=id,
         )
-    return dict(metadata.decode(key, value).headers)
+    return dict(found.headers)
 
 
 async def _typed_headers(engine: Engine, id: int) -> Typed:

@@ -17,7 +17,7 @@ from ..protocol import queue_messages as q
 from ..storage import looking
 from . import timed
 from .entities import BrokerQueue
-from .looking import waiting_rows
+from .looking import headers_of, waiting_rows
 from .reading import PAGE_BYTES, claim
 
 if TYPE_CHECKING:
@@ -50,8 +50,6 @@ class Groups:
         self, handlers: Handlers, queue: BrokerQueue, header: str, rows: list[tuple[int, int]]
     ) -> list[str | None]:
         """The groups of messages, given as (id, stored priority); None for one that is gone."""
-        from .choosing import headers_of
-
         if header != self._header:
             self._header, self._groups = header, {}
         groups = self._groups

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
@@ -12,6 +12,7 @@ from ..protocol import queue_messages as q
 from ..protocol.envelope import metadata_headers, open_envelope
 from ..storage import looking
 from ..storage.looking import AVAILABLE, DELAYED, DONE, FAILED, IN_FLIGHT, Row
+from ..storage.stored_messages import read_metadata
 from .entities import BrokerQueue
 from .reading import PAGE_BYTES, check_quantity
 
@@ -143,12 +144,17 @@ async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | No
     if not states and left > 0 and envelope is not None:
         await engine.checkpoint()  # it may have left its last queue just now
         envelope = None if msg.queue else await engine.payloads.read(msg.id)
+    headers: dict[str, str] = {}
+    if about is not None:
+        headers = about.headers
+    elif envelope is not None:
+        headers = _headers_in(envelope, 255 - states[0][1].priority if states else 0)
     self.instance.reply(
         self.session,
         q.FoundMessage(
             msg.rid,
             envelope,
-            about.headers if about is not None else _headers(envelope),
+            headers,
             about.created_at_ms if about is not None else 0,
             received,
             about.visible_at_ms if about is not None else 0,
@@ -167,9 +173,26 @@ async def _queues_of(self: Handlers, id: int) -> list[BrokerQueue]:
     return list(queues.values())
 
 
-def _headers(envelope: bytes | None) -> dict[str, str]:
-    opened = open_envelope(envelope) if envelope is not None else None
-    return metadata_headers(opened[3], opened[5], opened[6], 0, opened[1]) if opened is not None else {}
+async def headers_of(self: Handlers, queue: BrokerQueue, rows: list[tuple[int, int]]) -> list[Mapping[str, str] | None]:
+    """The metadata headers of messages, given as (id, stored priority); None for one that is gone."""
+    engine, stored = self.engine, queue.stored is not None
+    known = await read_metadata(engine.store, engine.payloads, [id for id, _priority in rows]) if stored else {}
+    found: list[Mapping[str, str] | None] = []
+    for id, priority in rows:
+        about = known.get(id)
+        if about is not None:
+            found.append(about.headers)
+            continue
+        entry = queue.messages.find(id)
+        envelope = engine.payloads.find(id) if stored else entry.envelope if entry is not None else None
+        found.append(_headers_in(envelope, 255 - priority) if envelope is not None else None)
+    return found
+
+
+def _headers_in(envelope: bytes, priority: int) -> dict[str, str]:
+    """The metadata headers that a Kombu producer or a queue client gives to such an envelope."""
+    opened = open_envelope(envelope)
+    return metadata_headers(opened[3], opened[5], opened[6], priority, opened[1]) if opened is not None else {}
 
 
 # ---------------------------------------------------------------------- queues and routes

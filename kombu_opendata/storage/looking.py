@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from .queue_state import Entry, QueueState, Summary
-from .records import active, keys, metadata, settled
+from .records import active, keys, settled
 from .records.metadata import Metadata
 from .settled_log import SettledLog
 from .state import Queue
+from .stored_messages import read_metadata
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -182,29 +183,8 @@ async def count_settled(engine: Engine, queue: Queue, state: str) -> int:
 
 # ---------------------------------------------------------------------- one message
 async def metadata_of(engine: Engine, id: int) -> Metadata | None:
-    """A message's metadata, if the store has it already."""
-    key = keys.metadata_key(id)
-    value = await engine.store.get(key)
-    return None if value is None else metadata.decode(key, value)
-
-
-async def headers_of(engine: Engine, ids: list[int]) -> dict[int, dict[str, str]]:
-    """The metadata headers of those of these messages that the store has already."""
-    found: dict[int, dict[str, str]] = {}
-    order = sorted(ids)
-    if order and order[-1] - order[0] < 4 * len(order):
-        first, last = keys.metadata_key(order[0]), keys.metadata_key(order[-1]) + b"\0"
-        wanted = set(order)
-        for key, value in await engine.store.scan(first, last):
-            about = metadata.decode(key, value)
-            if about.message_id in wanted:
-                found[about.message_id] = about.headers
-        return found
-    for id in order:
-        about_one = await metadata_of(engine, id)
-        if about_one is not None:
-            found[id] = about_one.headers
-    return found
+    """A message's metadata, if it still has it."""
+    return (await read_metadata(engine.store, engine.payloads, [id])).get(id)
 
 
 def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:

@@ -94,6 +94,10 @@ class Payloads:
                 return envelope
         return None
 
+    def metadata_at_hand(self, id: int) -> bytes | None:
+        """The metadata record of a message that the store does not have yet."""
+        return self.pending_metadata.get(id) or self.flushing_metadata.get(id)
+
     def drop(self, id: int) -> None:
         """The message was delivered or settled: it is not needed soon."""
         gone = self._hot.pop(id, None)

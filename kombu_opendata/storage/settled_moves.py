@@ -181,7 +181,9 @@ class Redrive:
         try:
             for number, rows in numbered:
                 for part in _parts(rows, _STEP):
-                    found = await stored_messages.read_metadata(self._engine.store, [row[0] for row in part])
+                    found = await stored_messages.read_metadata(
+                        self._engine.store, self._engine.payloads, [row[0] for row in part]
+                    )
                     if not await self._step(number, found, there):
                         return False
             return True

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
 from . import queue_state
 from .ffi import Pair
 from .limits import MAX_DEADLINE_MS
-from .payloads import dense_runs, read_sizes
+from .payloads import Payloads, dense_runs, read_sizes
 from .records import keys, metadata
 from .records.metadata import Metadata
-from .slate import SlateStore
+from .slate import Reads, SlateStore
 from .state import Queue
 
 #: the header with a message's priority, Kombu's way: higher first
@@ -23,6 +24,10 @@ _BLOCK_BYTES = 1 << 20
 #: rows of the first call; more follow in larger ones while they are small
 _FIRST_ROWS = 32
 _CALL_BYTES = 256 << 10
+#: of messages that are read by their ids: what a record usually takes, rows of a call, point reads that run at once
+_USUAL_BYTES = 512
+_SCAN_ROWS = 512
+_AT_ONCE = 32
 
 
 async def read_block(store: SlateStore, low: int, high: int) -> tuple[list[Pair], int]:
@@ -69,24 +74,31 @@ async def first_received_from(store: SlateStore, at_ms: int, low: int, high: int
     return low
 
 
-async def read_metadata(store: SlateStore, ids: Iterable[int]) -> dict[int, Metadata]:
-    """The metadata of these messages, as far as it is stored."""
+async def read_metadata(store: Reads, payloads: Payloads, ids: Iterable[int]) -> dict[int, Metadata]:
+    """The metadata of those of these messages that still have it.
+
+    A row that was staged, and came into its queue a moment ago, may be missing until the next checkpoint.
+    """
     wanted = set(ids)
-    found: dict[int, Metadata] = {}
-    ordered = sorted(wanted)
-    for run in dense_runs(ordered):
+    found: dict[int, bytes] = {}
+    for id in wanted:
+        value = payloads.metadata_at_hand(id)
+        if value is not None:
+            found[id] = value
+    missing = sorted(wanted - found.keys())
+    seen: set[int] = set()
+    for run in dense_runs(missing):
         first, last = keys.metadata_key(run[0]), keys.metadata_key(run[-1]) + b"\0"
-        async for rows in store.scan_batches(first, last, batch=_FIRST_ROWS, read_ahead_bytes=_READ_AHEAD_BYTES):
-            for key, value in rows:
-                if id_of(key) in wanted:
-                    found[id_of(key)] = metadata.decode(key, value)
-    for id in ordered:
-        if id not in found:
-            key = keys.metadata_key(id)
-            stored = await store.get(key)
-            if stored is not None:
-                found[id] = metadata.decode(key, stored)
-    return found
+        ahead = min(_READ_AHEAD_BYTES, _USUAL_BYTES * (run[-1] - run[0] + 1))
+        async for rows in store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=ahead):
+            found.update((id, value) for key, value in rows if (id := id_of(key)) in wanted)
+        seen.update(run)
+    single = [id for id in missing if id not in seen]
+    for start in range(0, len(single), _AT_ONCE):
+        some = single[start : start + _AT_ONCE]
+        values = await asyncio.gather(*(store.get(keys.metadata_key(id)) for id in some))
+        found.update((id, value) for id, value in zip(some, values, strict=True) if value is not None)
+    return {id: metadata.decode(keys.metadata_key(id), value) for id, value in found.items()}
 
 
 # ---------------------------------------------------------------------- rows of a queue

@@ -12,10 +12,11 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..records import history_log, keys, metadata
+from ..records import history_log, keys
 from ..records.history_index import ATTEMPTS, MESSAGES, Run
 from ..records.history_log import ACKED, FAILED, MANUAL, OUTCOMES, REJECTED
 from ..records.history_trail import LEFT, ROUTED, Event
+from ..stored_messages import read_metadata
 from . import values
 from .log import Chunk, Place
 from .part import Group, Part, Row
@@ -130,18 +131,9 @@ class Indexer:
     # ------------------------------------------------------------------ headers
     async def _read_some(self, gathering: _Gathering) -> None:
         """Read the headers of the next messages, with one scan."""
-        ids = gathering.take()
-        payloads = self._history.payloads
-        for id in ids:
-            unsaved = payloads.pending_metadata.get(id) or payloads.flushing_metadata.get(id)
-            if unsaved is not None:
-                gathering.found[id] = self.hashes.headers(metadata.decode(keys.metadata_key(id), unsaved).headers)
-        first, last = keys.metadata_key(ids[0]), keys.metadata_key(ids[-1]) + b"\0"
-        wanted = set(ids)
-        for key, value in await self._history.store.scan(first, last, read_ahead_bytes=1 << 15):
-            id = int.from_bytes(key[-8:], "big")
-            if id in wanted:
-                gathering.found[id] = self.hashes.headers(metadata.decode(key, value).headers)
+        history = self._history
+        for id, found in (await read_metadata(history.store, history.payloads, gathering.take())).items():
+            gathering.found[id] = self.hashes.headers(found.headers)
 
     def _remember(self, id: int, found: Values) -> Values:
         known = self._known

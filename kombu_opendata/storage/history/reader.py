@@ -13,14 +13,13 @@ from ..records.history_log import ACKED, FAILED, MANUAL, REASONS, REJECTED, Atte
 from ..records.history_trail import BLOCK_BITS, LEFT, Event
 from ..records.kinds import MAX_MESSAGE_ID
 from ..records.metadata import Metadata
+from ..stored_messages import id_of, read_metadata
 from .index import View
 from .live import AVAILABLE, IN_FLIGHT, ColdBuckets
 
 if TYPE_CHECKING:
     from .service import History
 
-#: ids are read with one scan where they lie so close that at most so many records are read for one that is wanted
-_MAX_WASTE = 8
 _READS = 32
 _LAST = (1 << 64) - 1
 
@@ -52,29 +51,7 @@ class Reader:
     # ------------------------------------------------------------------ metadata
     async def metadata(self, ids: Iterable[int]) -> dict[int, Metadata]:
         """The metadata of those of these messages that still have it."""
-        payloads = self._history.payloads
-        found: dict[int, bytes] = {}
-        missing = []
-        for id in ids:
-            value = payloads.pending_metadata.get(id) or payloads.flushing_metadata.get(id)
-            if value is None:
-                missing.append(id)
-            else:
-                found[id] = value
-        missing.sort()
-        if missing and missing[-1] - missing[0] < _MAX_WASTE * len(missing):
-            wanted = set(missing)
-            first, last = keys.metadata_key(missing[0]), keys.metadata_key(missing[-1]) + b"\0"
-            for key, value in await self._store.scan(first, last, read_ahead_bytes=1 << 18):
-                id = int.from_bytes(key[-8:], "big")
-                if id in wanted:
-                    found[id] = value
-        else:
-            for start in range(0, len(missing), _READS):
-                some = missing[start : start + _READS]
-                values = await asyncio.gather(*(self._store.get(keys.metadata_key(id)) for id in some))
-                found.update((id, value) for id, value in zip(some, values, strict=True) if value is not None)
-        return {id: metadata.decode(keys.metadata_key(id), value) for id, value in found.items()}
+        return await read_metadata(self._store, self._history.payloads, ids)
 
     async def stored_messages(
         self, start: int, stop: int, *, descending: bool, batch: int
@@ -122,7 +99,7 @@ class Reader:
             if not rows or metadata.decode(*rows[0]).received_at_ms >= at_ms:
                 high = middle
             else:
-                low = int.from_bytes(rows[0][0][-8:], "big") + 1
+                low = id_of(rows[0][0]) + 1
         return low
 
     # ------------------------------------------------------------------ what became of messages
