@@ -17,10 +17,14 @@ a clone of the handle. A buffer that a call returns is ours to free.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import functools
 import importlib
+import itertools
 import struct
+import weakref
+from collections import deque
 from typing import Any
 
 from kombu_opendata.storage.ffi import Batch, Binding, Pair, ScanSettings, public, stock_scan_options
@@ -31,6 +35,8 @@ _SEQ_AND_CREATED_BYTES = 16
 _EXPIRES_BYTES = 8
 _SYMBOL = "uniffi_slatedb_uniffi_fn_"
 _RUNTIME = "ffi_slatedb_uniffi_"
+#: reads that were ready at once, one after another, before others get their turn
+_AT_ONCE = 4
 
 
 class _RustBuffer(ctypes.Structure):
@@ -63,10 +69,17 @@ class _Native:
 
         self.from_bytes = bind(_RUNTIME + "rustbuffer_from_bytes", buffer, _ForeignBytes, status)
         self.free = bind(_RUNTIME + "rustbuffer_free", None, buffer, status)
-        self.complete = bind(_RUNTIME + "rust_future_complete_rust_buffer", buffer, u64, status)
+        self.complete_buffer = bind(_RUNTIME + "rust_future_complete_rust_buffer", buffer, u64, status)
+        self.complete_handle = bind(_RUNTIME + "rust_future_complete_u64", u64, u64, status)
         self.clone_batch = bind(_SYMBOL + "clone_writebatch", u64, u64, status)
         self.batch_put = bind(_SYMBOL + "method_writebatch_put", None, u64, buffer, buffer, status)
         self.batch_delete = bind(_SYMBOL + "method_writebatch_delete", None, u64, buffer, status)
+        shared = self.generated._UniffiLib  # these let go of the interpreter lock
+        self.poll_buffer = shared.ffi_slatedb_uniffi_rust_future_poll_rust_buffer
+        self.poll_handle = shared.ffi_slatedb_uniffi_rust_future_poll_u64
+        self.free_buffer_future = shared.ffi_slatedb_uniffi_rust_future_free_rust_buffer
+        self.free_handle_future = shared.ffi_slatedb_uniffi_rust_future_free_u64
+        self._polls = _Polls(self.generated)
         self.get = {kind: bind(f"{_SYMBOL}method_{kind}_get", u64, u64, buffer) for kind in ("db", "dbreader")}
         self.scan = {
             kind: bind(f"{_SYMBOL}method_{kind}_scan_with_options", u64, u64, buffer, buffer)
@@ -93,31 +106,111 @@ class _Native:
         finally:
             self.free(buffer, ctypes.byref(self.status_type()))
 
-    async def call(self, future: int, decode: Any) -> Any:
+    async def call(self, future: int) -> bytes:
         """Wait for a native future that gives a buffer."""
-        g = self.generated
-        lib = g._UniffiLib
-        return await g._uniffi_rust_call_async(
-            future,
-            lib.ffi_slatedb_uniffi_rust_future_poll_rust_buffer,
-            self.complete,
-            lib.ffi_slatedb_uniffi_rust_future_free_rust_buffer,
-            lambda buffer: decode(self.lift(buffer)),
-            g._UniffiFfiConverterTypeError,
-        )
+        try:
+            await self._polls.ready(future, self.poll_buffer)
+            status = self.status_type()
+            buffer = self.complete_buffer(future, ctypes.byref(status))
+            self.check(status)
+            return self.lift(buffer)
+        finally:
+            self.free_buffer_future(future)
 
     async def call_for_iterator(self, future: int) -> Any:
         """Wait for a native future that gives a scan iterator."""
-        g = self.generated
-        lib = g._UniffiLib
-        return await g._uniffi_rust_call_async(
-            future,
-            lib.ffi_slatedb_uniffi_rust_future_poll_u64,
-            lib.ffi_slatedb_uniffi_rust_future_complete_u64,
-            lib.ffi_slatedb_uniffi_rust_future_free_u64,
-            g._UniffiFfiConverterTypeDbIterator.lift,
-            g._UniffiFfiConverterTypeError,
-        )
+        try:
+            await self._polls.ready(future, self.poll_handle)
+            status = self.status_type()
+            handle = self.complete_handle(future, ctypes.byref(status))
+            self.check(status)
+            return self.generated._UniffiFfiConverterTypeDbIterator.lift(handle)
+        finally:
+            self.free_handle_future(future)
+
+
+class _Wait:
+    """One poll of a native future: what it said, and who waits for that, if it did not say it at once."""
+
+    __slots__ = ("code", "future")
+
+    def __init__(self) -> None:
+        self.code = -1
+        self.future: asyncio.Future[None] | None = None
+
+
+class _Bell:
+    """Wakes futures of one event loop from any thread, many with one wake-up of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Not the loop itself: it is the key of the weak dictionary that has this.
+        self._call = weakref.WeakMethod(loop.call_soon_threadsafe)
+        self._woken: deque[asyncio.Future[None]] = deque()
+        self._rings = False
+
+    def ring(self, future: asyncio.Future[None]) -> None:
+        self._woken.append(future)
+        if not self._rings:
+            self._rings = True
+            call = self._call()
+            if call is not None:
+                call(self._answer)
+
+    def _answer(self) -> None:
+        self._rings = False  # first: what is appended from here on rings again, or is seen below
+        woken = self._woken
+        while woken:
+            future = woken.popleft()
+            if not future.done():
+                future.set_result(None)
+
+
+class _Polls:
+    """Polls native futures until they are ready.
+
+    A future runs in the thread that polls it. Where everything is at hand, it is ready at the first poll and the
+    callback comes from within it: the generated module takes a turn of the event loop even then. Else the callback
+    comes from a thread of the runtime, and the future is to be polled again.
+    """
+
+    def __init__(self, generated: Any) -> None:
+        self._ready_code = generated._UNIFFI_RUST_FUTURE_POLL_READY
+        self._waits: dict[int, _Wait] = {}
+        self._numbers = itertools.count(1)
+        self._bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
+        self._callback = generated._UNIFFI_RUST_FUTURE_CONTINUATION_CALLBACK(self._polled)
+        self._at_once = 0
+
+    async def ready(self, future: int, poll: Any) -> None:
+        """Wait until the native future is ready. Others get their turn, even if it is ready again and again."""
+        while True:
+            number, wait = next(self._numbers), _Wait()
+            self._waits[number] = wait
+            poll(future, self._callback, number)
+            if wait.code < 0:
+                await self._woken(wait)
+                self._at_once = 0
+            if wait.code == self._ready_code:
+                break
+        self._at_once += 1
+        if self._at_once > _AT_ONCE:
+            self._at_once = 0
+            await asyncio.sleep(0)
+
+    async def _woken(self, wait: _Wait) -> None:
+        loop = asyncio.get_running_loop()
+        if loop not in self._bells:
+            self._bells[loop] = _Bell(loop)
+        wait.future = loop.create_future()
+        if wait.code < 0:  # asked again: it sets the code first, and then looks for the future
+            await wait.future
+
+    def _polled(self, number: int, code: int) -> None:
+        wait = self._waits.pop(number)
+        wait.code = code
+        future = wait.future
+        if future is not None:
+            self._bells[future.get_loop()].ring(future)
 
 
 # ---- encoding
@@ -231,8 +324,7 @@ class FastBinding(Binding):
         native = self._native
         lowered = native.lower(encode_bytes(key))
         future = native.get[_kind(db)](db._uniffi_clone_handle(), lowered)
-        value: bytes | None = await native.call(future, decode_optional_bytes)
-        return value
+        return decode_optional_bytes(await native.call(future))
 
     async def scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> Any:
         native = self._native
@@ -244,8 +336,7 @@ class FastBinding(Binding):
     async def next_batch(self, iterator: Any, limit: int) -> list[Pair]:
         native = self._native
         start = native.generated._UniffiLib.uniffi_slatedb_uniffi_fn_method_dbiterator_next_batch
-        pairs: list[Pair] = await native.call(start(iterator._uniffi_clone_handle(), limit), decode_pairs)
-        return pairs
+        return decode_pairs(await native.call(start(iterator._uniffi_clone_handle(), limit)))
 
 
 def _kind(db: Any) -> str:

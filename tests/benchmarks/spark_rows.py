@@ -122,7 +122,8 @@ def spark(barrier: Waiter, url: str, home: str, rows: int) -> dict[str, float]:
                 raise BenchError(f"not all of the {rows} rows came into the queue")
             after = _resident(store)
             found |= {"broker": after[0] - before[0], "driver": after[1] - before[1]}
-            found["first"] = _first_task(session, url, Path(home), rows)
+            found["first"], last = _first_task(session, url, Path(home), rows)
+            last.wait_routed(600)
             start = time.monotonic()
             frames = read_table(session, str(store), "messages")
             frames.write.format("noop").mode("overwrite").save()
@@ -140,8 +141,8 @@ def _resident(store: Path) -> tuple[float, float]:
     return kilobytes(pid, "VmHWM") * 1024 / 1e6, kilobytes(os.getpid(), "VmHWM") * 1024 / 1e6
 
 
-def _first_task(session: Any, url: str, home: Path, rows: int) -> float:
-    """Seconds from the commit of a job to its first task, in a worker that waits for it."""
+def _first_task(session: Any, url: str, home: Path, rows: int) -> tuple[float, Any]:
+    """Seconds from the commit of a job to its first task, in a worker that waits for it; and the job."""
     from kombu_opendata.spark import submit_tasks
 
     ledger, log = home / "first.txt", str(home / "worker.log")
@@ -151,7 +152,7 @@ def _first_task(session: Any, url: str, home: Path, rows: int) -> float:
         ledger.unlink()
         job = submit_tasks(frame(session, rows), TASK, broker_url=url, queue="first")
         wait_until(ledger.exists, "the first task", seconds=120)
-        return float(ledger.read_text().split()[0]) - job.status().committed_at_ms / 1000
+        return float(ledger.read_text().split()[0]) - job.status().committed_at_ms / 1000, job
 
 
 def main(url: str, ledger: str) -> None:

@@ -21,7 +21,7 @@ AVAILABLE, IN_FLIGHT = "available", "in_flight"
 #: buckets that are gone through before others get their turn
 _PIECE = 2000
 
-Rows = dict[int, tuple[int, int]]
+Rows = dict[int, active.Entry]
 
 
 class ColdBuckets:
@@ -33,14 +33,14 @@ class ColdBuckets:
         self._ranges: dict[str, _Ranges] = {}
 
     async def rows(self, queue: Queue, number: int) -> Rows:
-        """The available messages of a bucket: visible at and attempts, by id."""
+        """The available messages of a bucket, by id."""
         place = (queue.name, number)
         found = self._read.get(place)
         if found is None:
             key = keys.active_key(queue.name, number)
             value = await self._store.get(key)
             rows = active.decode(key, value)[0] if value is not None else []
-            found = self._read[place] = {row[0]: (row[2], row[4]) for row in rows}
+            found = self._read[place] = {row[0]: row for row in rows}
         return found
 
     async def find(self, queue: Queue, id: int) -> tuple[int, int] | None:
@@ -53,7 +53,7 @@ class ColdBuckets:
         for number in ranges.covering(id):
             row = (await self.rows(queue, number)).get(id)
             if row is not None:
-                return row
+                return row[2], row[4]
         return None
 
 

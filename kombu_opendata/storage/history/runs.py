@@ -41,14 +41,16 @@ async def look_up(store: SlateStore, view: View, space: int, hashes: Iterable[in
 
 
 def _find(hashes: array[int], positions: array[int], hash: int) -> list[int]:
+    """The positions beside a hash. Looking for its bytes is many times as fast as ``array.index``."""
+    wanted, raw = array("Q", (hash,)).tobytes(), hashes.tobytes()
     found = []
-    at = -1
-    try:
-        while True:
-            at = hashes.index(hash, at + 1)
-            found.append(positions[at])
-    except ValueError:
-        return found
+    at = raw.find(wanted)
+    while at >= 0:
+        place, off = divmod(at, len(wanted))
+        if not off:
+            found.append(positions[place])
+        at = raw.find(wanted, at + 1)
+    return found
 
 
 async def _page(store: SlateStore, space: int, run: int, page: int) -> tuple[array[int], array[int]]:

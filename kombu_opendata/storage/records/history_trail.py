@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 from kombu_opendata.storage.records import columns, types
@@ -34,6 +35,9 @@ LEFT = 65
 _HEAD = struct.Struct("<BHI")
 _VERSION = 1
 _COLUMNS = "BBHHqQ"
+#: where the second column starts, and so on to the end of the last one, in bytes per event
+_STARTS = tuple(accumulate(columns.SIZES[code] for code in _COLUMNS))
+_SHORT, _TIME, _NUMBER = struct.Struct("<H"), struct.Struct("<q"), struct.Struct("<Q")
 
 
 class Event(NamedTuple):
@@ -61,26 +65,9 @@ def encode(events: list[Event]) -> bytes:
 
 def decode(key: bytes, value: bytes) -> list[Event]:
     """The events in ``value``."""
-    return _decode(key, value, None)
-
-
-def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[Event]:
-    """Of the events in ``value`` those of these messages, each message's in order."""
-    return _decode(key, value, ids)
-
-
-def _decode(key: bytes, value: bytes, ids: Iterable[int] | None) -> list[Event]:
-    version, named, count = types.read(_HEAD, key, value, 0)
-    if version != _VERSION:
-        raise types.corrupt(key, 0, f"record version {version}")
-    block = int.from_bytes(key[2:10], "big")
-    offset = _HEAD.size
-    names = []
-    for _ in range(named):
-        name, offset = types.read_utf8_escaped(key, value, offset)
-        names.append(name)
+    names, start, count = _names(key, value)
     found = []
-    start = offset
+    offset = start
     for code in _COLUMNS:
         column, offset = columns.read(code, key, value, offset, count)
         found.append(column)
@@ -88,13 +75,46 @@ def _decode(key: bytes, value: bytes, ids: Iterable[int] | None) -> list[Event]:
     low, whats, numbers, queues, times, attempts = found
     if count and max(queues) >= len(names):
         raise types.corrupt(key, start, f"an event in queue {max(queues)} of {len(names)}")
-    if ids is None:
-        places: Iterable[int] = range(count)
-    else:
-        raw = low.tobytes()
-        places = (at for id in ids if id >> BLOCK_BITS == block for at in _places(raw, id & _LOW))
-    base = block << BLOCK_BITS
-    return [Event(base + low[at], names[queues[at]], whats[at], numbers[at], times[at], attempts[at]) for at in places]
+    base = int.from_bytes(key[2:10], "big") << BLOCK_BITS
+    return [
+        Event(base + low[at], names[queues[at]], whats[at], numbers[at], times[at], attempts[at])
+        for at in range(count)
+    ]  # fmt: skip
+
+
+def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[Event]:
+    """Of the events in ``value`` those of these messages, each message's in order; the others are not looked at."""
+    names, start, count = _names(key, value)
+    whats, numbers, queues, times, attempts, end = (start + count * size for size in _STARTS)
+    if end > len(value):
+        raise types.corrupt(key, start, f"columns of {count} events where {len(value) - start} bytes are left")
+    types.check_end(key, value, end)
+    block = int.from_bytes(key[2:10], "big")
+    low = value[start:whats]
+    found = []
+    for id in ids:
+        for at in _places(low, id & _LOW) if id >> BLOCK_BITS == block else ():
+            (queue,) = _SHORT.unpack_from(value, queues + 2 * at)
+            if queue >= len(names):
+                raise types.corrupt(key, start, f"an event in queue {queue} of {len(names)}")
+            (number,) = _SHORT.unpack_from(value, numbers + 2 * at)
+            (at_ms,) = _TIME.unpack_from(value, times + 8 * at)
+            (attempt,) = _NUMBER.unpack_from(value, attempts + 8 * at)
+            found.append(Event(id, names[queue], value[whats + at], number, at_ms, attempt))
+    return found
+
+
+def _names(key: bytes, value: bytes) -> tuple[list[str], int, int]:
+    """The queues that the record names, where its columns start, and how many events it has."""
+    version, named, count = types.read(_HEAD, key, value, 0)
+    if version != _VERSION:
+        raise types.corrupt(key, 0, f"record version {version}")
+    offset = _HEAD.size
+    names = []
+    for _ in range(named):
+        name, offset = types.read_utf8_escaped(key, value, offset)
+        names.append(name)
+    return names, offset, count
 
 
 def _places(low: bytes, wanted: int) -> Iterator[int]:
