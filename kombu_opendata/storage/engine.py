@@ -204,6 +204,10 @@ class Engine(OperationsById):
             if self.failure is not None:
                 raise self.failure
 
+    def unwatch(self, watch: set[int]) -> None:
+        """No longer add to a set what checkpoints collect."""
+        self.watches = [one for one in self.watches if one is not watch]
+
     async def _checkpoint(self) -> None:
         async with self.checkpointing:
             position = None
@@ -316,6 +320,7 @@ class Engine(OperationsById):
 
     async def close(self) -> None:
         """Write everything to the store and close it cleanly."""
+        self.router.close()
         for task in self._loading.values():
             task.cancel()
         try:

@@ -98,8 +98,12 @@ class Binding(ABC):
         """An iterator over ``start <= key < end``, for :meth:`next_batch`."""
 
     @abstractmethod
-    async def next_batch(self, iterator: Any, limit: int) -> list[Pair]:
-        """The next pairs; fewer than `limit` mean that there are no more."""
+    async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
+        """The next pairs; fewer than `limit` mean that there are no more.
+
+        Args:
+            in_thread: what SlateDB computes for them leaves the event loop alone, which costs a change of threads.
+        """
 
 
 def public() -> Any:
@@ -152,7 +156,7 @@ class StockBinding(Binding):
         keys = public().KeyRange(start=start or None, start_inclusive=True, end=end, end_inclusive=False)
         return await db.scan_with_options(keys, stock_scan_options(settings))
 
-    async def next_batch(self, iterator: Any, limit: int) -> list[Pair]:
+    async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
         return [(row.key, row.value) for row in await iterator.next_batch(limit)]
 
 

@@ -106,10 +106,10 @@ class _Native:
         finally:
             self.free(buffer, ctypes.byref(self.status_type()))
 
-    async def call(self, future: int) -> bytes:
+    async def call(self, future: int, *, in_thread: bool = False) -> bytes:
         """Wait for a native future that gives a buffer."""
         try:
-            await self._polls.ready(future, self.poll_buffer)
+            await self._polls.ready(future, self.poll_buffer, in_thread=in_thread)
             status = self.status_type()
             buffer = self.complete_buffer(future, ctypes.byref(status))
             self.check(status)
@@ -181,12 +181,16 @@ class _Polls:
         self._callback = generated._UNIFFI_RUST_FUTURE_CONTINUATION_CALLBACK(self._polled)
         self._at_once = 0
 
-    async def ready(self, future: int, poll: Any) -> None:
+    async def ready(self, future: int, poll: Any, *, in_thread: bool = False) -> None:
         """Wait until the native future is ready. Others get their turn, even if it is ready again and again."""
         while True:
             number, wait = next(self._numbers), _Wait()
             self._waits[number] = wait
-            poll(future, self._callback, number)
+            if in_thread:
+                loop = asyncio.get_running_loop()
+                await _ended(loop.run_in_executor(None, poll, future, self._callback, number))
+            else:
+                poll(future, self._callback, number)
             if wait.code < 0:
                 await self._woken(wait)
                 self._at_once = 0
@@ -211,6 +215,19 @@ class _Polls:
         future = wait.future
         if future is not None:
             self._bells[future.get_loop()].ring(future)
+
+
+async def _ended(job: asyncio.Future[None]) -> None:
+    """Wait for what a thread does, even when cancelled: it uses what the caller frees then."""
+    cancelled: asyncio.CancelledError | None = None
+    while not job.done():
+        try:
+            await asyncio.shield(job)
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is not None:
+        raise cancelled
+    job.result()
 
 
 # ---- encoding
@@ -333,10 +350,10 @@ class FastBinding(Binding):
         future = native.scan[_kind(db)](db._uniffi_clone_handle(), keys, options)
         return await native.call_for_iterator(future)
 
-    async def next_batch(self, iterator: Any, limit: int) -> list[Pair]:
+    async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
         native = self._native
         start = native.generated._UniffiLib.uniffi_slatedb_uniffi_fn_method_dbiterator_next_batch
-        return decode_pairs(await native.call(start(iterator._uniffi_clone_handle(), limit)))
+        return decode_pairs(await native.call(start(iterator._uniffi_clone_handle(), limit), in_thread=in_thread))
 
 
 def _kind(db: Any) -> str:

@@ -15,8 +15,8 @@ from ..errors import PreconditionFailed
 from ..selectors import compile_selector
 from . import effects as fx
 from . import moves, settled_moves, stored_messages
-from .ffi import Pair
 from .membership import Membership
+from .metadata_blocks import Block, BlockReader
 from .moves import Which
 from .records import metadata
 from .records.cursor import Cursor
@@ -31,8 +31,6 @@ _WINDOW_IDS = 1 << 16
 #: messages that one step adds at most, and after how many that it looked at it looks at the time
 _STEP_ROWS = 512
 _LOOK_ROWS = 16
-#: collected messages that a reader remembers before it reads its block again
-_MAX_WATCHED = 100_000
 #: journal bytes of one row, about
 _ROW_BYTES = 40
 #: how long after its start a cursor begins anew when its queue is bound
@@ -63,24 +61,25 @@ def accept_all(_messages: int, _bytes: int) -> bool:
 class _Reader:
     """What a cursor has at hand.
 
-    ``block[next:]`` are all metadata records from the cursor's position to ``upto``.
+    ``block.rows[next:]`` are all metadata records from the cursor's position to ``block.upto``.
     """
 
-    def __init__(self) -> None:
-        self.block: list[Pair] = []
+    def __init__(self, engine: Engine) -> None:
+        self.blocks = BlockReader(engine)
+        self.block: Block | None = None
         self.next = 0
-        self.upto = -1
-        self.watch: set[int] = set()  # collected since the block was read
         self.membership: Membership | None = None  # of the messages that may be in the queue already
         self.filter: _Filter | None = None
 
     @property
     def next_id(self) -> int | None:
         """The next message of the block."""
-        return stored_messages.id_of(self.block[self.next][0]) if self.next < len(self.block) else None
+        block = self.block
+        return stored_messages.id_of(block.rows[self.next][0]) if block and self.next < len(block.rows) else None
 
-    def drop_block(self) -> None:
-        self.block, self.next, self.upto = [], 0, -1
+    def close(self) -> None:
+        self.blocks.close()
+        self.drop_membership()
 
     def drop_membership(self) -> None:
         if self.membership is not None:
@@ -181,12 +180,11 @@ class Router:
             await engine.checkpoint()  # what was published just now is in the store only after it
         reader = self._readers.get(name)
         if reader is None:
-            reader = self._readers[name] = _Reader()
-            engine.watches.append(reader.watch)
+            reader = self._readers[name] = _Reader(engine)
         await self._fill(reader, queue, cursor)
         if not self._is_current(reader, queue, cursor):
             if self._readers.get(name) is not reader:
-                reader.drop_membership()  # it was forgotten while this was being looked up
+                reader.close()  # it was forgotten while this was being looked up
             return Step([], 0, False)
         found = self._select(reader, queue, cursor, seconds, accepts)
         await stored_messages.measure(engine.store, queue, found.rows)
@@ -199,8 +197,12 @@ class Router:
         """Let go of what the cursor of this queue has at hand."""
         reader = self._readers.pop(name, None)
         if reader is not None:
-            self._engine.watches = [watch for watch in self._engine.watches if watch is not reader.watch]
-            reader.drop_membership()
+            reader.close()
+
+    def close(self) -> None:
+        """Let go of everything that cursors have at hand."""
+        for name in list(self._readers):
+            self.forget(name)
 
     def prune(self) -> None:
         """Let go of what belongs to cursors that are done, or whose queues are gone."""
@@ -220,17 +222,14 @@ class Router:
 
     async def _fill(self, reader: _Reader, queue: Queue, cursor: Cursor) -> None:
         """Have a block at hand, and who of it is in the queue."""
-        store = self._engine.store
-        if len(reader.watch) > _MAX_WATCHED:
-            reader.drop_block()
-        if reader.next_id is None and reader.upto < cursor.end:
-            async with self._engine.checkpointing:  # what one under way deletes may still be seen
-                reader.watch.clear()
+        block = reader.block
+        if block is None or block.is_stale or (reader.next_id is None and block.upto < cursor.end):
+            reader.block = None
             start = cursor.position
             if cursor.from_ms and start == cursor.start:
+                store = self._engine.store
                 start = await stored_messages.first_received_from(store, cursor.from_ms, start, cursor.end)
-            reader.block, reader.upto = await stored_messages.read_block(store, start, cursor.end)
-            reader.next = 0
+            reader.block, reader.next = await reader.blocks.read(start, cursor.end), 0
         first = reader.next_id
         if first is None or not (cursor.again or cursor.checks):
             return
@@ -251,7 +250,8 @@ class Router:
         wanted = reader.membership.wanted if reader.membership is not None else None
         loop, at = asyncio.get_running_loop(), self._engine.clock.now_ms()
         ends_at = loop.time() + seconds
-        block, index = reader.block, reader.next
+        assert reader.block is not None
+        block, index = reader.block.rows, reader.next
         rows: list[list[int]] = []
         places: list[int] = []
         while index < len(block):
@@ -275,7 +275,7 @@ class Router:
                 rows.append(row)
                 places.append(index)
             index += 1
-        position = reader.upto if index == len(block) else stored_messages.id_of(block[index][0])
+        position = reader.block.upto if index == len(block) else stored_messages.id_of(block[index][0])
         return _Found(rows, places, index, position)
 
     async def _take_over(self, reader: _Reader, queue: Queue, cursor: Cursor, found: _Found) -> Step:
@@ -308,7 +308,8 @@ class Router:
         self, reader: _Reader, queue: Queue, cursor: Cursor, rows: list[list[int]]
     ) -> tuple[list[list[int]], list[moves.Taken]]:
         """Those rows that the queue gets, and what of its settled lists they are."""
-        letters, membership = self._engine.state.dead_letters, reader.membership
+        assert reader.block is not None
+        letters, membership, collected = self._engine.state.dead_letters, reader.membership, reader.block.collected
         at = self._engine.clock.now_ms()
         kept: list[list[int]] = []
         taken: dict[tuple[Which, int], list[int]] = {}
@@ -316,7 +317,7 @@ class Router:
         for row in rows:
             id = row[0]
             # A dead letter of this queue that waits counts on the message as it was there.
-            if id in reader.watch or (queue.name, id) in letters:
+            if id in collected or (queue.name, id) in letters:
                 continue
             if membership is not None:
                 if membership.is_active(id):

@@ -142,6 +142,7 @@ class Reads:
         descending: bool = False,
         read_ahead_bytes: int = 1 << 20,
         cache_blocks: bool = True,
+        in_thread: bool = False,
     ) -> list[Pair]:
         """The pairs with ``start <= key < end``, at most `limit`, in the order of their keys.
 
@@ -152,11 +153,12 @@ class Reads:
             descending: last key first.
             read_ahead_bytes: how much is fetched before it is asked for.
             cache_blocks: keep what is read in the block cache.
+            in_thread: leave the event loop alone while rows are read; for many.
         """
         settings = ScanSettings(descending, read_ahead_bytes, cache_blocks=cache_blocks)
         found: list[Pair] = []
         rows = _ROWS_PER_CALL if limit is None else min(limit, _ROWS_PER_CALL)
-        async for pairs in self._batches(start, end, rows, settings):
+        async for pairs in self._batches(start, end, rows, settings, in_thread=in_thread):
             found += pairs
             if limit is not None and len(found) >= limit:
                 return found[:limit]
@@ -175,7 +177,7 @@ class Reads:
         return self._batches(start, end, batch, ScanSettings(descending, read_ahead_bytes))
 
     async def _batches(
-        self, start: bytes, end: bytes | None, rows: int, settings: ScanSettings
+        self, start: bytes, end: bytes | None, rows: int, settings: ScanSettings, *, in_thread: bool = False
     ) -> AsyncGenerator[list[Pair], None]:
         if rows <= 0 or (end is not None and start >= end):
             return
@@ -183,7 +185,7 @@ class Reads:
             iterator = await self._binding.scan(self._db, start, end, settings)
         while True:
             with translated(self.url):
-                pairs = await self._binding.next_batch(iterator, rows)
+                pairs = await self._binding.next_batch(iterator, rows, in_thread=in_thread)
             if pairs:
                 yield pairs
             if len(pairs) < rows:
@@ -379,10 +381,10 @@ class ReadOnlyStore(Reads):
         return found
 
     async def _batches(
-        self, start: bytes, end: bytes | None, rows: int, settings: ScanSettings
+        self, start: bytes, end: bytes | None, rows: int, settings: ScanSettings, *, in_thread: bool = False
     ) -> AsyncGenerator[list[Pair], None]:
         is_first = True
-        async with contextlib.aclosing(super()._batches(start, end, rows, settings)) as batches:
+        async with contextlib.aclosing(super()._batches(start, end, rows, settings, in_thread=in_thread)) as batches:
             async for pairs in batches:
                 if is_first:  # the others are of the same moment
                     self.check()

@@ -1,4 +1,4 @@
-"""What is stored of messages, read for putting them into a queue: blocks of the metadata log, and single entries."""
+"""What is stored of messages: their metadata by id and by time, and the rows that they become in a queue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from . import queue_state
-from .ffi import Pair
 from .limits import MAX_DEADLINE_MS
 from .payloads import Payloads, dense_runs, read_sizes
 from .records import keys, metadata
@@ -18,40 +17,10 @@ from .state import Queue
 PRIORITY = "priority"
 _PRIORITIES = {str(number): 255 - number for number in range(256)}
 _READ_AHEAD_BYTES = 512 << 10
-#: a block of the metadata log ends after so many rows or bytes
-_BLOCK_ROWS = 4096
-_BLOCK_BYTES = 1 << 20
-#: rows of the first call; more follow in larger ones while they are small
-_FIRST_ROWS = 32
-_CALL_BYTES = 256 << 10
 #: of messages that are read by their ids: what a record usually takes, rows of a call, point reads that run at once
 _USUAL_BYTES = 512
 _SCAN_ROWS = 512
 _AT_ONCE = 32
-
-
-async def read_block(store: SlateStore, low: int, high: int) -> tuple[list[Pair], int]:
-    """Entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which these are all there are."""
-    found: list[Pair] = []
-    size, rows = 0, _FIRST_ROWS
-    position = low
-    while size < _BLOCK_BYTES and len(found) < _BLOCK_ROWS:
-        wanted = max(rows, 1)
-        part = await store.scan(
-            keys.metadata_key(position),
-            keys.metadata_key(high),
-            limit=wanted,
-            read_ahead_bytes=_READ_AHEAD_BYTES,
-            cache_blocks=False,
-        )
-        found += part
-        if len(part) < wanted:
-            return found, high
-        position = id_of(part[-1][0]) + 1
-        bytes_read = sum(len(value) for _key, value in part)
-        size += bytes_read
-        rows = min(_BLOCK_ROWS, wanted * _CALL_BYTES // max(bytes_read, 1))
-    return found, position
 
 
 def id_of(metadata_key: bytes) -> int:
