@@ -196,8 +196,13 @@ class Reads:
         if self._closed:
             return
         self._closed = True
-        with contextlib.suppress(errors.StoreFenced), translated(self.url):
-            await self._db.shutdown()
+        u = ffi.public()
+        with translated(self.url):
+            try:
+                await self._db.shutdown()
+            except u.Error.Closed as error:  # a fenced one closes itself, and then says either
+                if error.reason not in (u.CloseReason.FENCED, u.CloseReason.CLEAN):
+                    raise
 
 
 class SlateStore(Reads):

@@ -215,8 +215,9 @@ def test_two_drivers_commit_at_once(url: str, sink: Sink, target: StagingTarget)
 
 
 def test_two_jobs_at_once_are_routed_in_turn(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
-    for name, start in (("a", 0), ("b", 3000)):
-        client.commit_job(name, stage(target, name, [bodies(3000, start)]))
+    staged = {name: stage(target, name, [bodies(3000, start)]) for name, start in (("a", 0), ("b", 3000))}
+    for name, batches in staged.items():
+        client.commit_job(name, batches)
     consume(sink)
     sink.take(6000)
     assert sink.got == Counter(bodies(6000))
