@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..protocol import queue_messages as q
 from ..selectors import compile_selector
 from ..storage import looking
-from ..storage.queue_state import Entry
+from ..storage.queue_buckets import Entry
 from . import grouping, timed
 from .entities import BrokerQueue
 from .looking import headers_of

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptRecord, NotFound, OpenDataError, QueueFull, StoreError, StoreFull
 from ..protocol.messages import Publish
-from ..storage.queue_state import Entry
+from ..storage.queue_buckets import Entry
 from ..storage.records.dead_letter import DeadLetter
 from ..storage.state import dead_letters_to
 from . import deaths

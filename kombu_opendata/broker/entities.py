@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..protocol.messages import Delivery
 from ..storage.counts import QueueCounts
 from ..storage.limits import Limits
-from ..storage.queue_state import Entry, QueueState
+from ..storage.queue_buckets import Entry
+from ..storage.queue_state import QueueState
 from ..storage.records.producer import WINDOW
 from ..storage.state import Queue
 from .arguments import QueueArguments

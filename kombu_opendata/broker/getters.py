@@ -12,7 +12,7 @@ from ..protocol.messages import Got
 from .entities import BrokerQueue, Channel, Session
 
 if TYPE_CHECKING:
-    from ..storage.queue_state import Entry
+    from ..storage.queue_buckets import Entry
     from .instance import Instance
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OpenDataError, StoreError, StoreFull
 from ..protocol.messages import Cancelled, Deliver, Delivery, Settled
 from ..storage.engine import Engine
-from ..storage.queue_state import Entry
+from ..storage.queue_buckets import Entry
 from ..storage.state import Queue
 from .arguments import parse_stored
 from .dead_letters import DeadLetters

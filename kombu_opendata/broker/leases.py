@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from ..protocol.messages import Hello, Outcome
-from ..storage.queue_state import Entry
+from ..storage.queue_buckets import Entry
 from .entities import BrokerQueue, Channel, Session
 from .instance import Instance
 from .timed import is_timed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import PreconditionFailed, RequestError
 from ..protocol import queue_messages as q
 from ..protocol.messages import Outcome
-from ..storage.queue_state import Entry
+from ..storage.queue_buckets import Entry
 from . import leases, timed
 from .entities import BrokerQueue, Session
 

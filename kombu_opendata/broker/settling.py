@@ -9,7 +9,7 @@ from ..errors import LeaseHeld, MessageNotFound, OpenDataError, PreconditionFail
 from ..protocol import queue_messages as q
 from ..protocol.messages import Outcome
 from ..protocol.queue_messages import Ending
-from ..storage.queue_state import Entry
+from ..storage.queue_buckets import Entry
 from ..storage.records.keys import MAX_MESSAGE_ID
 from . import leases, timed
 from .entities import BrokerQueue, Session

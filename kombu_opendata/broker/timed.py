@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from ..protocol.messages import Outcome
-from ..storage.queue_state import Entry
+from ..storage.queue_buckets import Entry
 from . import leases
 from .entities import Session
 

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OpenDataError, QueueFull
-from ..storage.queue_state import Entry
+from ..storage.queue_buckets import Entry
 from .arguments import REJECT_PUBLISH_DLX
 from .entities import BrokerQueue
 

@@ -16,7 +16,7 @@ from .looking import MAX_PAGE, wire_row
 from .reading import Reader, check_quantity
 
 if TYPE_CHECKING:
-    from ..storage.queue_state import Entry
+    from ..storage.queue_buckets import Entry
     from .handlers import Handlers
 
 

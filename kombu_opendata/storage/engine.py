@@ -25,7 +25,7 @@ from .idempotency import Idempotency
 from .journal import SEGMENT_BYTES, Journal
 from .operations_by_id import OperationsById
 from .payloads import Payloads
-from .queue_state import Entry
+from .queue_buckets import Entry
 from .records import active, keys
 from .results import Results
 from .routing import Router

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from .queue_state import Entry, QueueState, Summary
+from .queue_buckets import Entry, Summary
+from .queue_state import QueueState
 from .records import active, keys, settled
 from .records.metadata import Metadata
 from .settled_log import SettledLog

@@ -16,7 +16,7 @@ from .ffi import Batch
 from .journal import Journal
 from .limits import MAX_DEADLINE_MS
 from .payloads import Payloads
-from .queue_state import Entry
+from .queue_buckets import Entry
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import Producer
 from .state import UNLIMITED_ATTEMPTS, Queue, QueueOptions, StoreState

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from . import effects as fx
 from .operations import Operations
-from .queue_state import Entry
+from .queue_buckets import Entry
 from .state import UNLIMITED_ATTEMPTS, Queue
 
 

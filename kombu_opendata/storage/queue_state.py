@@ -1,8 +1,8 @@
 """The state of one durable queue in memory: buckets of messages, which one is next, who holds what.
 
 A queue's messages are spread over buckets (docs/rfcs/0001-records.md). A bucket is *loaded*, its entries in memory, or
-*cold*, represented by a :class:`Summary`; that keeps millions of waiting messages in a few megabytes. This module
-changes memory only: it reads no clock and does no I/O.
+*cold*, represented by a :class:`~.queue_buckets.Summary`: that keeps millions of messages in a few megabytes. This
+module changes memory only: it reads no clock and does no I/O.
 """
 
 from __future__ import annotations
@@ -12,117 +12,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import repeat
-from typing import NamedTuple
+
+from .queue_buckets import Bucket, Entry, Summary
 
 #: entries of a bucket when it is full
 BUCKET_ENTRIES = 256
 #: loaded buckets of a queue after which some are put out of memory, and how many stay
 MAX_LOADED_BUCKETS = 48
 KEPT_LOADED_BUCKETS = 24
-
-
-class Entry:
-    """One message in one queue.
-
-    ``priority`` is the stored one: lower first. ``session`` is the lease's holder. ``envelope`` is set in transient
-    queues only, whose messages are nowhere else; ``size`` only where the queue counts bytes. ``returned``: it was
-    delivered before. That is not stored: a message that was released, at no cost of an attempt, is without it once it
-    was out of memory.
-    """
-
-    __slots__ = (
-        "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue",
-        "returned", "session", "size", "visible_at",
-    )  # fmt: skip
-
-    def __init__(
-        self, queue: str, bucket: int, id: int, priority: int, visible_at: int, deadline: int, attempts: int
-    ) -> None:
-        self.queue = queue
-        self.bucket = bucket
-        self.id = id
-        self.priority = priority
-        self.visible_at = visible_at
-        self.deadline = deadline
-        self.attempts = attempts
-        self.claimed_at = 0
-        self.lease_until = 0
-        self.session = b""
-        self.envelope: bytes | None = None
-        self.size = 0
-        self.returned = False
-
-
-class Bucket:
-    """The loaded entries of one bucket. No available one expires before ``next_deadline``; 0 if none does."""
-
-    __slots__ = ("available", "in_flight", "next_deadline", "stored")
-
-    def __init__(self) -> None:
-        self.available: dict[int, Entry] = {}
-        self.in_flight: dict[int, Entry] = {}
-        self.next_deadline = 0
-        self.stored = False  # the store has a record of it
-
-    def rows(self) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int, int, int]]]:
-        """The two lists of the RFC's active record."""
-        return (
-            [(e.id, e.priority, e.visible_at, e.deadline, e.attempts) for e in self.available.values()],
-            [(e.id, e.priority, e.claimed_at, e.lease_until, e.attempts) for e in self.in_flight.values()],
-        )
-
-
-class Summary(NamedTuple):
-    """What must be known of a cold bucket: its best visible message, when the next one becomes visible or expires.
-
-    For figures only: how many were not visible yet, and the first and last time at which one is or was to be.
-    """
-
-    best: tuple[int, int] | None  # (priority, id)
-    next_visible_at: int | None
-    messages: int
-    next_deadline: int | None
-    delayed: int = 0  # not visible when this was made
-    first_visible_at: int = 0
-    last_visible_at: int = 0
-    lowest_id: int = 0
-    highest_id: int = 0
-
-    def delayed_at(self, now: int) -> int:
-        """How many are not visible now; an estimate when some of the delayed ones have become visible."""
-        first, last = self.next_visible_at, self.last_visible_at
-        if first is None or last <= now:
-            return 0
-        if first > now:
-            return self.delayed
-        return 1 + (self.delayed - 1) * (last - now) // (last - first + 1)
-
-    @classmethod
-    def of(cls, rows: Iterable[tuple[int, int, int, int, int]], now: int) -> Summary:
-        best: tuple[int, int] | None = None
-        next_visible: int | None = None
-        next_deadline: int | None = None
-        count = delayed = last_visible = highest = 0
-        lowest = 1 << 63
-        first_visible: int | None = None
-        for id, priority, visible_at, deadline, _attempts in rows:
-            count += 1
-            lowest, highest = min(lowest, id), max(highest, id)
-            if first_visible is None or visible_at < first_visible:
-                first_visible = visible_at
-            if visible_at > last_visible:
-                last_visible = visible_at
-            if deadline and (next_deadline is None or deadline < next_deadline):
-                next_deadline = deadline
-            if visible_at <= now:
-                if best is None or (priority, id) < best:
-                    best = (priority, id)
-                continue
-            delayed += 1
-            if next_visible is None or visible_at < next_visible:
-                next_visible = visible_at
-        ids = (lowest, highest) if count else (0, 0)
-        return cls(best, next_visible, count, next_deadline, delayed, first_visible or 0, last_visible, *ids)
 
 
 def _order(entry: Entry) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from .clock import Clock
 from .history.log import HistoryLog
 from .journal import Journal
 from .payloads import read_sizes
-from .queue_state import Summary
+from .queue_buckets import Summary
 from .records import (
     active,
     config,

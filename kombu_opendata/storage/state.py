@@ -15,7 +15,8 @@ from .counts import QueueCounts
 from .history.log import HistoryLog
 from .idempotency import IdempotencyState
 from .limits import Limits
-from .queue_state import Entry, QueueState
+from .queue_buckets import Entry
+from .queue_state import QueueState
 from .records.cursor import Cursor
 from .records.dead_letter import DeadLetter
 from .records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED

@@ -23,7 +23,7 @@ from kombu_opendata.errors import StoreError
 from kombu_opendata.storage import settled_log
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
-from kombu_opendata.storage.queue_state import Entry
+from kombu_opendata.storage.queue_buckets import Entry
 from kombu_opendata.storage.records import active, keys, settled
 from kombu_opendata.storage.settled_log import SettledLog
 from kombu_opendata.storage.slate import SlateSettings

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kombu_opendata.storage.history import query
 from kombu_opendata.storage.history.candidates import AttemptRecord, MessageRecord
 from kombu_opendata.storage.history.query import Filters
-from kombu_opendata.storage.queue_state import Entry
+from kombu_opendata.storage.queue_buckets import Entry
 from kombu_opendata.storage.state import QueueOptions
 from tests.support.engine import World
 from tests.support.history import tiny_history

@@ -14,7 +14,7 @@ import pytest
 from kombu_opendata.storage import queue_state
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
-from kombu_opendata.storage.queue_state import Entry
+from kombu_opendata.storage.queue_buckets import Entry
 from kombu_opendata.storage.state import Queue, QueueOptions
 
 SESSION = b"s" * 16

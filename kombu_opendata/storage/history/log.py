@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from ..ffi import Batch
-from ..queue_state import Entry
+from ..queue_buckets import Entry
 from ..records import history_log, keys
 from ..records.history_log import MANUAL, REASONS, REDRIVEN, Attempt, Left, Rows
 

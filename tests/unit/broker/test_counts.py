@@ -17,7 +17,7 @@ from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.counts import QueueCounts
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.queue_state import Entry
+from kombu_opendata.storage.queue_buckets import Entry
 
 PATIENCE_SECONDS = 10
 GRACE_MS = 2000

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from kombu_opendata.storage import figures
 from kombu_opendata.storage.figures import EngineFigures, Histogram, Standing
-from kombu_opendata.storage.queue_state import QueueState, Summary
+from kombu_opendata.storage.queue_buckets import Summary
+from kombu_opendata.storage.queue_state import QueueState
 from tests.support.engine import World, run, small_buckets
 
 NOW = 1_000_000

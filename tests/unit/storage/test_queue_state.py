@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kombu_opendata.storage.queue_state import Entry, QueueState, Summary
+from kombu_opendata.storage.queue_buckets import Entry, Summary
+from kombu_opendata.storage.queue_state import QueueState
 from tests.support.engine import small_buckets
 
 SESSION = b"s" * 16

@@ -13,7 +13,7 @@ from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.history import log
 from kombu_opendata.storage.history.log import HistoryLog
 from kombu_opendata.storage.history.reader import Reader
-from kombu_opendata.storage.queue_state import Entry
+from kombu_opendata.storage.queue_buckets import Entry
 from kombu_opendata.storage.records import history_log, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import QueueOptions, StoreState
