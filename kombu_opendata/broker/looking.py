@@ -121,7 +121,7 @@ async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | No
     envelope = await engine.payloads.read(msg.id)
     about = await looking.metadata_of(engine, msg.id)
     if about is None and envelope is not None:
-        await engine.checkpoint()  # it was sent just now
+        await engine.checkpoint()  # a staged row that came into its queue just now
         about = await looking.metadata_of(engine, msg.id)
     if queues is None:
         queues = await _queues_of(self, msg.id)
@@ -183,8 +183,11 @@ async def headers_of(self: Handlers, queue: BrokerQueue, rows: list[tuple[int, i
         if about is not None:
             found.append(about.headers)
             continue
-        entry = queue.messages.find(id)
-        envelope = engine.payloads.find(id) if stored else entry.envelope if entry is not None else None
+        if stored:
+            envelope = engine.payloads.find(id)
+        else:
+            entry = queue.messages.find(id)
+            envelope = entry.envelope if entry is not None else None
         found.append(_headers_in(envelope, 255 - priority) if envelope is not None else None)
     return found
 

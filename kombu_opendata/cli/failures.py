@@ -51,7 +51,7 @@ def exit_code(error: Exception) -> int:
         return USAGE
     if isinstance(error, e.CorruptRecord):
         return DAMAGED
-    if isinstance(error, (e.RetryLater, TimeoutError)):
+    if isinstance(error, (e.RetryLater, e.StoreChanged, TimeoutError)):
         return NOT_NOW
     if isinstance(error, e.NewerFormat):
         return REFUSED

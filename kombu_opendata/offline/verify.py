@@ -132,7 +132,7 @@ class _Verification:
 
     def _why(self, exc: OpenDataError) -> str:
         if running_broker(self.store.location.root) is not None:
-            return f"the broker that runs has removed files meanwhile; verify again, or a copy of the store: {exc}"
+            return f"the broker that runs has changed files meanwhile; verify again, or a copy of the store: {exc}"
         return f"reading ended early: {exc}"
 
     def _drain(self) -> list[Finding]:

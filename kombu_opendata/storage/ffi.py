@@ -236,6 +236,6 @@ async def _check_reads(fast: Binding, db: Any) -> None:
             raise SelfCheckFailed(f"the value of {key!r} was not read as stored")
     for descending in (False, True):
         iterator = await fast.scan(db, expected[1][0], expected[4][0], ScanSettings(descending=descending))
-        pairs = await fast.next_batch(iterator, 2) + await fast.next_batch(iterator, 9)
+        pairs = await fast.next_batch(iterator, 2) + await fast.next_batch(iterator, 9, in_thread=descending)
         if pairs != sorted(expected[1:4], reverse=descending):
             raise SelfCheckFailed("a scan does not give the stored pairs")

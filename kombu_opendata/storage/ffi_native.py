@@ -25,6 +25,7 @@ import itertools
 import struct
 import weakref
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kombu_opendata.storage.ffi import Batch, Binding, Pair, ScanSettings, public, stock_scan_options
@@ -35,8 +36,8 @@ _SEQ_AND_CREATED_BYTES = 16
 _EXPIRES_BYTES = 8
 _SYMBOL = "uniffi_slatedb_uniffi_fn_"
 _RUNTIME = "ffi_slatedb_uniffi_"
-#: reads that were ready at once, one after another, before others get their turn
-_AT_ONCE = 4
+#: rows that are read without a turn of the event loop; a point read and the start of a scan count as one
+_ROWS_AT_ONCE = 4
 
 
 class _RustBuffer(ctypes.Structure):
@@ -51,8 +52,9 @@ class _ForeignBytes(ctypes.Structure):
 class _Native:
     """The native functions with argument types that take bytes cheaply.
 
-    A library object of our own keeps these types apart from the generated module's. The calls that only fill a buffer
-    or a batch return at once, so they keep the interpreter lock; the others are the generated module's own.
+    A library object of our own keeps these types apart from the generated module's. Its calls return at once, so they
+    keep the interpreter lock. Polls and the end of a future run SlateDB's code, or wait for it, and call back: they are
+    the generated module's own, which let go of the lock, and must be.
     """
 
     def __init__(self) -> None:
@@ -106,21 +108,24 @@ class _Native:
         finally:
             self.free(buffer, ctypes.byref(self.status_type()))
 
-    async def call(self, future: int, *, in_thread: bool = False) -> bytes:
-        """Wait for a native future that gives a buffer."""
+    async def call(self, future: int, *, rows: int = 1, in_thread: bool = False) -> bytes:
+        """Wait for a native future that gives a buffer, of about so many rows."""
         try:
-            await self._polls.ready(future, self.poll_buffer, in_thread=in_thread)
+            cancelled = await self._polls.ready(future, self.poll_buffer, rows, in_thread=in_thread)
             status = self.status_type()
             buffer = self.complete_buffer(future, ctypes.byref(status))
             self.check(status)
-            return self.lift(buffer)
+            found = self.lift(buffer)
         finally:
             self.free_buffer_future(future)
+        if cancelled is not None:
+            raise cancelled  # only now: nobody else would free the buffer
+        return found
 
     async def call_for_iterator(self, future: int) -> Any:
         """Wait for a native future that gives a scan iterator."""
         try:
-            await self._polls.ready(future, self.poll_handle)
+            await self._polls.ready(future, self.poll_handle, 1)
             status = self.status_type()
             handle = self.complete_handle(future, ctypes.byref(status))
             self.check(status)
@@ -143,8 +148,7 @@ class _Bell:
     """Wakes futures of one event loop from any thread, many with one wake-up of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Not the loop itself: it is the key of the weak dictionary that has this.
-        self._call = weakref.WeakMethod(loop.call_soon_threadsafe)
+        self._loop = weakref.ref(loop)  # it is the key of the weak dictionary that has this
         self._woken: deque[asyncio.Future[None]] = deque()
         self._rings = False
 
@@ -152,9 +156,12 @@ class _Bell:
         self._woken.append(future)
         if not self._rings:
             self._rings = True
-            call = self._call()
-            if call is not None:
-                call(self._answer)
+            loop = self._loop()
+            try:
+                if loop is not None:
+                    loop.call_soon_threadsafe(self._answer)
+            except RuntimeError:  # it is closed: nobody waits any more
+                self._woken.clear()
 
     def _answer(self) -> None:
         self._rings = False  # first: what is appended from here on rings again, or is seen below
@@ -179,27 +186,40 @@ class _Polls:
         self._numbers = itertools.count(1)
         self._bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
         self._callback = generated._UNIFFI_RUST_FUTURE_CONTINUATION_CALLBACK(self._polled)
-        self._at_once = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="slatedb-read")
+        self._since_turn = 0  # rows that were read without a turn of the event loop in between
 
-    async def ready(self, future: int, poll: Any, *, in_thread: bool = False) -> None:
-        """Wait until the native future is ready. Others get their turn, even if it is ready again and again."""
+    async def ready(
+        self, future: int, poll: Any, rows: int, *, in_thread: bool = False
+    ) -> asyncio.CancelledError | None:
+        """Wait until the native future is ready. Others get their turn, even if one after another is ready at once.
+
+        Args:
+            rows: about how many rows the future gives.
+            in_thread: poll it in a thread.
+
+        Returns:
+            That the caller was cancelled when it had become ready already, to be raised when the result is taken.
+        """
+        self._since_turn += rows
+        if self._since_turn > _ROWS_AT_ONCE:
+            self._since_turn = 0
+            await asyncio.sleep(0)
         while True:
             number, wait = next(self._numbers), _Wait()
             self._waits[number] = wait
+            cancelled = None
             if in_thread:
                 loop = asyncio.get_running_loop()
-                await _ended(loop.run_in_executor(None, poll, future, self._callback, number))
+                cancelled = await _ended(loop.run_in_executor(self._thread, poll, future, self._callback, number))
             else:
                 poll(future, self._callback, number)
+            if wait.code == self._ready_code:
+                return cancelled
+            if cancelled is not None:
+                raise cancelled
             if wait.code < 0:
                 await self._woken(wait)
-                self._at_once = 0
-            if wait.code == self._ready_code:
-                break
-        self._at_once += 1
-        if self._at_once > _AT_ONCE:
-            self._at_once = 0
-            await asyncio.sleep(0)
 
     async def _woken(self, wait: _Wait) -> None:
         loop = asyncio.get_running_loop()
@@ -217,17 +237,16 @@ class _Polls:
             self._bells[future.get_loop()].ring(future)
 
 
-async def _ended(job: asyncio.Future[None]) -> None:
-    """Wait for what a thread does, even when cancelled: it uses what the caller frees then."""
+async def _ended(job: asyncio.Future[None]) -> asyncio.CancelledError | None:
+    """Wait for what a thread does, even when cancelled, which is returned: it uses what the caller frees then."""
     cancelled: asyncio.CancelledError | None = None
     while not job.done():
         try:
             await asyncio.shield(job)
         except asyncio.CancelledError as exc:
             cancelled = exc
-    if cancelled is not None:
-        raise cancelled
     job.result()
+    return cancelled
 
 
 # ---- encoding
@@ -353,7 +372,8 @@ class FastBinding(Binding):
     async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
         native = self._native
         start = native.generated._UniffiLib.uniffi_slatedb_uniffi_fn_method_dbiterator_next_batch
-        return decode_pairs(await native.call(start(iterator._uniffi_clone_handle(), limit), in_thread=in_thread))
+        future = start(iterator._uniffi_clone_handle(), limit)
+        return decode_pairs(await native.call(future, rows=limit, in_thread=in_thread))
 
 
 def _kind(db: Any) -> str:

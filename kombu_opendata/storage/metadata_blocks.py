@@ -48,6 +48,7 @@ class BlockReader:
         self._block: Block | None = None
         self._ahead: asyncio.Task[Block] | None = None
         self._ahead_start = -1
+        self._is_closed = False
 
     async def read(self, start: int, end: int) -> Block:
         """The block that begins at ``start``; the one after it is read from now on. Of ids below ``end``.
@@ -56,11 +57,24 @@ class BlockReader:
             CorruptRecord, StoreError: the store can't be read.
         """
         self._drop()
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and self._ahead_start != start:
-            self._abandon(ahead)
-            ahead = None
-        block = self._block = await (ahead or self._read(start, end))
+        if self._ahead is not None and self._ahead_start != start:
+            self._abandon()
+        if self._ahead is None:
+            self._ahead = asyncio.create_task(self._read(start, end), name="metadata block")
+        reading = self._ahead
+        try:
+            block = await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            if self._ahead is reading:
+                self._abandon()
+            raise
+        except BaseException:
+            if self._ahead is reading:
+                self._ahead = None
+            raise
+        if self._is_closed:
+            return block  # it was closed meanwhile: nobody will use it
+        self._block, self._ahead = block, None
         if block.upto < end:
             self._ahead_start = block.upto
             self._ahead = asyncio.create_task(self._read(block.upto, end), name="metadata ahead")
@@ -68,10 +82,9 @@ class BlockReader:
 
     def close(self) -> None:
         """Let go of everything."""
+        self._is_closed = True
         self._drop()
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            self._abandon(ahead)
+        self._abandon()
 
     async def _read(self, start: int, end: int) -> Block:
         collected: set[int] = set()
@@ -88,13 +101,16 @@ class BlockReader:
             self._engine.unwatch(self._block.collected)
             self._block = None
 
-    def _abandon(self, ahead: asyncio.Task[Block]) -> None:
+    def _abandon(self) -> None:
+        """Let go of the block that is being read. It is read to its end: somebody may be waiting for it."""
+
         def end(task: asyncio.Task[Block]) -> None:
             if not task.cancelled() and task.exception() is None:
                 self._engine.unwatch(task.result().collected)
 
-        ahead.cancel()
-        ahead.add_done_callback(end)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.add_done_callback(end)
 
 
 async def read_block(store: SlateStore, low: int, high: int) -> tuple[list[Pair], int]:

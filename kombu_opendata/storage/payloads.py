@@ -35,11 +35,11 @@ def rows(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
     yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(chunks), len(envelope)))
 
 
-def dense_runs(ids: list[int]) -> Iterator[list[int]]:
-    """Those runs of the sorted ids that are worth a scan; the others are read one by one."""
+def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:
+    """Those runs of the sorted ids that are worth a scan, with gaps up to ``gap``; the others are read one by one."""
     start = 0
     for position in range(1, len(ids) + 1):
-        if position == len(ids) or ids[position] - ids[position - 1] > _MAX_GAP:
+        if position == len(ids) or ids[position] - ids[position - 1] > gap:
             if position - start >= _MIN_RUN:
                 yield ids[start:position]
             start = position

@@ -22,7 +22,9 @@ _ROWS_PER_CALL = 1000
 _CACHE_ID = 1
 #: of a reader that does not look at the manifest again
 _NEVER_MS = 365 * 86_400_000
+#: how long a frozen reader waits for SlateDB's first look, at least and at most
 _FREEZE_SECONDS = 0.01
+_MAX_FREEZE_SECONDS = 0.5
 _MEMTABLE_BYTES = 64 << 20
 _RETRIES = 5
 
@@ -348,23 +350,30 @@ class ReadOnlyStore(Reads):
                 )
             )
         now = asyncio.get_running_loop().time
+        binding = await ffi.select()
         began = now()
-        opened = cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
+        opened = cls(location, await _build(builder, url, deadline_seconds), binding)
         if frozen:
-            await opened._freeze(now() - began)
+            try:
+                await opened._freeze(now() - began)
+            except BaseException:
+                await opened.close()
+                raise
         return opened
 
     async def _freeze(self, took: float) -> None:
         """Let SlateDB take the look at the manifest that it takes right after opening, whatever the interval.
 
-        It is not told when that is over; it takes about what the opening ``took``.
+        It is not told when that is over; it takes about what the opening ``took``. Later is noticed by :meth:`check`.
         """
         first = self._frozen_at = self._shown()
         now = asyncio.get_running_loop().time
-        until = now() + max(took, _FREEZE_SECONDS)
+        until = now() + min(max(took, _FREEZE_SECONDS), _MAX_FREEZE_SECONDS)
         while self._frozen_at == first and now() < until:
             await asyncio.sleep(_FREEZE_SECONDS / 10)
             self._frozen_at = self._shown()
+        if self._frozen_at != first:
+            await asyncio.sleep(_FREEZE_SECONDS)  # the number is first, what it stands for comes after it
 
     def _shown(self) -> int:
         with translated(self.url):
@@ -395,6 +404,8 @@ class ReadOnlyStore(Reads):
                     self.check()
                     is_first = False
                 yield pairs
+        if is_first:
+            self.check()
 
 
 async def _build(builder: Any, url: str, deadline_seconds: float) -> Any:

@@ -17,7 +17,9 @@ from .state import Queue
 PRIORITY = "priority"
 _PRIORITIES = {str(number): 255 - number for number in range(256)}
 _READ_AHEAD_BYTES = 512 << 10
-#: of messages that are read by their ids: what a record usually takes, rows of a call, point reads that run at once
+#: of messages that are read by their ids: the gaps that a scan goes over, what a record usually takes, rows of a call,
+#: point reads that run at once
+_MAX_GAP = 32
 _USUAL_BYTES = 512
 _SCAN_ROWS = 512
 _AT_ONCE = 32
@@ -56,7 +58,7 @@ async def read_metadata(store: Reads, payloads: Payloads, ids: Iterable[int]) ->
             found[id] = value
     missing = sorted(wanted - found.keys())
     seen: set[int] = set()
-    for run in dense_runs(missing):
+    for run in dense_runs(missing, _MAX_GAP):
         first, last = keys.metadata_key(run[0]), keys.metadata_key(run[-1]) + b"\0"
         ahead = min(_READ_AHEAD_BYTES, _USUAL_BYTES * (run[-1] - run[0] + 1))
         async for rows in store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=ahead):

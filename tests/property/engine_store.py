@@ -29,7 +29,7 @@ from kombu_opendata.storage.settled_log import SettledLog
 from kombu_opendata.storage.slate import SlateSettings
 from kombu_opendata.storage.state import Queue
 from tests.property.engine_model import Model
-from tests.support.engine import small_buckets
+from tests.support.engine import small_blocks, small_buckets
 
 #: what SlateDB is still writing has another name
 _UNFINISHED = shutil.ignore_patterns("*#*")
@@ -166,6 +166,6 @@ def _only_new(target: Path, source: Path) -> Callable[[str, list[str]], set[str]
 
 @contextlib.contextmanager
 def _small_buckets() -> Iterator[None]:
-    with small_buckets(4, 3), pytest.MonkeyPatch.context() as patch:
+    with small_buckets(4, 3), small_blocks(5), pytest.MonkeyPatch.context() as patch:
         patch.setattr(settled_log, "BUCKET_ENTRIES", 4)
         yield

@@ -86,6 +86,29 @@ def test_a_driver_that_dies_before_the_commit(
     assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(ROWS))
 
 
+def test_a_driver_that_dies_while_it_commits(
+    spark: Any, started: Children, broker_url: str, store_folder: Path, tmp_path: Path
+) -> None:
+    """A little later each time after its rows are staged: before the commit, in the call, after it."""
+
+    def staged() -> set[Path]:
+        return set((store_folder / "default.staged").rglob("*.batch"))
+
+    for number, delay in enumerate((0.0, 0.1, 0.2, 0.4, 0.8)):
+        first, end, before = number * ROWS, (number + 1) * ROWS, staged()
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        child = program(started, folder, "submit", broker_url, str(folder), str(first), str(end), f"job-{number}")
+        wait_until(lambda: len(staged() - before) >= 2 or child.ended, 300, lambda: child.log.read_text())  # noqa: B023
+        threading.Event().wait(delay)
+        os.killpg(child.pid, signal.SIGKILL)
+        child.process.wait()
+        df = spark.range(first, end, numPartitions=2)
+        job = submit_tasks(df, "proj.add", broker_url=broker_url, args=["id"], job_id=f"job-{number}")
+        assert job.wait_routed(timeout=300).rows == ROWS
+    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(5 * ROWS))
+
+
 def test_a_query_that_is_killed_again_and_again(started: Children, broker_url: str, tmp_path: Path) -> None:
     source = tmp_path / "rows"
     source.mkdir()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage import queue_state
+from kombu_opendata.storage import metadata_blocks, queue_state
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.queue_buckets import Entry
@@ -89,6 +89,15 @@ def run(root: Path, steps: Callable[[World], Awaitable[None]], settings: EngineS
 
 async def nothing(_world: World) -> None:
     pass
+
+
+@contextmanager
+def small_blocks(rows: int) -> Iterator[None]:
+    """Cursors that read the metadata log in blocks of so few records, the next one ahead."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata_blocks, "_BLOCK_ROWS", rows)
+        patch.setattr(metadata_blocks, "_FIRST_ROWS", rows)
+        yield
 
 
 @contextmanager

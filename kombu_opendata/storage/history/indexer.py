@@ -35,7 +35,7 @@ PIECE_SECONDS = 0.004
 _STEPS = 16
 #: messages whose header hashes are remembered for their attempts
 REMEMBERED = 16_384
-#: metadata records that are read with one scan, at most, and only where the gaps between their ids are at most so wide
+#: metadata records that are read at a time, at most, and only where the gaps between their ids are at most so wide
 _READ_AT_ONCE = 32
 _MAX_GAP = 16
 _NOTHING = Values((), ())
@@ -130,7 +130,7 @@ class Indexer:
 
     # ------------------------------------------------------------------ headers
     async def _read_some(self, gathering: _Gathering) -> None:
-        """Read the headers of the next messages, with one scan."""
+        """Read the headers of the next messages."""
         history = self._history
         for id, found in (await read_metadata(history.store, history.payloads, gathering.take())).items():
             gathering.found[id] = self.hashes.headers(found.headers)
@@ -237,7 +237,7 @@ class _Gathering:
         self.wanted = sorted(ids - self.found.keys(), reverse=True)
 
     def take(self) -> list[int]:
-        """The next ids, so close to each other that they are read with one scan."""
+        """The next ids, so close to each other that few reads are needed."""
         wanted = self.wanted
         ids = [wanted.pop()]
         while wanted and len(ids) < _READ_AT_ONCE and wanted[-1] - ids[-1] <= _MAX_GAP:

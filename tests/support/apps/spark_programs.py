@@ -59,6 +59,13 @@ def die(url: str, folder: str, rows: str) -> None:
     submit_tasks(df, "proj.add", broker_url=url, args=["id"], job_id="dies")
 
 
+def submit(url: str, folder: str, first: str, end: str, job_id: str) -> None:
+    """Send these numbers from two partitions."""
+    spark = new_session(Path(folder))
+    df = spark.range(int(first), int(end), numPartitions=2)
+    submit_tasks(df, "proj.add", broker_url=url, args=["id"], job_id=job_id)
+
+
 def stream(url: str, folder: str) -> None:
     """Take all files in ``rows``, one a micro-batch, from where the checkpoint is."""
     spark = new_session(Path(folder))
@@ -71,5 +78,5 @@ def stream(url: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    programs: dict[str, Callable[..., None]] = {"speculate": speculate, "die": die, "stream": stream}
+    programs: dict[str, Callable[..., None]] = {"speculate": speculate, "die": die, "submit": submit, "stream": stream}
     programs[sys.argv[1]](*sys.argv[2:])

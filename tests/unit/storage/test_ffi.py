@@ -137,6 +137,32 @@ def test_nothing_leaks() -> None:
     asyncio.run(main())
 
 
+def test_nothing_leaks_of_reads_that_are_cancelled() -> None:
+    async def main() -> None:
+        db, fast = await open_memory(), ffi_native.FastBinding()
+        for number in range(20):
+            await db.put(b"%d" % number, b"v" * 60_000)
+
+        async def cancelled() -> None:
+            iterator = await fast.scan(db, b"", None, ffi.ScanSettings())
+            reading = asyncio.create_task(fast.next_batch(iterator, 20, in_thread=True))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # it is in the thread now
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+
+        for _ in range(20):
+            await cancelled()
+        before = resident_bytes()
+        for _ in range(200):
+            await cancelled()  # 240 MB are read
+        assert resident_bytes() - before < 20 << 20
+        await db.shutdown()
+
+    asyncio.run(main())
+
+
 async def _disagree(fast: ffi.Binding) -> None:
     raise ffi.SelfCheckFailed("made to fail")
 
@@ -178,8 +204,8 @@ def test_the_self_check_sees_each_fault(monkeypatch: pytest.MonkeyPatch, fault: 
         value = await get(db, key)
         return value[:-1] if value else value
 
-    async def wrong_next(iterator: Any, limit: int) -> list[ffi.Pair]:
-        return (await next_batch(iterator, limit))[::-1]
+    async def wrong_next(iterator: Any, limit: int, **options: Any) -> list[ffi.Pair]:
+        return (await next_batch(iterator, limit, **options))[::-1]
 
     match fault:
         case "value":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from kombu_opendata.storage.records import active, keys
 from kombu_opendata.storage.records.cursor import Cursor
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import Queue, QueueOptions
-from tests.support.engine import World, run, small_buckets
+from tests.support.engine import World, run, small_blocks, small_buckets
 from tests.support.plain_store import PlainStore
 
 
@@ -42,6 +44,15 @@ async def fill(world: World, name: str, *, seconds: float = 1.0, **options: Any)
         if step.is_over or step.is_full:
             return added
     raise AssertionError("the cursor does not come to its end")
+
+
+async def turns(done: Callable[[], bool]) -> None:
+    """Let the event loop go on until this is so."""
+    for _ in range(100_000):
+        if done():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it does not become so")
 
 
 async def available(world: World, name: str) -> list[int]:
@@ -190,3 +201,42 @@ def test_again_takes_what_is_settled_and_leaves_what_is_active(tmp_path: Path) -
     store = PlainStore(world.root)
     assert store.rows(RecordKind.DONE, "q") == []
     assert store.rows(RecordKind.FAILED, "q") == []
+
+
+def test_what_is_collected_while_its_block_is_ahead_is_not_routed(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = [publish(world, "q") for _ in range(12)]
+        declare(world, "late")
+        with small_blocks(4):
+            first = await world.engine.router.step("late", 1.0)
+            assert first.ids == ids[:4]
+            await turns(lambda: len(world.engine.watches) == 2)  # a block, and the one ahead
+            gone = [ids[5], ids[10]]  # of the block ahead, and of one that is not read yet
+            world.engine.remove(world.queue("q"), [world.queue("q").messages.available[id] for id in gone])
+            await world.engine.checkpoint()
+            assert await fill(world, "late") == [id for id in ids[4:] if id not in gone]
+        assert world.engine.watches == []
+
+    run(tmp_path / "store", steps)
+
+
+def test_nothing_is_left_of_a_cursor_that_is_forgotten_while_it_reads(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = [publish(world, "q") for _ in range(12)]
+        queue = declare(world, "late")
+        await world.engine.checkpoint()
+        with small_blocks(4):
+            stepping = asyncio.create_task(world.engine.router.step("late", 1.0))
+            await turns(lambda: bool(world.engine.watches))
+            assert world.engine.router.stop(queue)
+            assert (await stepping).ids == []
+            assert world.engine.watches == []
+            declare(world, "later")
+            stepping = asyncio.create_task(world.engine.router.step("later", 1.0))
+            await turns(lambda: bool(world.engine.watches))
+            stepping.cancel()
+            await asyncio.gather(stepping, return_exceptions=True)
+            assert await fill(world, "later") == ids
+        await turns(lambda: not world.engine.watches)
+
+    run(tmp_path / "store", steps)
