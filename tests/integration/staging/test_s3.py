@@ -21,9 +21,9 @@ from kombu_opendata.staging.objects import open_folder
 from kombu_opendata.staging.reader import check_batch
 from kombu_opendata.staging.target import parse_batch_uri
 
-from ..support.batches import Sink, as_objects, envelope, headers, stage
-from ..support.processes import Child, Children, children, wait_until
-from ..support.served import ServedBroker
+from ...support.batches import Sink, as_objects, envelope, headers, stage
+from ...support.processes import Child, Children, children, wait_until
+from ...support.served import ServedBroker
 
 pytest.importorskip("obstore", reason="obstore is not installed: pip install kombu-opendata[objectstore]")
 pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")

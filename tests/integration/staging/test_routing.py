@@ -1,0 +1,210 @@
+"""Where the messages of staged jobs go: exchanges, kinds of queues, filters, replay and redrive."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kombu_opendata.client.replay import redrive
+from kombu_opendata.client.staging import StagingClient
+from kombu_opendata.errors import (
+    QueueFull,
+)
+from kombu_opendata.protocol.messages import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    Outcome,
+)
+from kombu_opendata.staging import BatchWriter, QueueCounts, StagingTarget
+
+from ...support.batches import Sink, envelope, headers, stage
+from ...support.broker import EmbeddedBroker
+from .conftest import bodies, consume, when
+
+
+# ---------------------------------------------------------------------- where messages go
+def test_exchanges_route_as_for_publishes(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
+    call = sink.connection.call
+    for queue in ("one", "two"):
+        sink.declare(queue)
+    call(DeclareExchange(0, "topics", "topic", True, False, {}, False))
+    call(Bind(0, "one", "topics", "a.*", {}))
+    call(Bind(0, "two", "topics", "#", {}))
+    writer = BatchWriter(target, "job", 0, 0)
+    for number in range(600):
+        key = ("a.x", "b.x", "nowhere")[number % 3]
+        exchange = "topics" if number % 3 < 2 else ""
+        writer.add(envelope(b"%d" % number, exchange, key), headers(key), exchange=exchange, routing_key=key)
+    client.commit_job("job", [writer.close()])
+    job = when(client, "job", lambda job: job.state == "routed")
+    assert job.queues == {"one": QueueCounts(200), "two": QueueCounts(400)}
+    assert (job.unroutable, job.damaged, job.routed) == (200, 0, 600)
+    for queue in ("one", "two"):
+        consume(sink, queue)
+    sink.take(600)
+    expected = Counter({b"%d" % n: 2 - n % 3 for n in range(600) if n % 3 < 2})
+    assert sink.got == expected
+    when(client, "job", lambda job: job.is_settled)
+
+
+def test_a_headers_exchange_sees_the_envelopes(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
+    call = sink.connection.call
+    call(DeclareExchange(0, "h", "headers", True, False, {}, False))
+    call(Bind(0, "q", "h", "", {"size": 5}))
+    writer = BatchWriter(target, "job", 0, 0)
+    for number in range(300):
+        given = {"size": number % 10}
+        writer.add(envelope(b"%d" % number, "h", "", given), headers("", size=str(number % 10)), exchange="h")
+    client.commit_job("job", [writer.close()])
+    consume(sink)
+    sink.take(30)
+    assert sink.got == Counter(b"%d" % number for number in range(5, 300, 10))
+    assert when(client, "job", lambda job: job.is_settled).unroutable == 270
+
+
+def test_an_unknown_exchange_drops_as_it_does_not_exist(
+    client: StagingClient, target: StagingTarget, broker: EmbeddedBroker
+) -> None:
+    client.commit_job("job", stage(target, "job", [bodies(10)], exchange="nowhere"))
+    job = when(client, "job", lambda job: job.is_settled)
+    assert (job.unroutable, job.rows, job.queues) == (10, 10, {})
+    assert "no exchange 'nowhere'" in broker.log.read_text()
+
+
+def test_a_transient_queue_gets_its_copies(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
+    call = sink.connection.call
+    call(DeclareQueue(0, "t", False, False, False, {}, False))
+    call(DeclareExchange(0, "f", "fanout", True, False, {}, False))
+    for queue in ("q", "t"):
+        call(Bind(0, queue, "f", "", {}))
+    client.commit_job("job", stage(target, "job", [bodies(300)], exchange="f"))
+    consume(sink, "t")
+    sink.take(300)
+    consume(sink, "q")
+    sink.take(600)
+    assert sink.got == Counter(bodies(300) * 2)
+    assert when(client, "job", lambda job: job.is_settled).queues == {"q": QueueCounts(300, 300)}
+
+
+def test_priorities_delays_and_ttls(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
+    now = int(time.time() * 1000)
+    writer = BatchWriter(target, "job", 0, 0)
+    given: dict[bytes, dict[str, Any]] = {
+        b"low": {"priority": 1},
+        b"high": {"priority": 9},
+        b"late": {"priority": 255, "visible_at_ms": now + 2500},
+        b"gone": {"priority": 255, "ttl_ms": 1},
+        b"stays": {"priority": 0, "ttl_ms": 600_000},
+    }
+    for body, fields in given.items():
+        writer.add(envelope(body), headers(), routing_key="q", **fields)
+    client.commit_job("job", [writer.close()])
+    when(client, "job", lambda job: job.queues and job.queues["q"].removed == 1)
+    consume(sink)
+    sink.take(3)
+    assert list(sink.got) == [b"high", b"low", b"stays"]
+    sink.take(4)
+    assert time.time() * 1000 >= now + 2500
+    assert when(client, "job", lambda job: job.is_settled).queues["q"] == QueueCounts(5, 4, 0, 1)
+
+
+def test_a_full_queue_makes_the_job_wait(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
+    sink.declare("small", x_max_length=100, x_overflow="reject-publish")
+    client.commit_job("job", stage(target, "job", [bodies(450)], routing_key="small"))
+    job = when(client, "job", lambda job: job.routed == 100)
+    time.sleep(0.3)  # it stays so
+    assert (client.job_status("job").routed, job.state) == (100, "routing")
+    client.commit_job("other", stage(target, "other", [bodies(10)]))
+    when(client, "other", lambda job: job.state == "routed")
+    with pytest.raises(QueueFull):
+        client.commit_job("inline", stage(client.staging_target(), "inline", [bodies(5)], routing_key="small"))
+    assert client.job_status("inline").state == "unknown"
+    consume(sink, "small")
+    sink.take(450)
+    assert sink.got == Counter(bodies(450))
+
+
+def test_a_queue_that_drops_its_oldest_does_so(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
+    sink.declare("short", x_max_length=50)
+    client.commit_job("job", stage(target, "job", [bodies(1000)], routing_key="short"))
+    job = when(client, "job", lambda job: job.state == "routed" and job.queues["short"].removed == 950)
+    assert job.queues["short"].waiting == 50
+    consume(sink, "short")
+    sink.take(50)
+    assert sink.got == Counter(bodies(50, 950))
+
+
+def test_a_backlog_is_read_ahead_and_survives(
+    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker
+) -> None:
+    client.commit_job("job", stage(target, "job", [bodies(10_000), bodies(10_000, 10_000)]))
+    when(client, "job", lambda job: job.state == "routed")
+    broker.kill()
+    consume(sink)
+    sink.take(20_000)
+    assert sink.got == Counter(bodies(20_000))
+
+
+# ---------------------------------------------------------------------- with filters, replay and redrive
+def test_filter_queues_get_what_they_filter(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
+    sink.declare("odd", x_filter="kind = 'odd'")
+    sink.declare("never", x_filter="kind = 'neither'")
+    writer = BatchWriter(target, "job", 0, 0)
+    for number in range(600):
+        given = headers("nowhere", **({"kind": "odd"} if number % 2 else {}))
+        writer.add(envelope(b"%d" % number), given, routing_key="nowhere" if number % 3 else "q")
+    client.commit_job("job", [writer.close()])
+    job = when(client, "job", lambda job: job.state == "routed")
+    assert job.queues == {"q": QueueCounts(200), "odd": QueueCounts(300)}
+    assert job.unroutable == sum(number % 2 == 0 and number % 3 != 0 for number in range(600))
+    for queue in ("q", "odd"):
+        consume(sink, queue)
+    sink.take(500)
+    assert sink.got == Counter({b"%d" % n: (n % 2) + (n % 3 == 0) for n in range(600) if n % 2 or n % 3 == 0})
+    when(client, "job", lambda job: job.is_settled)
+
+
+def test_a_queue_that_starts_in_the_past_gets_each_message_once(
+    sink: Sink, client: StagingClient, target: StagingTarget
+) -> None:
+    """It is declared while half of the job is routed: the rest comes by itself, the first half by its cursor."""
+    sink.declare("small", x_max_length=1000, x_overflow="reject-publish")
+    client.commit_job("job", stage(target, "job", [bodies(3000)], routing_key="small"))
+    when(client, "job", lambda job: job.routed == 1000)
+    sink.declare("late", x_filter="routing_key = 'small'", x_start="first")
+    consume(sink, "small")
+    sink.take(3000)
+    when(client, "job", lambda job: job.state == "routed" and job.queues["late"].routed == 3000)
+    sink.got.clear()
+    consume(sink, "late")
+    sink.take(3000)
+    sink.quiet()
+    assert sink.got == Counter(bodies(3000))
+    job = when(client, "job", lambda job: job.is_settled)
+    assert job.queues == {"small": QueueCounts(3000, 3000), "late": QueueCounts(3000, 3000)}
+
+
+def test_redriven_messages_wait_again(
+    sink: Sink, client: StagingClient, target: StagingTarget, broker: EmbeddedBroker
+) -> None:
+    sink.declare("other")
+    client.commit_job("job", stage(target, "job", [bodies(10)]))
+    when(client, "job", lambda job: job.state == "routed")
+    held = [sink.connection.get(1, "q", no_ack=False) for _ in range(4)]
+    sink.connection.settle(1, Outcome.REJECT, [(d[2], d[3], d[4]) for d in held if d is not None])
+    when(client, "job", lambda job: job.failed == 4)
+    assert redrive(sink.connection, "q", limit=1).moved == 1
+    assert client.job_status("job").queues["q"] == QueueCounts(10, 0, 3, 0)
+    assert redrive(sink.connection, "q", "other").moved == 3
+    job = client.job_status("job")
+    assert job.queues == {"q": QueueCounts(7), "other": QueueCounts(3)}
+    broker.kill()
+    for queue in ("q", "other"):
+        consume(sink, queue)
+    sink.take(10)
+    assert sink.got == Counter(bodies(10))
+    assert when(client, "job", lambda job: job.is_settled).done == 10
