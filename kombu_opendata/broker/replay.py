@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 #: how long a step keeps the event loop, about
 _STEP_SECONDS = 0.006
-#: of the time, so much is a replay's while clients are served
-_BUSY_SHARE = 0.25
+#: of the time, so much is a replay's while clients are served; what it reads ahead comes on top of that, in a thread
+_BUSY_SHARE = 0.2
 #: how long a cursor that can't go on (a full queue, a full disk) waits
 _WAIT_SECONDS = 0.25
 #: after an error; the cursor stays where it is
