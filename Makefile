@@ -22,7 +22,7 @@ demo: $(VENV)/.test ## thousands of tasks, the broker killed with -9 half way, e
 test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 15 minutes)
 	$(PYTEST) -m "not slow" $(TWICE) $(ARGS)
 
-test-long: $(VENV)/.test ## the tests that take longest, and all that need Spark: they share one session
+test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills), and all that need Spark: they share one session
 	$(PYTEST) -m slow $(ARGS)
 
 lint: $(VENV)/.dev ## ruff

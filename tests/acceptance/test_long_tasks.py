@@ -15,6 +15,8 @@ from ..support.processes import Children, tail, wait_until
 from ..support.served import ServedBroker
 from ..support.workers import Worker, sender
 
+pytestmark = pytest.mark.slow
+
 LEASE_SECONDS = 2
 BACK_SECONDS = 30
 

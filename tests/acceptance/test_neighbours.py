@@ -11,6 +11,8 @@ from ..support.ledger import Ledger
 from ..support.processes import Children, tail, wait_until
 from ..support.workers import Worker, sender
 
+pytestmark = pytest.mark.slow
+
 
 def wait_log(worker: Worker, text: str) -> None:
     wait_until(lambda: text in worker.log.read_text(), 40, lambda: f"{text!r} in:\n{tail(worker.log)}")

@@ -18,6 +18,8 @@ from ..support.ledger import Ledger
 from ..support.processes import children, wait_until
 from ..support.workers import Worker, sender
 
+pytestmark = pytest.mark.slow
+
 POOLS = ["prefork", "solo", "threads", "gevent", "eventlet"]
 #: those that answer remote control while a task runs
 CONCURRENT = ["prefork", "threads", "gevent", "eventlet"]

@@ -21,6 +21,8 @@ from ..support.kombu_client import connected, declare, open_connection
 from ..support.processes import wait_until
 from ..support.seeds import seeded_random
 
+pytestmark = pytest.mark.slow
+
 STORED = 50_000
 KILLS = 5
 

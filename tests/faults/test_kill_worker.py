@@ -12,6 +12,8 @@ from ..support.ledger import Ledger
 from ..support.processes import Children
 from ..support.workers import Worker, sender
 
+pytestmark = pytest.mark.slow
+
 #: the grace that a lost session has is 2 s; a lease would last for 60
 BACK_SECONDS = 15
 TASKS = 20

@@ -20,6 +20,8 @@ from ..support.processes import Child, Children, wait_until
 from ..support.seeds import seeded_random
 from ..support.workers import APPS
 
+pytestmark = pytest.mark.slow
+
 PROGRESS_SECONDS = 60
 BATCH = 20
 

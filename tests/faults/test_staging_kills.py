@@ -27,6 +27,8 @@ from ..support.broker import EmbeddedBroker
 from ..support.processes import wait_until
 from ..support.seeds import seeded_random
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def sink(store_folder: Path) -> Iterator[Sink]:

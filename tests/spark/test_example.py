@@ -10,6 +10,8 @@ import pytest
 
 from ..support.processes import Child, Children, wait_until
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark"
 COUNT = 1200
 

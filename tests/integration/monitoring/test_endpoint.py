@@ -225,6 +225,7 @@ def threads_of(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
+@pytest.mark.slow
 # ---------------------------------------------------------------------- under load
 def test_concurrent_scrapes_while_messages_flow(served: ServedBroker, channel: Any) -> None:
     declare(channel, "q")
