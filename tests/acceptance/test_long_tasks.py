@@ -52,7 +52,6 @@ def let_pass(leases: float) -> None:
     wait_until(lambda: time.monotonic() > until, 60, "some leases")
 
 
-@pytest.mark.slow
 def test_tasks_of_ten_leases_run_once(store_folder: Path, tmp_path: Path, ledger: Ledger, started: Children) -> None:
     """A worker of each pool holds a task that acknowledges late and one that does it early; an idle one wants them.
 

@@ -225,8 +225,8 @@ def threads_of(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
-@pytest.mark.slow
 # ---------------------------------------------------------------------- under load
+@pytest.mark.slow
 def test_concurrent_scrapes_while_messages_flow(served: ServedBroker, channel: Any) -> None:
     declare(channel, "q")
     found: list[Scrape] = []
