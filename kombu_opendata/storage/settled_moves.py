@@ -153,9 +153,8 @@ class Redrive:
         engine = self._engine
         last = self._log.tail
         if engine.is_dirty:
-            await (
-                engine.checkpoint()
-            )  # metadata and sizes of what came and failed just now are in the store only after it
+            # What came and failed just now has its metadata and size in the store only after it.
+            await engine.checkpoint()
         number = self._log.first
         while number <= last and self._is_alive():
             numbered: list[tuple[int, list[SettledRow]]] = []

@@ -20,7 +20,7 @@ from kombu_opendata.storage.object_store import Location, locate
 
 _ROWS_PER_CALL = 1000
 _CACHE_ID = 1
-#: of a reader that does not look at the manifest again
+#: of a reader that does not look at the manifest again, but for once right after it is opened
 _NEVER_MS = 365 * 86_400_000
 #: how long a frozen reader waits for SlateDB's first look, at least and at most
 _FREEZE_SECONDS = 0.01
