@@ -41,17 +41,21 @@ class Block(NamedTuple):
 
 
 class BlockReader:
-    """Reads the blocks of one cursor. To be closed."""
+    """Reads the blocks of one cursor. To be closed.
+
+    Attributes:
+        block: the one that was read last; None before the first, after a failure and once it is closed.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._block: Block | None = None
+        self.block: Block | None = None
         self._ahead: asyncio.Task[Block] | None = None
         self._ahead_start = -1
         self._is_closed = False
 
-    async def read(self, start: int, end: int) -> Block:
-        """The block that begins at ``start``; the one after it is read from now on. Of ids below ``end``.
+    async def read(self, start: int, end: int) -> None:
+        """Make ``block`` the one that begins at ``start``; the one after it is read from now on. Of ids below ``end``.
 
         Raises:
             CorruptRecord, StoreError: the store can't be read.
@@ -73,12 +77,11 @@ class BlockReader:
                 self._ahead = None
             raise
         if self._is_closed:
-            return block  # it was closed meanwhile: nobody will use it
-        self._block, self._ahead = block, None
+            return  # meanwhile: nobody will use it
+        self.block, self._ahead = block, None
         if block.upto < end:
             self._ahead_start = block.upto
             self._ahead = asyncio.create_task(self._read(block.upto, end), name="metadata ahead")
-        return block
 
     def close(self) -> None:
         """Let go of everything."""
@@ -97,9 +100,9 @@ class BlockReader:
             raise
 
     def _drop(self) -> None:
-        if self._block is not None:
-            self._engine.unwatch(self._block.collected)
-            self._block = None
+        if self.block is not None:
+            self._engine.unwatch(self.block.collected)
+            self.block = None
 
     def _abandon(self) -> None:
         """Let go of the block that is being read. It is read to its end: somebody may be waiting for it."""

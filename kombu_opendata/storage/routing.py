@@ -66,10 +66,14 @@ class _Reader:
 
     def __init__(self, engine: Engine) -> None:
         self.blocks = BlockReader(engine)
-        self.block: Block | None = None
         self.next = 0
         self.membership: Membership | None = None  # of the messages that may be in the queue already
         self.filter: _Filter | None = None
+
+    @property
+    def block(self) -> Block | None:
+        """The block at hand."""
+        return self.blocks.block
 
     @property
     def next_id(self) -> int | None:
@@ -224,12 +228,12 @@ class Router:
         """Have a block at hand, and who of it is in the queue."""
         block = reader.block
         if block is None or block.is_stale or (reader.next_id is None and block.upto < cursor.end):
-            reader.block = None
             start = cursor.position
             if cursor.from_ms and start == cursor.start:
                 store = self._engine.store
                 start = await stored_messages.first_received_from(store, cursor.from_ms, start, cursor.end)
-            reader.block, reader.next = await reader.blocks.read(start, cursor.end), 0
+            await reader.blocks.read(start, cursor.end)
+            reader.next = 0
         first = reader.next_id
         if first is None or not (cursor.again or cursor.checks):
             return

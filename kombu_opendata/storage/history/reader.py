@@ -13,7 +13,7 @@ from ..records.history_log import ACKED, FAILED, MANUAL, REASONS, REJECTED, Atte
 from ..records.history_trail import BLOCK_BITS, LEFT, Event
 from ..records.kinds import MAX_MESSAGE_ID
 from ..records.metadata import Metadata
-from ..stored_messages import id_of, read_metadata
+from ..stored_messages import first_received_from, read_metadata
 from .index import View
 from .live import AVAILABLE, IN_FLIGHT, ColdBuckets
 
@@ -91,16 +91,7 @@ class Reader:
         if later:
             return unsaved[later] if later < len(unsaved) else unsaved[-1] + 1
         low, high = 0, unsaved[0] if unsaved else self._history.next_message_id
-        while low < high:
-            middle = (low + high) // 2
-            rows = await self._store.scan(
-                keys.metadata_key(middle), keys.metadata_key(high), limit=1, read_ahead_bytes=1 << 14
-            )
-            if not rows or metadata.decode(*rows[0]).received_at_ms >= at_ms:
-                high = middle
-            else:
-                low = id_of(rows[0][0]) + 1
-        return low
+        return await first_received_from(self._store, at_ms, low, high)
 
     # ------------------------------------------------------------------ what became of messages
     async def events(self, ids: Iterable[int]) -> dict[int, list[Event]]:
