@@ -23,8 +23,10 @@ log = logging.getLogger(__name__)
 
 #: open connections; past it, the oldest is closed
 MAX_CONNECTIONS = 16
-#: threads, one for each connection that is being closed included; past it, new connections are closed at once
+#: threads, one for each connection that is being closed included; past it, new connections wait for one to end
 MAX_THREADS = 32
+#: how long they wait; then they are closed
+_WAIT_SECONDS = 1.0
 #: of a request line with its headers
 MAX_REQUEST_BYTES = 16 << 10
 #: for one connection, from its opening to its end
@@ -113,7 +115,8 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         """
         self.page = page
         self._open: dict[socket.socket, float] = {}
-        self._lock = threading.Lock()
+        self._ending: set[socket.socket] = set()  # whose threads have not seen it yet
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         try:
             family, _type, _proto, _name, address = socket.getaddrinfo(
@@ -136,44 +139,46 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more; takes up to a quarter of a second."""
+        """Listen no more; takes up to a quarter of a second, a second more where all threads are busy."""
         if self._thread is not None:
             self.shutdown()
         self.server_close()
 
     # ------------------------------------------------------------------ of socketserver
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        with self._lock:
-            return len(self._open) < MAX_THREADS
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self._open) + len(self._ending) < MAX_THREADS, _WAIT_SECONDS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
+        with self._changed:
             self._open[request] = time.monotonic()
             if len(self._open) > MAX_CONNECTIONS:
-                _hang_up(next(iter(self._open)))
+                self._hang_up(next(iter(self._open)))
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        with self._lock:
+        with self._changed:
             self._open.pop(request, None)
+            self._ending.discard(request)
+            self._changed.notify_all()
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Several times a second: connections whose time is over."""
         limit = time.monotonic() - CONNECTION_SECONDS
-        with self._lock:
-            for request, opened_at in self._open.items():
-                if opened_at < limit:
-                    _hang_up(request)
+        with self._changed:
+            for request in [request for request, opened_at in self._open.items() if opened_at < limit]:
+                self._hang_up(request)
+
+    def _hang_up(self, request: socket.socket) -> None:
+        """Have its thread see the end of the connection."""
+        del self._open[request]
+        self._ending.add(request)
+        try:
+            request.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            log.debug("metrics: a connection was gone already")
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client went away or talks nonsense."""
         log.debug("metrics: a request of %s failed", client_address, exc_info=True)
-
-
-def _hang_up(request: socket.socket) -> None:
-    """Have its thread see the end of the connection."""
-    try:
-        request.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        log.debug("metrics: a connection was gone already")

@@ -31,7 +31,9 @@ PID_NAME = "broker.pid"
 EXIT_FAILED = 1
 #: how often it looks whether the store's folder is still there
 _WATCH_SECONDS = 0.5
-_M_ARENA_MAX = -8  # malloc.h
+# malloc.h; blocks from this size on go back to the system at once, and so does this much at the end of the heap
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_MMAP_BYTES, _TRIM_BYTES = 256 << 10, 1 << 20
 
 
 class StoreLock:
@@ -158,11 +160,19 @@ def _failed(readiness: Readiness, exc: OpenDataError, log_format: str) -> int:
 
 
 def _bound_memory() -> None:
-    """Have glibc use two malloc arenas: with one for each of SlateDB's threads, freed memory is not used again."""
+    """Have glibc give memory back.
+
+    With an arena for each of SlateDB's threads, freed memory is not used again. And what SlateDB needs for a moment to
+    write a file of some MB would stay, as glibc raises its thresholds when such a block is freed, unless they are set.
+    """
     try:
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+        mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         log.debug("no mallopt in this C library")
+        return
+    mallopt(_M_ARENA_MAX, 2)
+    mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+    mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
 
 
 def _new_runner() -> Any:

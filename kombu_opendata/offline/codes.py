@@ -117,6 +117,8 @@ CODES: dict[str, Code] = {
     "cursor-wrong": Code(_I, "the queue may not get what lies before its declaration", "start the replay again"),
     "idempotency-wrong": Code(_I, "a repeated send may be stored again, or a new one be taken for it", _REPORT),
     "staged-wrong": Code(_I, "the job is never over, or its batches are removed too early or never", _REPORT),
+    # ---- history
+    "history-wrong": Code(_I, "attempts are not found by headers, or what is kept for that never goes", _REPORT),
     # ---- results
     "result-expiry": Code(_I, "the result is never removed", _REPORT),
     "result-implausible": Code(_I, "the result is kept too long, or not found", _REPORT),

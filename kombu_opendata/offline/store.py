@@ -17,6 +17,7 @@ from ..errors import CorruptRecord, NewerFormat, OpenDataError, StoreChanged, St
 from ..storage.clock import Clock, SystemClock
 from ..storage.records import header, journal_position, keys
 from ..storage.records.header import StoreHeader
+from ..storage.rows import Rows
 from ..storage.slate import ReadOnlyStore
 from ..url import LOCK_NAME
 from .findings import Finding, finding
@@ -82,11 +83,16 @@ class OfflineStore:
         Raises:
             StoreError: it can't be read, for a reason that is no damage.
         """
+        async for rows in self.scan_rows(start, end, batch=batch):
+            yield rows.pairs()
+
+    async def scan_rows(self, start: bytes, end: bytes | None, *, batch: int = 1000) -> AsyncIterator[Rows]:
+        """As :meth:`scan_batches`, each batch in one piece."""
         for low, high in _without(self.unreadable, start, end):
             position = low
             try:
                 async for rows in self._merged(low, high, batch):
-                    position = rows[-1][0] + b"\0"
+                    position = rows.last_key + b"\0"
                     yield rows
             except StoreError as exc:
                 if not self._is_damage(exc):
@@ -114,33 +120,33 @@ class OfflineStore:
         """Whether a record that was not found is really not there, and not just unreadable."""
         return not any(low <= key and (high is None or key < high) for low, high in self.unreadable)
 
-    async def _merged(self, start: bytes, end: bytes | None, batch: int) -> AsyncIterator[list[Pair]]:
-        """The reader's pairs with the journal's changes."""
+    async def _merged(self, start: bytes, end: bytes | None, batch: int) -> AsyncIterator[Rows]:
+        """The reader's rows with the journal's changes."""
         changed = self._changed
         at = bisect_left(changed, start)
         last = len(changed) if end is None else bisect_left(changed, end)
-        async for rows in self._base.scan_batches(start, end, batch=batch):
-            until = min(bisect_right(changed, rows[-1][0]), last)
+        async for rows in self._base.scan_rows(start, end, batch=batch):
+            until = min(bisect_right(changed, rows.last_key), last)
             merged = self._merge(rows, changed[at:until])
             at = max(at, until)
             if merged:
                 yield merged
         for low in range(at, last, batch):
-            rest = self._merge([], changed[low : min(low + batch, last)])
+            rest = self._merge(Rows.of([]), changed[low : min(low + batch, last)])
             if rest:
                 yield rest
 
-    def _merge(self, rows: list[Pair], changed: Sequence[bytes]) -> list[Pair]:
+    def _merge(self, rows: Rows, changed: Sequence[bytes]) -> Rows:
         if not changed:
             return rows
-        merged = dict(rows)
+        merged = dict(rows.pairs())
         for key in changed:
             value = self._changes[key]
             if value is None:
                 merged.pop(key, None)
             else:
                 merged[key] = value
-        return sorted(merged.items())
+        return Rows.of(sorted(merged.items()))
 
     @property
     def _base(self) -> ReadOnlyStore:

@@ -16,8 +16,8 @@ from . import scan, scan_attempts, scan_messages, scan_queues
 from .filters import Bounds
 from .tables import STATES
 
-#: what a partition has, about
-PARTITION_MESSAGES = 200_000
+#: what a partition has, about: opening the store for one takes as long as reading some 20,000 messages
+PARTITION_MESSAGES = 500_000
 PARTITION_BUCKETS = 1024
 _MIN_PARTITIONS = 2
 
@@ -158,11 +158,11 @@ def _batch(columns: scan.Columns, schema: pa.Schema) -> pa.RecordBatch:
     arrays = []
     for field in schema:
         values = columns.get(field.name, [])
-        if pa.types.is_timestamp(field.type):
-            ms = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
-            arrays.append(pc.cast(pc.cast(ms, pa.timestamp("ms", field.type.tz)), field.type))
-        elif isinstance(values, pa.Array):
+        if isinstance(values, pa.Array):
             arrays.append(values if values.type == field.type else pc.cast(values, field.type))
+        elif pa.types.is_timestamp(field.type):
+            ms = pa.array(values, pa.int64())
+            arrays.append(pc.cast(pc.cast(ms, pa.timestamp("ms", field.type.tz)), field.type))
         else:
             arrays.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

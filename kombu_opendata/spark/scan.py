@@ -11,8 +11,8 @@ from ..offline import OfflineStore, open_store
 from ..storage.records import keys
 from ..storage.records.keys import RecordKind
 
-#: rows of a batch
-ROWS = 4096
+#: rows of a batch; each batch has its price, in Spark's JVM most of all
+ROWS = 16_384
 
 #: column → values, a list or an Arrow array
 Columns = dict[str, Any]

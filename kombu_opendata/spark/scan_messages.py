@@ -13,7 +13,7 @@ from ..staging.target import parse_payload_uri
 from ..storage.records import keys, payload, types
 from ..storage.records.payload import PayloadURI
 from ..storage.staged_payloads import BatchReader, Place
-from .metadata_columns import Records
+from . import metadata_columns
 from .scan import ROWS, Columns, Source, number_of
 
 #: rows of a batch with payloads
@@ -28,10 +28,10 @@ def messages(first_id: int, last_id: int, wanted: frozenset[str]) -> Source:
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
         reader = _Payloads(store) if wanted & _PAYLOADS else None
         low, high = keys.metadata_key(first_id), keys.metadata_key(last_id) + b"\0"
-        async for rows in store.scan_batches(low, high, batch=ROWS if reader is None else PAYLOAD_ROWS):
-            columns = Records(rows).columns(wanted)
+        async for rows in store.scan_rows(low, high, batch=ROWS if reader is None else PAYLOAD_ROWS):
+            columns = metadata_columns.columns(rows, wanted)
             if reader is not None:
-                envelopes = await reader.envelopes([number_of(key) for key, _ in rows])
+                envelopes = await reader.envelopes([number_of(key) for key, _ in rows.pairs()])
                 columns["payload"] = envelopes
                 columns["payload_bytes"] = [None if one is None else len(one) for one in envelopes]
                 if "body" in wanted:

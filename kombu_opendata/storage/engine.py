@@ -230,6 +230,7 @@ class Engine(OperationsById):
                 gone = await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing, self.state.staged)
                 for watch in self.watches:
                     watch.update(gone)
+                await self.history.keep_headers(gone, batch)
                 await self.store.write(batch)
                 await self.store.flush_wal()
                 self.commits += self.journal is None

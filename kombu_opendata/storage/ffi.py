@@ -8,13 +8,17 @@ after a self-check in this process; otherwise :class:`StockBinding` does the wor
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib
 import importlib.metadata
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from kombu_opendata.storage.rows import Rows
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +26,8 @@ logger = logging.getLogger(__name__)
 FAST_PATH_VERSION = "0.17"
 
 Pair = tuple[bytes, bytes]
+#: first key; first key that is out, None for no bound
+Range = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,24 @@ class Binding(ABC):
             in_thread: what SlateDB computes for them leaves the event loop alone, which costs a change of threads.
         """
 
+    @abstractmethod
+    async def next_rows(self, iterator: Any, limit: int) -> Rows:
+        """As :meth:`next_batch`, in one piece."""
 
+    async def get_many(self, db: Any, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of `keys`, in their order; what is not at hand is waited for together."""
+        return list(await asyncio.gather(*(self.get(db, key) for key in keys)))
+
+    async def scan_many(self, db: Any, ranges: Sequence[Range], limit: int, settings: ScanSettings) -> list[list[Pair]]:
+        """The first `limit` pairs of each range, in the order of the ranges; as :meth:`get_many`."""
+
+        async def scan(start: bytes, end: bytes | None) -> list[Pair]:
+            return await self.next_batch(await self.scan(db, start, end, settings), limit)
+
+        return list(await asyncio.gather(*(scan(*one) for one in ranges)))
+
+
+@functools.cache
 def public() -> Any:
     """The binding's public module."""
     return importlib.import_module("slatedb.uniffi")
@@ -159,6 +182,9 @@ class StockBinding(Binding):
     async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
         return [(row.key, row.value) for row in await iterator.next_batch(limit)]
 
+    async def next_rows(self, iterator: Any, limit: int) -> Rows:
+        return Rows.of(await self.next_batch(iterator, limit))
+
 
 # ---- the choice
 _chosen: Binding | None = None
@@ -199,6 +225,13 @@ def _samples() -> dict[bytes, bytes]:
     return {b"\x01\0\xff" + bytes((i,)): value for i, value in enumerate(values)}
 
 
+@functools.cache
+def _alike() -> dict[bytes, bytes]:
+    """Rows most of which look the same: one has a longer key for a shorter value, one a longer value."""
+    rows = {b"\x02alike%02d" % i: b"value-%02d" % i for i in range(40)}
+    return rows | {b"\x02alike20": b"longer", b"\x02alike201": b"shorter", b"\x02alike30": b"\0" * 264}
+
+
 async def self_check(fast: Binding) -> None:
     """Write through `fast`, read back through the public interface, and the other way round.
 
@@ -217,7 +250,7 @@ async def self_check(fast: Binding) -> None:
 async def _check_writes(fast: Binding, stock: Binding, db: Any) -> None:
     samples = _samples()
     batch = fast.batch()
-    for key, value in samples.items():
+    for key, value in (samples | _alike()).items():
         batch.put(key, value)
     batch.put(b"gone", b"1")
     batch.delete(b"gone")
@@ -234,8 +267,17 @@ async def _check_reads(fast: Binding, db: Any) -> None:
     for key, value in [*expected, (b"absent", None)]:
         if await fast.get(db, key) != value:
             raise SelfCheckFailed(f"the value of {key!r} was not read as stored")
+    if await fast.get_many(db, [b"absent", *dict(expected)]) != [None, *dict(expected).values()]:
+        raise SelfCheckFailed("values that are read together are not those that are stored")
+    ranges: list[Range] = [(expected[2][0], None), (b"absent", b"absent\0"), (b"", expected[1][0])]
+    if await fast.scan_many(db, ranges, 2, ScanSettings()) != [expected[2:4], [], expected[:1]]:
+        raise SelfCheckFailed("scans that run together do not give the stored pairs")
     for descending in (False, True):
         iterator = await fast.scan(db, expected[1][0], expected[4][0], ScanSettings(descending=descending))
         pairs = await fast.next_batch(iterator, 2) + await fast.next_batch(iterator, 9, in_thread=descending)
         if pairs != sorted(expected[1:4], reverse=descending):
             raise SelfCheckFailed("a scan does not give the stored pairs")
+    iterator = await fast.scan(db, b"", None, ScanSettings())
+    rows = await fast.next_rows(iterator, 30), await fast.next_rows(iterator, 99)
+    if rows[0].pairs() + rows[1].pairs() != sorted((_samples() | _alike()).items()):
+        raise SelfCheckFailed("a scan in one piece does not give the stored pairs")

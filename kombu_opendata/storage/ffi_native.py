@@ -1,15 +1,7 @@
 """The fast way into the SlateDB binding: one native copy per value instead of a Python loop over its bytes.
 
 Everything here relies on how the generated module of slatedb 0.17 works inside; :func:`.ffi.select` decides whether
-it may be used. What crosses the border (big-endian):
-
-=============  ==========================================================================
-bytes          length i32, then the bytes
-optional T     ``00``, or ``01`` then T
-sequence of T  count i32, then each T
-KeyRange       optional bytes start, bool, optional bytes end, bool (a bool is one byte)
-KeyValue       bytes key, bytes value, seq u64, created i64, optional i64 expires
-=============  ==========================================================================
+it may be used. :mod:`.ffi_encoding` has what crosses the border, :mod:`.ffi_polls` waits for futures.
 
 Ownership: a native call consumes the buffers and the object handle it is given, even when it fails, so each call gets
 a clone of the handle. A buffer that a call returns is ours to free.
@@ -17,27 +9,28 @@ a clone of the handle. A buffer that a call returns is ours to free.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import ctypes
 import functools
 import importlib
-import itertools
-import struct
-import weakref
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from kombu_opendata.storage.ffi import Batch, Binding, Pair, ScanSettings, public, stock_scan_options
+from kombu_opendata.storage.ffi import Batch, Binding, Pair, Range, ScanSettings, public, stock_scan_options
+from kombu_opendata.storage.ffi_encoding import (
+    decode_optional_bytes,
+    decode_pairs,
+    decode_rows,
+    encode_bytes,
+    encode_range,
+)  # fmt: skip
+from kombu_opendata.storage.ffi_polls import Polls, Wait
+from kombu_opendata.storage.rows import Rows
 
-_LENGTH = struct.Struct(">i")
-_LARGEST = 2**31 - 1 - _LENGTH.size
-_SEQ_AND_CREATED_BYTES = 16
-_EXPIRES_BYTES = 8
 _SYMBOL = "uniffi_slatedb_uniffi_fn_"
 _RUNTIME = "ffi_slatedb_uniffi_"
-#: rows that are read without a turn of the event loop; a point read and the start of a scan count as one
-_ROWS_AT_ONCE = 4
+
+T = TypeVar("T")
 
 
 class _RustBuffer(ctypes.Structure):
@@ -81,12 +74,21 @@ class _Native:
         self.poll_handle = shared.ffi_slatedb_uniffi_rust_future_poll_u64
         self.free_buffer_future = shared.ffi_slatedb_uniffi_rust_future_free_rust_buffer
         self.free_handle_future = shared.ffi_slatedb_uniffi_rust_future_free_u64
-        self._polls = _Polls(self.generated)
-        self.get = {kind: bind(f"{_SYMBOL}method_{kind}_get", u64, u64, buffer) for kind in ("db", "dbreader")}
+        self._polls = Polls(self.generated)
+        kinds = ("db", "dbreader")
+        self.clone = {kind: bind(f"{_SYMBOL}clone_{kind}", u64, u64, status) for kind in (*kinds, "dbiterator")}
+        self.get = {kind: bind(f"{_SYMBOL}method_{kind}_get", u64, u64, buffer) for kind in kinds}
         self.scan = {
-            kind: bind(f"{_SYMBOL}method_{kind}_scan_with_options", u64, u64, buffer, buffer)
-            for kind in ("db", "dbreader")
+            kind: bind(f"{_SYMBOL}method_{kind}_scan_with_options", u64, u64, buffer, buffer) for kind in kinds
         }
+        self.next_batch = bind(f"{_SYMBOL}method_dbiterator_next_batch", u64, u64, ctypes.c_uint32)
+
+    def handle(self, object: Any) -> int:
+        """A clone of the handle of a database, a reader or an iterator; the native call that gets it frees it."""
+        status = self.status_type()
+        handle: int = self.clone[type(object).__name__.lower()](object._handle, ctypes.byref(status))
+        self.check(status)
+        return handle
 
     def check(self, status: Any) -> None:
         """Raise what `status` reports."""
@@ -112,10 +114,7 @@ class _Native:
         """Wait for a native future that gives a buffer, of about so many rows."""
         try:
             cancelled = await self._polls.ready(future, self.poll_buffer, rows, in_thread=in_thread)
-            status = self.status_type()
-            buffer = self.complete_buffer(future, ctypes.byref(status))
-            self.check(status)
-            found = self.lift(buffer)
+            found = self._take_bytes(future)
         finally:
             self.free_buffer_future(future)
         if cancelled is not None:
@@ -126,169 +125,55 @@ class _Native:
         """Wait for a native future that gives a scan iterator."""
         try:
             await self._polls.ready(future, self.poll_handle, 1)
-            status = self.status_type()
-            handle = self.complete_handle(future, ctypes.byref(status))
-            self.check(status)
-            return self.generated._UniffiFfiConverterTypeDbIterator.lift(handle)
+            return self._take_iterator(future)
         finally:
             self.free_handle_future(future)
 
+    async def call_all(self, futures: Sequence[int]) -> list[bytes]:
+        """Wait for several native futures that give buffers."""
+        return await self._all(futures, self.poll_buffer, self._take_bytes, self.free_buffer_future)
 
-class _Wait:
-    """One poll of a native future: what it said, and who waits for that, if it did not say it at once."""
+    async def call_all_for_iterators(self, futures: Sequence[int]) -> list[Any]:
+        """Wait for several native futures that give scan iterators."""
+        return await self._all(futures, self.poll_handle, self._take_iterator, self.free_handle_future)
 
-    __slots__ = ("code", "future")
-
-    def __init__(self) -> None:
-        self.code = -1
-        self.future: asyncio.Future[None] | None = None
-
-
-class _Bell:
-    """Wakes futures of one event loop from any thread, many with one wake-up of the loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)  # it is the key of the weak dictionary that has this
-        self._woken: deque[asyncio.Future[None]] = deque()
-        self._rings = False
-
-    def ring(self, future: asyncio.Future[None]) -> None:
-        self._woken.append(future)
-        if not self._rings:
-            self._rings = True
-            loop = self._loop()
-            try:
-                if loop is not None:
-                    loop.call_soon_threadsafe(self._answer)
-            except RuntimeError:  # it is closed: nobody waits any more
-                self._woken.clear()
-
-    def _answer(self) -> None:
-        self._rings = False  # first: what is appended from here on rings again, or is seen below
-        woken = self._woken
-        while woken:
-            future = woken.popleft()
-            if not future.done():
-                future.set_result(None)
-
-
-class _Polls:
-    """Polls native futures until they are ready.
-
-    A future runs in the thread that polls it. Where everything is at hand, it is ready at the first poll and the
-    callback comes from within it: the generated module takes a turn of the event loop even then. Else the callback
-    comes from a thread of the runtime, and the future is to be polled again.
-    """
-
-    def __init__(self, generated: Any) -> None:
-        self._ready_code = generated._UNIFFI_RUST_FUTURE_POLL_READY
-        self._waits: dict[int, _Wait] = {}
-        self._numbers = itertools.count(1)
-        self._bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
-        self._callback = generated._UNIFFI_RUST_FUTURE_CONTINUATION_CALLBACK(self._polled)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="slatedb-read")
-        self._since_turn = 0  # rows that were read without a turn of the event loop in between
-
-    async def ready(
-        self, future: int, poll: Any, rows: int, *, in_thread: bool = False
-    ) -> asyncio.CancelledError | None:
-        """Wait until the native future is ready. Others get their turn, even if one after another is ready at once.
-
-        Args:
-            rows: about how many rows the future gives.
-            in_thread: poll it in a thread.
-
-        Returns:
-            That the caller was cancelled when it had become ready already, to be raised when the result is taken.
-        """
-        self._since_turn += rows
-        if self._since_turn > _ROWS_AT_ONCE:
-            self._since_turn = 0
-            await asyncio.sleep(0)
-        while True:
-            number, wait = next(self._numbers), _Wait()
-            self._waits[number] = wait
-            cancelled = None
-            if in_thread:
-                loop = asyncio.get_running_loop()
-                cancelled = await _ended(loop.run_in_executor(self._thread, poll, future, self._callback, number))
-            else:
-                poll(future, self._callback, number)
-            if wait.code == self._ready_code:
-                return cancelled
-            if cancelled is not None:
-                raise cancelled
-            if wait.code < 0:
-                await self._woken(wait)
-
-    async def _woken(self, wait: _Wait) -> None:
-        loop = asyncio.get_running_loop()
-        if loop not in self._bells:
-            self._bells[loop] = _Bell(loop)
-        wait.future = loop.create_future()
-        if wait.code < 0:  # asked again: it sets the code first, and then looks for the future
-            await wait.future
-
-    def _polled(self, number: int, code: int) -> None:
-        wait = self._waits.pop(number)
-        wait.code = code
-        future = wait.future
-        if future is not None:
-            self._bells[future.get_loop()].ring(future)
-
-
-async def _ended(job: asyncio.Future[None]) -> asyncio.CancelledError | None:
-    """Wait for what a thread does, even when cancelled, which is returned: it uses what the caller frees then."""
-    cancelled: asyncio.CancelledError | None = None
-    while not job.done():
+    async def _all(self, futures: Sequence[int], poll: Any, take: Callable[[int], T], free: Any) -> list[T]:
+        """Poll each once; then those that were woken, until all are ready: each goes on only where it is polled."""
+        polls = self._polls
+        waits: list[Wait] = []
+        found: list[T] = []
         try:
-            await asyncio.shield(job)
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    job.result()
-    return cancelled
+            for future in futures:
+                await polls.turn(1)
+                waits.append(polls.begin(future, poll))
+            while pending := [at for at, wait in enumerate(waits) if not polls.is_ready(wait)]:
+                woken = [at for at in pending if waits[at].code >= 0]
+                for at in woken:
+                    await polls.turn(1)
+                    waits[at] = polls.begin(futures[at], poll)
+                if not woken:
+                    await polls.any_woken([waits[at] for at in pending])
+            found.extend(map(take, futures))
+            return found
+        finally:
+            for future, wait in zip(futures[len(found) :], waits[len(found) :], strict=False):
+                if polls.is_ready(wait):
+                    with contextlib.suppress(self.generated.Error, self.generated.InternalError):
+                        take(future)  # nobody else would free what it gives
+            for future in futures:
+                free(future)
 
+    def _take_bytes(self, future: int) -> bytes:
+        status = self.status_type()
+        buffer = self.complete_buffer(future, ctypes.byref(status))
+        self.check(status)
+        return self.lift(buffer)
 
-# ---- encoding
-def encode_bytes(data: bytes) -> bytes:
-    """`data` with its length in front."""
-    if len(data) > _LARGEST:
-        raise ValueError(f"{len(data)} bytes are too many for one value: at most {_LARGEST}")
-    return _LENGTH.pack(len(data)) + data
-
-
-def encode_range(start: bytes, end: bytes | None) -> bytes:
-    """``start <= key < end``; an empty `start` and no `end` mean unbounded."""
-    low = b"\1" + encode_bytes(start) if start else b"\0"
-    high = b"\0" if end is None else b"\1" + encode_bytes(end)
-    return low + b"\1" + high + b"\0"
-
-
-def decode_optional_bytes(data: bytes) -> bytes | None:
-    """Optional bytes."""
-    if data == b"\0":
-        return None
-    if data[:1] != b"\1" or _LENGTH.unpack_from(data, 1)[0] != len(data) - 5:
-        raise ValueError("an optional value from SlateDB does not decode")
-    return data[5:]
-
-
-def decode_pairs(data: bytes) -> list[Pair]:
-    """The keys and values of a sequence of KeyValue."""
-    length_at = _LENGTH.unpack_from
-    at = _LENGTH.size
-    pairs = []
-    for _ in range(length_at(data)[0]):
-        key_at = at + 4
-        key_end = key_at + length_at(data, at)[0]
-        value_at = key_end + 4
-        value_end = value_at + length_at(data, key_end)[0]
-        pairs.append((data[key_at:key_end], data[value_at:value_end]))
-        at = value_end + _SEQ_AND_CREATED_BYTES
-        at += 1 + _EXPIRES_BYTES * data[at]
-    if at != len(data):
-        raise ValueError("a batch of rows from SlateDB does not decode")
-    return pairs
+    def _take_iterator(self, future: int) -> Any:
+        status = self.status_type()
+        handle = self.complete_handle(future, ctypes.byref(status))
+        self.check(status)
+        return self.generated._UniffiFfiConverterTypeDbIterator.lift(handle)
 
 
 # ---- the binding
@@ -359,21 +244,42 @@ class FastBinding(Binding):
     async def get(self, db: Any, key: bytes) -> bytes | None:
         native = self._native
         lowered = native.lower(encode_bytes(key))
-        future = native.get[_kind(db)](db._uniffi_clone_handle(), lowered)
+        future = native.get[_kind(db)](native.handle(db), lowered)
         return decode_optional_bytes(await native.call(future))
 
+    async def get_many(self, db: Any, keys: Sequence[bytes]) -> list[bytes | None]:
+        native = self._native
+        start = native.get[_kind(db)]
+        lowered = [native.lower(encode_bytes(key)) for key in keys]
+        futures = [start(native.handle(db), key) for key in lowered]
+        return list(map(decode_optional_bytes, await native.call_all(futures)))
+
     async def scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> Any:
+        return await self._native.call_for_iterator(self._begin_scan(db, start, end, settings))
+
+    def _begin_scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> int:
+        """The native future of an iterator."""
         native = self._native
         keys = native.lower(encode_range(start, end))
         options = native.lower(_scan_options(native, settings))
-        future = native.scan[_kind(db)](db._uniffi_clone_handle(), keys, options)
-        return await native.call_for_iterator(future)
+        future: int = native.scan[_kind(db)](native.handle(db), keys, options)
+        return future
 
     async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
         native = self._native
-        start = native.generated._UniffiLib.uniffi_slatedb_uniffi_fn_method_dbiterator_next_batch
-        future = start(iterator._uniffi_clone_handle(), limit)
+        future = native.next_batch(native.handle(iterator), limit)
         return decode_pairs(await native.call(future, rows=limit, in_thread=in_thread))
+
+    async def next_rows(self, iterator: Any, limit: int) -> Rows:
+        native = self._native
+        return decode_rows(await native.call(native.next_batch(native.handle(iterator), limit), rows=limit))
+
+    async def scan_many(self, db: Any, ranges: Sequence[Range], limit: int, settings: ScanSettings) -> list[list[Pair]]:
+        native = self._native
+        scans = [self._begin_scan(db, *one, settings) for one in ranges]
+        iterators = await native.call_all_for_iterators(scans)
+        futures = [native.next_batch(native.handle(iterator), limit) for iterator in iterators]
+        return list(map(decode_pairs, await native.call_all(futures)))
 
 
 def _kind(db: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
 from .ffi import Pair
@@ -17,9 +18,11 @@ _READ_AHEAD_BYTES = 512 << 10
 #: a block ends after so many rows or bytes
 _BLOCK_ROWS = 4096
 _BLOCK_BYTES = 1 << 20
-#: rows of the first call; more follow in larger ones while they are small
+#: rows by which is found out how large they are, and about what one call reads then
 _FIRST_ROWS = 32
 _CALL_BYTES = 256 << 10
+#: but at most so many: others may be larger
+_CALL_ROWS = 1024
 #: collected messages that are remembered before the blocks are read again
 _MAX_COLLECTED = 100_000
 
@@ -53,6 +56,7 @@ class BlockReader:
         self._ahead: asyncio.Task[Block] | None = None
         self._ahead_start = -1
         self._is_closed = False
+        self._row_bytes = 0  # of the block that was read last, on average
 
     async def read(self, start: int, end: int) -> None:
         """Make ``block`` the one that begins at ``start``; the one after it is read from now on. Of ids below ``end``.
@@ -94,7 +98,9 @@ class BlockReader:
         async with self._engine.checkpointing:  # what one under way deletes may still be seen
             self._engine.watches.append(collected)
         try:
-            return Block(*await read_block(self._engine.store, start, end), collected)
+            rows, upto = await read_block(self._engine.store, start, end, self._row_bytes)
+            self._row_bytes = mean_bytes(rows) if rows else 0
+            return Block(rows, upto, collected)
         except BaseException:
             self._engine.unwatch(collected)
             raise
@@ -116,26 +122,40 @@ class BlockReader:
             ahead.add_done_callback(end)
 
 
-async def read_block(store: SlateStore, low: int, high: int) -> tuple[list[Pair], int]:
-    """Entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which these are all there are."""
+async def read_block(store: SlateStore, low: int, high: int, row_bytes: int = 0) -> tuple[list[Pair], int]:
+    """Entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which these are all there are.
+
+    Args:
+        row_bytes: what an entry takes, if that is known: else it is found out first.
+    """
     found: list[Pair] = []
-    size, rows = 0, _FIRST_ROWS
-    position = low
-    while size < _BLOCK_BYTES and len(found) < _BLOCK_ROWS:
-        wanted = max(rows, 1)
-        part = await store.scan(
-            keys.metadata_key(position),
-            keys.metadata_key(high),
-            limit=wanted,
-            read_ahead_bytes=_READ_AHEAD_BYTES,
-            cache_blocks=False,
-            in_thread=True,
+    if not row_bytes:
+        found = await store.scan(
+            keys.metadata_key(low), keys.metadata_key(high), limit=_FIRST_ROWS, cache_blocks=False, in_thread=True
         )
-        found += part
-        if len(part) < wanted:
+        if len(found) < _FIRST_ROWS:
             return found, high
-        position = id_of(part[-1][0]) + 1
-        bytes_read = sum(len(value) for _key, value in part)
-        size += bytes_read
-        rows = min(_BLOCK_ROWS, wanted * _CALL_BYTES // max(bytes_read, 1))
-    return found, position
+        row_bytes = mean_bytes(found)
+        low = id_of(found[-1][0]) + 1
+        if len(found) >= _BLOCK_ROWS:
+            return found, low
+    size = row_bytes * len(found)
+    batches = store.scan_batches(
+        keys.metadata_key(low),
+        keys.metadata_key(high),
+        batch=max(min(_BLOCK_ROWS, _CALL_ROWS, _CALL_BYTES // row_bytes), 1),
+        read_ahead_bytes=_READ_AHEAD_BYTES,
+        in_thread=True,
+    )
+    async with aclosing(batches) as reading:
+        async for part in reading:
+            found += part
+            size += sum(len(value) for _key, value in part)
+            if size >= _BLOCK_BYTES or len(found) >= _BLOCK_ROWS:
+                return found, id_of(found[-1][0]) + 1
+    return found, high
+
+
+def mean_bytes(rows: list[Pair]) -> int:
+    """What a value of these takes on average, at least 1."""
+    return max(sum(len(value) for _key, value in rows) // max(len(rows), 1), 1)

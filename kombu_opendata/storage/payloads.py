@@ -10,6 +10,7 @@ from ..staging.target import parse_payload_uri
 from .records import keys, payload
 from .slate import Reads, SlateStore
 from .staged_payloads import BatchReader, Place
+from .staged_rows import Record
 
 CHUNK_BYTES = 1 << 20
 #: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
@@ -79,8 +80,8 @@ class Payloads:
         self._size = 0
         self._hot: OrderedDict[int, bytes] = OrderedDict()  # taking the oldest of a plain dict costs its holes
         self.batches: BatchReader | None = None
-        self.pending_uris: dict[int, bytes] = {}  # payload records of staged rows, as `pending`
-        self._flushing_uris: dict[int, bytes] = {}
+        self.pending_staged: dict[int, Record] = {}  # as `pending`; their ids are not the newest
+        self._flushing_staged: dict[int, Record] = {}
         self.pending: dict[int, bytes] = {}
         self.flushing: dict[int, bytes] = {}
         self.pending_metadata: dict[int, bytes] = {}  # metadata records by message, on the same way
@@ -96,7 +97,13 @@ class Payloads:
 
     def metadata_at_hand(self, id: int) -> bytes | None:
         """The metadata record of a message that the store does not have yet."""
+        staged = self._staged_at_hand(id)
+        if staged is not None:
+            return staged.metadata
         return self.pending_metadata.get(id) or self.flushing_metadata.get(id)
+
+    def _staged_at_hand(self, id: int) -> Record | None:
+        return self.pending_staged.get(id) or self._flushing_staged.get(id)
 
     def drop(self, id: int) -> None:
         """The message was delivered or settled: it is not needed soon."""
@@ -107,13 +114,13 @@ class Payloads:
     def begin_flush(self) -> None:
         """A checkpoint begins: all that is pending is in its batch."""
         self.flushing, self.pending = self.pending, {}
-        self._flushing_uris, self.pending_uris = self.pending_uris, {}
+        self._flushing_staged, self.pending_staged = self.pending_staged, {}
         self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
     def end_flush(self, wanted: Iterable[int]) -> None:
         """The checkpoint is in the store. Of what it wrote, ``wanted`` goes to the cache."""
         flushed, self.flushing = self.flushing, {}
-        self._flushing_uris = {}
+        self._flushing_staged = {}
         self.flushing_metadata = {}
         for id in wanted:
             envelope = flushed.get(id)
@@ -190,7 +197,8 @@ class Payloads:
 
     def _uri_at_hand(self, id: int) -> bytes | None:
         """The payload record of a staged row that the store does not have yet."""
-        return self.pending_uris.get(id) or self._flushing_uris.get(id)
+        staged = self._staged_at_hand(id)
+        return None if staged is None else staged.uri
 
     def _place(self, id: int, decoded: object) -> Place | None:
         """Where in a staged batch the payload is, if it is in one."""

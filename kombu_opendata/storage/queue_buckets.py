@@ -84,27 +84,23 @@ class Summary(NamedTuple):
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, int, int, int]], now: int) -> Summary:
-        best: tuple[int, int] | None = None
-        next_visible: int | None = None
-        next_deadline: int | None = None
-        count = delayed = last_visible = highest = 0
-        lowest = 1 << 63
-        first_visible: int | None = None
-        for id, priority, visible_at, deadline, _attempts in rows:
-            count += 1
-            lowest, highest = min(lowest, id), max(highest, id)
-            if first_visible is None or visible_at < first_visible:
-                first_visible = visible_at
-            if visible_at > last_visible:
-                last_visible = visible_at
-            if deadline and (next_deadline is None or deadline < next_deadline):
-                next_deadline = deadline
-            if visible_at <= now:
-                if best is None or (priority, id) < best:
-                    best = (priority, id)
-                continue
-            delayed += 1
-            if next_visible is None or visible_at < next_visible:
-                next_visible = visible_at
-        ids = (lowest, highest) if count else (0, 0)
-        return cls(best, next_visible, count, next_deadline, delayed, first_visible or 0, last_visible, *ids)
+        rows = list(rows)
+        if not rows:
+            return cls(None, None, 0, None)
+        ids, priorities, visible, deadlines, _attempts = zip(*rows, strict=True)
+        first_visible, last_visible = min(visible), max(visible)
+        waiting = [at for at in visible if at > now] if last_visible > now else []
+        ready: Iterable[tuple[int, int]] = zip(priorities, ids, strict=True)
+        if waiting:
+            ready = [pair for pair, at in zip(ready, visible, strict=True) if at <= now]
+        return cls(
+            min(ready, default=None),
+            min(waiting, default=None),
+            len(rows),
+            min(filter(None, deadlines), default=None),
+            len(waiting),
+            first_visible,
+            last_visible,
+            min(ids),
+            max(ids),
+        )

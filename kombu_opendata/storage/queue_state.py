@@ -331,7 +331,7 @@ class QueueState:
         if len(self.buckets) <= MAX_LOADED_BUCKETS:
             return
         idle = [
-            (min((e.priority, e.id) for e in bucket.available.values()), number)
+            (min([(e.priority, e.id) for e in bucket.available.values()]), number)
             for number, bucket in self.buckets.items()
             if bucket.available and not bucket.in_flight and bucket.stored
             and number not in (0, self.tail) and number not in self.dirty

@@ -8,7 +8,7 @@ between, and its position and its rows are in one commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import PreconditionFailed
@@ -31,6 +31,9 @@ _WINDOW_IDS = 1 << 16
 #: messages that one step adds at most, and after how many that it looked at it looks at the time
 _STEP_ROWS = 512
 _LOOK_ROWS = 16
+#: combinations of headers of which is remembered whether they match, and how long their texts are together at most
+_VERDICTS_KEPT = 4096
+_VERDICT_TEXT = 256
 #: journal bytes of one row, about
 _ROW_BYTES = 40
 #: how long after its start a cursor begins anew when its queue is bound
@@ -250,7 +253,7 @@ class Router:
     def _select(self, reader: _Reader, queue: Queue, cursor: Cursor, seconds: float, accepts: Accepts) -> _Found:
         """Go through the block until the time is over, or the queue takes no more."""
         chosen = self._filter(reader, queue, cursor)
-        matches, decode = chosen.matches, chosen.decode
+        priority_in, decode = chosen.priority_in, chosen.decode
         wanted = reader.membership.wanted if reader.membership is not None else None
         loop, at = asyncio.get_running_loop(), self._engine.clock.now_ms()
         ends_at = loop.time() + seconds
@@ -269,10 +272,8 @@ class Router:
             if cursor.until_ms and received_at >= cursor.until_ms:
                 return _Found(rows, places, len(block), cursor.end)
             row = None
-            if received_at >= cursor.from_ms:
-                headers = message.headers
-                if matches(headers):
-                    row = stored_messages.row_of(message, headers, queue, at)
+            if received_at >= cursor.from_ms and (priority := priority_in(message.header_pairs)) is not None:
+                row = stored_messages.row_of(message, priority, queue, at)
             if row is not None:
                 if not accepts(len(rows) + 1, 0):
                     return _Found(rows, places, index, message.message_id, True)
@@ -341,7 +342,6 @@ class _Filter:
 
     Attributes:
         decode: reads the metadata of a message, with the headers that matter for that and for a row of the queue.
-        matches: asked with those headers.
     """
 
     def __init__(self, topology: Topology, queue: str, selector: str) -> None:
@@ -350,10 +350,25 @@ class _Filter:
         names = {stored_messages.PRIORITY, *own.names, *(further.names if further is not None else ())}
         self.made_of = (topology.version, selector)
         self.decode = metadata.Decoder(names).decode
-        self.matches: Callable[[Mapping[str, str]], bool] = own.matches
-        if further is not None:
-            first, second = own.matches, further.matches
-            self.matches = lambda headers: first(headers) and second(headers)
+        self._own, self._further = own, further
+        self._known: dict[metadata.Pairs, int | None] = {}
+
+    def priority_in(self, pairs: metadata.Pairs) -> int | None:
+        """The stored priority that a message with such headers has in the queue; None if it does not belong there.
+
+        Few headers matter, so the same ones come again and again.
+        """
+        known = self._known
+        if pairs in known:
+            return known[pairs]
+        headers = dict(pairs)
+        matches = self._own.matches(headers) and (self._further is None or self._further.matches(headers))
+        found = stored_messages.priority_of(headers) if matches else None
+        if sum(len(text) for _name, text in pairs) <= _VERDICT_TEXT:
+            if len(known) >= _VERDICTS_KEPT:
+                known.clear()
+            known[pairs] = found
+        return found
 
 
 def _fitting(rows: list[list[int]], accepts: Accepts) -> int:

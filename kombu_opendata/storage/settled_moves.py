@@ -221,7 +221,7 @@ class Redrive:
             if (self._source.name, message.message_id) in letters:
                 done.waiting += 1
                 continue
-            row = stored_messages.row_of(message, message.headers, self._target, at)
+            row = stored_messages.row_of(message, stored_messages.priority_of(message.headers), self._target, at)
             if row is None:
                 done.expired += 1
                 continue

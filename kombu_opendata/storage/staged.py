@@ -145,13 +145,13 @@ class Staging:
 
     def _put(self, records: Iterable[Record]) -> None:
         engine = self._engine
-        put, uris = engine.batch.put, engine.payloads.pending_uris
+        put, payloads = engine.batch.put, engine.payloads
         for record in records:
             row = keys.metadata_key(record.id), record.metadata
             if record.uri:
                 put(*row)
                 put(keys.payload_key(record.id), record.uri)
-                uris[record.id] = record.uri
+                payloads.pending_staged[record.id] = record
             else:
                 engine._stage(record.id, record.envelope, row)
 

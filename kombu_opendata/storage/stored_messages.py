@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 from . import queue_state
@@ -46,10 +45,13 @@ async def first_received_from(store: SlateStore, at_ms: int, low: int, high: int
 
 
 async def read_metadata(store: Reads, payloads: Payloads, ids: Iterable[int]) -> dict[int, Metadata]:
-    """The metadata of those of these messages that still have it.
+    """The metadata of those of these messages that still have it."""
+    found = await read_metadata_records(store, payloads, ids)
+    return {id: metadata.decode(keys.metadata_key(id), value) for id, value in found.items()}
 
-    A row that was staged, and came into its queue a moment ago, may be missing until the next checkpoint.
-    """
+
+async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[int]) -> dict[int, bytes]:
+    """As :func:`read_metadata`, not decoded."""
     wanted = set(ids)
     found: dict[int, bytes] = {}
     for id in wanted:
@@ -67,9 +69,9 @@ async def read_metadata(store: Reads, payloads: Payloads, ids: Iterable[int]) ->
     single = [id for id in missing if id not in seen]
     for start in range(0, len(single), _AT_ONCE):
         some = single[start : start + _AT_ONCE]
-        values = await asyncio.gather(*(store.get(keys.metadata_key(id)) for id in some))
+        values = await store.get_many([keys.metadata_key(id) for id in some])
         found.update((id, value) for id, value in zip(some, values, strict=True) if value is not None)
-    return {id: metadata.decode(keys.metadata_key(id), value) for id, value in found.items()}
+    return found
 
 
 # ---------------------------------------------------------------------- rows of a queue
@@ -90,10 +92,10 @@ def deadline_of(message: Metadata) -> int:
     return min(message.received_at_ms + 1000 * (message.retention_seconds - 1) + 1, MAX_DEADLINE_MS)
 
 
-def row_of(message: Metadata, headers: Mapping[str, str], queue: Queue, at: int) -> list[int] | None:
+def row_of(message: Metadata, priority: int, queue: Queue, at: int) -> list[int] | None:
     """What the queue must know of a message that comes at ``at``; None if that is after its deadline.
 
-    The bucket and the size are 0.
+    ``priority`` is the stored one. The bucket and the size are 0.
     """
     deadline = deadline_of(message) if message.retention_seconds else 0
     if 0 < deadline <= at:
@@ -103,7 +105,7 @@ def row_of(message: Metadata, headers: Mapping[str, str], queue: Queue, at: int)
         visible_at = at
     if queue.limits.message_ttl_ms >= 0:
         deadline = queue.limits.deadline(deadline, visible_at, at)
-    return [message.message_id, 0, priority_of(headers), visible_at, deadline, 0]
+    return [message.message_id, 0, priority, visible_at, deadline, 0]
 
 
 def place(queue: Queue, rows: list[list[int]]) -> None:

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import CorruptRecord
-from kombu_opendata.storage.records import decode_any, history_index, history_log, history_trail, keys
+from kombu_opendata.storage.records import (
+    decode_any,
+    history_headers,
+    history_index,
+    history_log,
+    history_trail,
+    keys,
+    metadata,
+)
+from kombu_opendata.storage.records.history_headers import Collected
 from kombu_opendata.storage.records.history_index import Head, Run
 from kombu_opendata.storage.records.history_log import Rows
 from kombu_opendata.storage.records.history_trail import Event
@@ -32,6 +41,12 @@ TRAIL = [
     Event(511, "b", history_trail.LEFT + 1, 0, AT + 500),
 ]
 HEAD = Head(3, 9, 100, 250, 12, (Run(0, 4, 1, 6, 258, 9000, 77), Run(1, 8, 0, 6, 0, 99, 5)))
+HEADERS = [
+    Collected(258, (("task", "add"), ("id", "ä"))),
+    Collected(300, ()),
+    Collected(1 << 40, (("k", ""), ("k", "v"))),
+]
+PARTS = [(id, bytes((len(pairs),)) + metadata.encode_pairs(pairs)) for id, pairs in HEADERS]
 BITS = sum(1 << 2 * number for number in range(400))
 
 #: key, encoded value, decoded
@@ -56,6 +71,7 @@ RECORDS = {
     "trail": (keys.history_trail_key(1, 3), history_trail.encode(TRAIL), TRAIL),
     "page": (keys.history_page_key(0, 4, 63), history_index.encode_page([5, 1 << 63], [258, 9000]), None),
     "head": (keys.HISTORY_HEAD_KEY, history_index.encode_head(HEAD), HEAD),
+    "headers": (keys.history_headers_key(9, 258), history_headers.encode(PARTS), HEADERS),
 }
 
 
@@ -115,3 +131,44 @@ def test_single_attempts_are_read_alone() -> None:
 def test_events_of_single_messages_are_read_alone() -> None:
     key, value, _decoded = RECORDS["trail"]
     assert history_trail.decode_some(key, value, [511, 300, 5000]) == TRAIL[2:]
+
+
+def test_headers_of_single_messages_are_read_alone() -> None:
+    key, value, _decoded = RECORDS["headers"]
+    table = history_headers.Table(key, value)
+    assert [table.find(id) for id, _pairs in HEADERS] == [pairs for _id, pairs in HEADERS]
+    assert list(table.ids) == [258, 300, 1 << 40]
+    broken = history_headers.Table(key, value.replace(b"add", b"\xffdd"))
+    assert broken.find(300) == ()
+    with pytest.raises(CorruptRecord, match="not UTF-8"):
+        broken.find(258)
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([PARTS[1], PARTS[0]], "do not ascend"),
+        ([PARTS[0], PARTS[0]], "do not ascend"),
+        ([(258, PARTS[0][1] + b"\0")], "should end at byte"),
+        ([(258, b"\1" + PARTS[0][1][1:])], "should end at byte"),
+        ([(258, b"\3" + PARTS[0][1][1:])], "2 bytes expected, 0 found"),
+        ([(258, b"")], "1 bytes expected, 0 found"),
+    ],
+)
+def test_headers_that_contradict_their_head_are_corrupt(messages: list[tuple[int, bytes]], text: str) -> None:
+    key = keys.history_headers_key(9, 258)
+    with pytest.raises(CorruptRecord, match=text):
+        history_headers.decode(key, history_headers.encode(messages))
+
+
+def test_headers_of_no_message_are_corrupt() -> None:
+    with pytest.raises(CorruptRecord, match="no messages"):
+        history_headers.decode(keys.history_headers_key(9, 258), b"\1" + bytes(4))
+
+
+def test_the_headers_of_a_metadata_record_are_taken_as_they_are() -> None:
+    key = keys.metadata_key(258)
+    value = metadata.encode(258, AT, AT, AT, 0, HEADERS[0].header_pairs)
+    assert metadata.headers_part(key, value) == PARTS[0][1]
+    with pytest.raises(CorruptRecord):
+        metadata.headers_part(key, value[:-1])

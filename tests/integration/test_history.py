@@ -44,7 +44,7 @@ class Client:
     """A connection that publishes with headers, and settles as a test says."""
 
     def __init__(self, url: str, name: str = "worker-1") -> None:
-        self.connection = BrokerConnection(parse(url), Options(name=name))
+        self.connection = BrokerConnection(parse(url), Options(name=name, start_timeout=60, reconnect_timeout=60))
         self.connection.connect()
 
     def declare(self, *queues: str) -> None:

@@ -350,3 +350,15 @@ def test_a_decoder_remembers_nothing_but_layouts(
         if not flips:
             kept = tuple(pair for pair in headers if wanted is None or pair[0] in wanted)
             assert found == metadata.Metadata(number, 1, 2, 3, 4, kept)
+
+
+def test_a_decoder_does_not_remember_what_is_large() -> None:
+    decoder = metadata.Decoder({"k"})
+    for number in range(50):
+        text = f"{number:05d}" * 2000
+        assert decoder.decode(b"", metadata.encode(number, 1, 2, 3, 4, {"k": text, "l": "m"})).headers == {"k": text}
+    assert not decoder._known
+    assert not decoder._layouts
+    decoder.decode(b"", metadata.encode(1, 1, 2, 3, 4, {"k": "small"}))
+    assert decoder._known
+    assert decoder._layouts

@@ -41,7 +41,7 @@ COLUMNS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(COLUMNS, st.integers(0, 3))
 def test_columns_as_json(column: pa.Array, offset: int) -> None:
     column = column.slice(min(offset, len(column) - 1))
@@ -49,7 +49,7 @@ def test_columns_as_json(column: pa.Array, offset: int) -> None:
     assert Column(column).compact(compact_dumps).to_pylist() == [compact_dumps(v).decode() for v in values(column)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(COLUMNS, max_size=3), st.lists(COLUMNS, max_size=3), st.integers(0, 60))
 def test_reprs_are_celerys(args: list[pa.Array], kwargs: list[pa.Array], limit: int) -> None:
     rows = min(map(len, [*args, *kwargs]), default=2)
@@ -65,7 +65,7 @@ def test_reprs_are_celerys(args: list[pa.Array], kwargs: list[pa.Array], limit: 
             assert second == saferepr(arguments.kwargs_of(row), bound, 3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(TEXTS, min_size=1), st.sampled_from([0, 31, 32, 255, 256, 65_535, 65_536, 70_000]))
 def test_texts_and_binaries_in_msgpack(found: list[str], length: int) -> None:
     found = [*found, "x" * length]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .base import Context, Family
 from .header import HeaderFamily
+from .history import HistoryFamily
 from .queues import QueueFamily
 from .results import ResultFamily
 from .routing import RoutingFamily
@@ -25,4 +26,5 @@ FAMILIES: tuple[type[Family], ...] = (
     ResultFamily,
     RoutingFamily,
     StagedFamily,
+    HistoryFamily,
 )

@@ -104,11 +104,20 @@ class Index:
         self.planned = self.planned._replace(kept=max(self.planned.kept, attempt))
 
     @property
+    def stored_head(self) -> Head:
+        """As the store has it when the checkpoint under way, if there is one, has ended."""
+        return self._flushing[0] if self._flushing else self.head
+
+    @property
+    def unstored(self) -> list[Part]:
+        """The parts that are only in memory even then."""
+        written = self._flushing[1] if self._flushing else []
+        return [*(part for part in self.frozen if part not in written), self.open]
+
+    @property
     def is_dirty(self) -> bool:
         """Whether a checkpoint has anything to write."""
-        return bool(self._queued or self._obsolete) or self.planned != (
-            self._flushing[0] if self._flushing else self.head
-        )
+        return bool(self._queued or self._obsolete) or self.planned != self.stored_head
 
     def snapshot(self, batch: Batch) -> None:
         """Put what is queued, and the head, into a checkpoint's batch."""

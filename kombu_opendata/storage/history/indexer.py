@@ -84,22 +84,30 @@ class Indexer:
                     return False
                 if self._gathering is None:
                     chunk = await self._next_chunk()
-                    if chunk is None:
-                        return False
-                    self._gathering = _Gathering(chunk, self._known)
-                while self._gathering.wanted:
+                    if chunk is not None:
+                        self._gathering = _Gathering(chunk, self._known)
+                while self._gathering is not None and self._gathering.wanted:
                     if not may_read:
                         return True
                     await self._read_some(self._gathering)
                     if loop.time() > end:
                         return True
-                self._work = self._index(self._gathering.chunk, self._gathering.found)
-                self._gathering = None
+                self._work = self._next_work()
+                if self._work is None:
+                    return False
             for number, takes_long in enumerate(self._work):
                 if (takes_long or number % _STEPS == 0) and loop.time() > end:
                     return True
             self._work = None
             return True
+
+    def _next_work(self) -> Iterator[bool] | None:
+        """Index the chunk whose headers are at hand; without one there is little to do."""
+        gathering, self._gathering = self._gathering, None
+        if gathering is not None:
+            return self._index(gathering.chunk, gathering.found)
+        part = self._history.index.open
+        return self._freeze(part) if part.attempted and self._history.collected.are_many else None
 
     async def _next_chunk(self) -> Chunk | None:
         """The closed chunk at our place."""
@@ -126,14 +134,27 @@ class Indexer:
                 self.place = (attempt, row)  # what was in between is past its retention
                 return Chunk.of(self.place, history_log.decode(key, value))
         self.place = max(in_memory, self.place)
+        log.indexed(self.place)
         return None
 
     # ------------------------------------------------------------------ headers
     async def _read_some(self, gathering: _Gathering) -> None:
-        """Read the headers of the next messages."""
+        """Read the headers of the next messages; of those that were collected they are elsewhere."""
+        ids = gathering.take()
+        try:
+            await self._read(gathering, ids)
+        except BaseException:
+            gathering.wanted += reversed(ids)  # once more, next time
+            raise
+
+    async def _read(self, gathering: _Gathering, ids: list[int]) -> None:
         history = self._history
-        for id, found in (await read_metadata(history.store, history.payloads, gathering.take())).items():
+        for id, found in (await read_metadata(history.store, history.payloads, ids)).items():
             gathering.found[id] = self.hashes.headers(found.headers)
+        gathering.missing.update(id for id in ids if id not in gathering.found)
+        if not gathering.wanted and gathering.missing:
+            for id, pairs in (await history.collected.find(gathering.missing)).items():
+                gathering.found[id] = self.hashes.headers(dict(pairs))
 
     def _remember(self, id: int, found: Values) -> Values:
         known = self._known
@@ -184,6 +205,7 @@ class Indexer:
             if settled:
                 part.add(MESSAGES, id, settled)
             part.event(Event(id, queue, outcome, count, ended, number))
+            part.attempted.add(id)
             yield False
 
     def _groups(self, queue: str, consumer: str, outcome: int) -> tuple[Group, Group]:
@@ -235,6 +257,7 @@ class _Gathering:
         ids |= {row[0] for row in chunk.attempts if row[0] not in new}
         self.found = {id: known[id] for id in ids if id in known}
         self.wanted = sorted(ids - self.found.keys(), reverse=True)
+        self.missing: set[int] = set()  # have no metadata
 
     def take(self) -> list[int]:
         """The next ids, so close to each other that few reads are needed."""

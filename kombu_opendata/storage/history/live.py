@@ -20,6 +20,8 @@ AVAILABLE, IN_FLIGHT = "available", "in_flight"
 
 #: buckets that are gone through before others get their turn
 _PIECE = 2000
+#: buckets that are read at a time
+_READS = 32
 
 Rows = dict[int, active.Entry]
 
@@ -35,26 +37,39 @@ class ColdBuckets:
     async def rows(self, queue: Queue, number: int) -> Rows:
         """The available messages of a bucket, by id."""
         place = (queue.name, number)
-        found = self._read.get(place)
-        if found is None:
-            key = keys.active_key(queue.name, number)
-            value = await self._store.get(key)
-            rows = active.decode(key, value)[0] if value is not None else []
-            found = self._read[place] = {row[0]: row for row in rows}
-        return found
+        await self._load((place,))
+        return self._read[place]
+
+    async def read(self, messages: Iterable[tuple[Queue, int]]) -> None:
+        """Read the buckets that may have these messages, those of each queue, many at a time."""
+        wanted = [(queue.name, number) for queue, id in messages for number in await self._covering(queue, id)]
+        for start in range(0, len(wanted), _READS):
+            await self._load(wanted[start : start + _READS])
 
     async def find(self, queue: Queue, id: int) -> tuple[int, int] | None:
         """Visible at and attempts of a message, if it is in one of the queue's cold buckets."""
-        if not queue.messages.cold:
-            return None
-        ranges = self._ranges.get(queue.name)
-        if ranges is None:
-            ranges = self._ranges[queue.name] = await _Ranges.of(queue)
-        for number in ranges.covering(id):
+        for number in await self._covering(queue, id):
             row = (await self.rows(queue, number)).get(id)
             if row is not None:
                 return row[2], row[4]
         return None
+
+    async def _covering(self, queue: Queue, id: int) -> list[int]:
+        """The cold buckets that may have a message."""
+        if not queue.messages.cold:
+            return []
+        ranges = self._ranges.get(queue.name)
+        if ranges is None:
+            ranges = self._ranges[queue.name] = await _Ranges.of(queue)
+        return ranges.covering(id)
+
+    async def _load(self, places: Iterable[tuple[str, int]]) -> None:
+        """Read those of these buckets that were not."""
+        missing = list(dict.fromkeys(place for place in places if place not in self._read))
+        bucket_keys = [keys.active_key(*place) for place in missing]
+        for place, key, value in zip(missing, bucket_keys, await self._store.get_many(bucket_keys), strict=True):
+            rows = active.decode(key, value)[0] if value is not None else []
+            self._read[place] = {row[0]: row for row in rows}
 
 
 class _Ranges(NamedTuple):

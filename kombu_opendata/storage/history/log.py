@@ -8,17 +8,20 @@ to append it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from ..ffi import Batch
 from ..queue_buckets import Entry
 from ..records import history_log, keys
 from ..records.history_log import MANUAL, REASONS, REDRIVEN, Attempt, Left, Rows
+from ..records.history_trail import BLOCK_BITS
 
 #: a chunk is closed when it has so many messages or attempts, so that handling one never takes long
 CHUNK_ROWS = 4096
 #: messages and attempts of chunks that are stored but not indexed and that stay in memory all the same
 KEPT_ROWS = 16_384
+#: of chunks that left memory: so many blocks of messages that have attempts in them are remembered
+MAX_BLOCKS = 65_536
 
 Headers = Mapping[str, str] | None
 Place = tuple[int, int]
@@ -30,7 +33,10 @@ class Chunk:
     ``waits``: for some they are not, so it must be in the store, and they with it, before it is indexed.
     """
 
-    __slots__ = ("attempts", "first_attempt", "first_row", "headers", "left", "other_rows", "routed", "saved", "waits")
+    __slots__ = (
+        "_attempted", "attempts", "first_attempt", "first_row", "headers", "left", "other_rows", "routed", "saved",
+        "waits",
+    )  # fmt: skip
 
     def __init__(self, first_attempt: int, first_row: int) -> None:
         self.first_attempt = first_attempt
@@ -42,6 +48,7 @@ class Chunk:
         self.other_rows = -1  # counted when the chunk is closed
         self.saved = False
         self.waits = False
+        self._attempted: frozenset[int] | None = None
 
     @classmethod
     def of(cls, place: Place, rows: Rows) -> Chunk:
@@ -62,6 +69,13 @@ class Chunk:
     def end(self) -> Place:
         """Where the next chunk begins."""
         return self.first_attempt + len(self.attempts), self.first_row + self.other_rows
+
+    @property
+    def attempted(self) -> frozenset[int]:
+        """The messages whose attempts ended; of a chunk that is closed."""
+        if self._attempted is None:
+            self._attempted = frozenset([row[0] for row in self.attempts])
+        return self._attempted
 
     def rows(self) -> Rows:
         return Rows(list(self.headers), self.routed, self.left, self.attempts)
@@ -86,6 +100,9 @@ class HistoryLog:
         self.chunks: deque[Chunk] = deque()
         self.last_ended_ms = 0
         self._indexed: Place = (0, 0)
+        self._forgotten: dict[int, int] = {}  # block of messages → the end of the last chunk with attempts of them
+        self._forgotten_upto = 0
+        self._unknown_upto = attempt  # whose attempts before it are not indexed: it may be any message's
 
     # ------------------------------------------------------------------ rows
     def published(self, id: int, places: Iterable[tuple[str, int]], headers: Headers) -> None:
@@ -171,10 +188,35 @@ class HistoryLog:
         self.indexed(self._indexed)
         kept = sum(map(len, self.chunks))
         while kept > KEPT_ROWS and self.chunks[0].saved:
-            kept -= len(self.chunks.popleft())
+            chunk = self.chunks.popleft()
+            kept -= len(chunk)
+            self._forget(chunk)
+
+    def _forget(self, chunk: Chunk) -> None:
+        """A chunk that is not indexed leaves memory: only the blocks of its messages are remembered."""
+        end = self._forgotten_upto = chunk.end[0]
+        self._forgotten.update(dict.fromkeys({id >> BLOCK_BITS for id in chunk.attempted}, end))
+        if len(self._forgotten) > MAX_BLOCKS:
+            done = self._indexed[0]
+            self._forgotten = {block: upto for block, upto in self._forgotten.items() if upto > done}
+            if len(self._forgotten) > MAX_BLOCKS // 2:
+                self._forgotten, self._unknown_upto = {}, end
 
     def indexed(self, upto: Place) -> None:
         """Everything before this place is in the index: it is not needed here once it is stored."""
         self._indexed = upto
         while self.chunks and self.chunks[0].saved and self.chunks[0].end <= upto:
             self.chunks.popleft()
+        if self._forgotten and self._forgotten_upto <= upto[0]:
+            self._forgotten = {}
+
+    def attempted(self, ids: Set[int]) -> set[int]:
+        """Those of these messages that may have attempts that are not in the index; of closed chunks."""
+        done, forgotten = self._indexed, self._forgotten
+        if done[0] < self._unknown_upto:
+            return set(ids)
+        found = {id for id in ids if forgotten.get(id >> BLOCK_BITS, 0) > done[0]} if forgotten else set()
+        for chunk in self.chunks:
+            if chunk.end > done:
+                found.update(chunk.attempted & ids)
+        return found

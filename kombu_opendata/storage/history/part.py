@@ -32,6 +32,7 @@ class Part:
         self._groups: dict[Group, tuple[list[int], list[int]]] = {}
         self._single: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
         self.events: dict[int, list[Event]] = {}
+        self.attempted: set[int] = set()  # messages that it has attempts of
         self.rows = 0
 
     def add(self, space: int, position: int, group: Group, single: Sequence[int] = ()) -> None:

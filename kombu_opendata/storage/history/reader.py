@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..ffi import Pair
 from ..records import history_log, history_trail, keys, metadata
 from ..records.history_log import ACKED, FAILED, MANUAL, REASONS, REJECTED, Attempt
 from ..records.history_trail import BLOCK_BITS, LEFT, Event
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .service import History
 
 _READS = 32
+#: trails of a block that are read at once; there are more only where messages were settled over a long time
+_TRAILS = 16
 _LAST = (1 << 64) - 1
 
 
@@ -104,14 +106,7 @@ class Reader:
         in_memory = {block: [part.events.get(block, ()) for part in self._view.parts] for block in blocks}
         for start in range(0, len(blocks), _READS):
             some = blocks[start : start + _READS]
-            read = await asyncio.gather(
-                *(
-                    self._store.scan(
-                        keys.history_trail_key(block, 0), keys.history_trail_key(block + 1, 0), read_ahead_bytes=1 << 14
-                    )
-                    for block in some
-                )
-            )
+            read = await self._trails(some)
             for block, rows in zip(some, read, strict=True):
                 stored = [history_trail.decode_some(key, value, by_block[block]) for key, value in rows]
                 for events in (*stored, *in_memory[block]):
@@ -120,15 +115,26 @@ class Reader:
                             found[event.message_id].append(event)
         return found
 
+    async def _trails(self, blocks: list[int]) -> list[list[Pair]]:
+        """The stored trails of these blocks, in their order."""
+        ranges = [(keys.history_trail_key(block, 0), keys.history_trail_key(block + 1, 0)) for block in blocks]
+        read = await self._store.scan_many(ranges, _TRAILS)
+        for at, rows in enumerate(read):
+            if len(rows) >= _TRAILS:
+                read[at] = await self._store.scan(*ranges[at], read_ahead_bytes=1 << 16)
+        return read
+
     async def statuses(self, ids: Iterable[int]) -> dict[int, list[QueueStatus]]:
         """What each of these messages is in each queue that it was routed to."""
-        found = {}
-        for id, events in (await self.events(ids)).items():
-            last: dict[str, Event] = {}
-            for event in events:
-                last[event.queue] = event
-            found[id] = [await self._status(id, queue, event) for queue, event in last.items()]
-        return found
+        last = {id: {event.queue: event for event in events} for id, events in (await self.events(ids)).items()}
+        queues = self._history.queues
+        await self.cold.read(
+            (queues[name], id)
+            for id, by_queue in last.items()
+            for name, event in by_queue.items()
+            if name in queues and _settled(event) is None and queues[name].messages.find(id) is None
+        )
+        return {id: [await self._status(id, *one) for one in by_queue.items()] for id, by_queue in last.items()}
 
     async def _status(self, id: int, name: str, last: Event) -> QueueStatus:
         queue = self._history.queues.get(name)
@@ -140,7 +146,7 @@ class Reader:
             entry = queue.messages.available.get(id)
             if entry is not None:
                 return QueueStatus(name, AVAILABLE, entry.attempts, 0, "", entry.visible_at)
-        settled = _SETTLED.get(last.what & ~MANUAL)
+        settled = _settled(last)
         if settled is None and queue is not None:
             row = await self.cold.find(queue, id)
             if row is not None:
@@ -245,6 +251,11 @@ class Reader:
 
 
 _SETTLED = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
+
+
+def _settled(event: Event) -> str | None:
+    """The status that an event left its message in for good, if it did."""
+    return _SETTLED.get(event.what & ~MANUAL)
 
 
 def _cut(rows: list[tuple[int, Attempt]], start: int, stop: int, *, descending: bool) -> list[tuple[int, Attempt]]:

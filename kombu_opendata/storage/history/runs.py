@@ -33,7 +33,7 @@ async def look_up(store: SlateStore, view: View, space: int, hashes: Iterable[in
     places = list(wanted)
     for start in range(0, len(places), _READS):
         some = places[start : start + _READS]
-        pages = await asyncio.gather(*(_page(store, space, *place) for place in some))
+        pages = await _pages(store, space, some)
         for place, (page_hashes, positions) in zip(some, pages, strict=True):
             for hash in wanted[place]:
                 found[hash] += _find(page_hashes, positions, hash)
@@ -53,10 +53,15 @@ def _find(hashes: array[int], positions: array[int], hash: int) -> list[int]:
     return found
 
 
-async def _page(store: SlateStore, space: int, run: int, page: int) -> tuple[array[int], array[int]]:
-    key = keys.history_page_key(space, run, page)
-    value = await store.get(key)
-    return history_index.decode_page(key, value) if value is not None else (array("Q"), array("Q"))
+async def _pages(
+    store: SlateStore, space: int, places: Iterable[tuple[int, int]]
+) -> list[tuple[array[int], array[int]]]:
+    """Hashes and positions of these pages of runs, by the numbers of both; nothing for one that is not there."""
+    page_keys = [keys.history_page_key(space, *place) for place in places]
+    return [
+        history_index.decode_page(key, value) if value is not None else (array("Q"), array("Q"))
+        for key, value in zip(page_keys, await store.get_many(page_keys), strict=True)
+    ]
 
 
 class Merger:
@@ -115,7 +120,7 @@ class Merger:
         out = _Output(space, self._index.take_runs(1), level, min(bits + more, _MAX_PAGE_BITS))
         living = await self._living(runs)
         for page in range(1 << bits) if living else ():
-            pages = await asyncio.gather(*(_page(self._store, space, run.number, page) for run in runs))
+            pages = await _pages(self._store, space, [(run.number, page) for run in runs])
             for one in pages:
                 out.add(*one, living)
                 await asyncio.sleep(0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from ..records import history_log, keys
 from .candidates import AttemptRecord, MessageRecord
+from .collected import CollectedHeaders
 from .counts import count_attempts, count_messages
 from .index import Index
 from .indexer import Indexer
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
 #: how long the rows of attempts stay
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
 #: how often the background looks for something to index, and how long it works then: while messages come and go, while
-#: they do and much waits, and when nothing happens
-_LOOK_SECONDS = 0.05
+#: they do and much waits, and when nothing happens, after which it pauses only so long as there is more
+_LOOK_SECONDS = 0.1
 _BUSY_SECONDS = 0.001
 _BEHIND_SECONDS = 0.0025
 _IDLE_SECONDS = 0.02
+_PAUSE_SECONDS = 0.02
 #: attempts and other rows that are much
 _MUCH = 200_000
 
@@ -43,6 +46,7 @@ class History:
         self.index = Index()
         self.indexer = Indexer(self)
         self.sweeper = Sweep(self)
+        self.collected = CollectedHeaders(self)
         self._saving: list[Chunk] = []
 
     # ------------------------------------------------------------------ what its parts need
@@ -92,6 +96,7 @@ class History:
     async def load(self) -> HistoryLog:
         """The log, to go on where the stored one ends; before the journal is replayed."""
         await self.index.load(self.store)
+        await self.collected.load()
         head = self.index.head
         self.indexer.place = head.attempt, head.row
         log = HistoryLog(head.attempt, head.row)
@@ -103,6 +108,7 @@ class History:
                 log = HistoryLog(*last.end)
             if last.attempts:
                 log.last_ended_ms = last.attempts[-1][4]
+        log.indexed(self.indexer.place)
         return log
 
     def snapshot(self, batch: Batch) -> None:
@@ -110,6 +116,12 @@ class History:
         if self.enabled:
             self._saving = self.log.snapshot(batch)
             self.index.snapshot(batch)
+            self.collected.snapshot(batch)
+
+    async def keep_headers(self, gone: Set[int], batch: Batch) -> None:
+        """Have the checkpoint that collects these messages keep of them what the index may still need."""
+        if self.enabled:
+            await self.collected.keep(gone, batch)
 
     def end_flush(self) -> None:
         """The checkpoint is in the store."""
@@ -125,7 +137,7 @@ class History:
 
     # ------------------------------------------------------------------ in the background
     async def run(self) -> None:
-        """Index until cancelled: a twentieth of the time at most while messages come and go, more when they don't.
+        """Index until cancelled: a fortieth of the time at most while messages come and go, half of it when they don't.
 
         Raises:
             StoreError: the store failed for good.
@@ -133,15 +145,16 @@ class History:
         if not self.enabled:
             return
         await self.sweeper.begin()
-        seen = self.log.end
+        seen, pause = self.log.end, _LOOK_SECONDS
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(pause)
             before, seen = seen, self.log.end
+            pause = _LOOK_SECONDS
             if seen != before:
                 is_behind = self.indexer.lag > _MUCH
                 await self.indexer.work(_BEHIND_SECONDS if is_behind else _BUSY_SECONDS, may_read=is_behind)
-            elif not await self.indexer.work(_IDLE_SECONDS):
-                await self.sweeper.merge_some()
+            elif await self.indexer.work(_IDLE_SECONDS) or await self.sweeper.merge_some():
+                pause = _PAUSE_SECONDS
 
     async def sweep(self, now: int) -> None:
         """Remove what is past its retention, a bounded part of it."""

@@ -28,6 +28,7 @@ module                record                                                   f
 ``history_log``       what happened to messages between two checkpoints        ours
 ``history_trail``     what became of the messages of a block                   ours
 ``history_index``     which messages and attempts have a value                 ours
+``history_headers``   headers of collected messages, for their attempts        ours
 ``staged``            staged jobs and their batch objects                      ours
 ====================  =======================================================  ==========
 
@@ -47,6 +48,7 @@ from kombu_opendata.storage.records import (
     cursor,
     dead_letter,
     header,
+    history_headers,
     history_index,
     history_log,
     history_trail,
@@ -110,6 +112,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.HISTORY_TRAIL: history_trail.decode,
     RecordKind.HISTORY_PAGE: history_index.decode_page,
     RecordKind.HISTORY_HEAD: history_index.decode_head,
+    RecordKind.HISTORY_HEADERS: history_headers.decode,
 }
 
 

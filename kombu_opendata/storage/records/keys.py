@@ -37,6 +37,7 @@ key                                                                    record
 ``01 23 <block u64> <part u64>``                                       history trail
 ``01 24 <space u8> <run u64> <page u16>``                              history page
 ``01 25``                                                              history head
+``01 2a <attempt u64> <id u64>``                                       history headers
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -102,6 +103,7 @@ _HISTORY_POSTINGS = PREFIXES[RecordKind.HISTORY_POSTINGS]
 _HISTORY_SEGMENT = PREFIXES[RecordKind.HISTORY_SEGMENT]
 _HISTORY_TRAIL = PREFIXES[RecordKind.HISTORY_TRAIL]
 _HISTORY_PAGE = PREFIXES[RecordKind.HISTORY_PAGE]
+_HISTORY_HEADERS = PREFIXES[RecordKind.HISTORY_HEADERS]
 
 __all__ = [
     "HISTORY_HEAD_KEY",
@@ -130,6 +132,7 @@ __all__ = [
     "exchange_key",
     "failed_key",
     "failed_prefix",
+    "history_headers_key",
     "history_log_key",
     "history_page_key",
     "history_postings_key",
@@ -295,6 +298,11 @@ def history_trail_key(block: int, part: int) -> bytes:
 
 def history_page_key(space: int, run: int, page: int) -> bytes:
     return _HISTORY_PAGE + bytes((space,)) + types.pack(U64, "run", run) + types.pack(U16, "page", page)
+
+
+def history_headers_key(attempt: int, message_id: int) -> bytes:
+    """Of the headers of collected messages, this one the first, all of whose attempts have lower numbers."""
+    return _HISTORY_HEADERS + types.pack(U64, "attempt", attempt) + _id(message_id)
 
 
 def _id(message_id: int) -> bytes:

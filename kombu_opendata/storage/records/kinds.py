@@ -58,6 +58,7 @@ class RecordKind(enum.Enum):
     HISTORY_TRAIL = "history trail"
     HISTORY_PAGE = "history page"
     HISTORY_HEAD = "history head"
+    HISTORY_HEADERS = "history headers"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -96,4 +97,5 @@ PREFIXES = {
     RecordKind.HISTORY_TRAIL: b"\x01\x23",
     RecordKind.HISTORY_PAGE: b"\x01\x24",
     RecordKind.HISTORY_HEAD: b"\x01\x25",
+    RecordKind.HISTORY_HEADERS: b"\x01\x2a",
 }

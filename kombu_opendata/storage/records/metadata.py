@@ -18,9 +18,8 @@ Source: RFC 0001. The format allows a key twice, so a decoded record keeps the p
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from kombu_opendata.errors import CorruptRecord, InvalidMessage
 from kombu_opendata.storage.records import types
@@ -36,6 +35,9 @@ _KEYS_KEPT = 1024
 _keys: dict[str, bytes] = {}
 
 
+Pairs = tuple[tuple[str, str], ...]
+
+
 class Metadata(NamedTuple):
     """Decoded metadata."""
 
@@ -45,7 +47,7 @@ class Metadata(NamedTuple):
     visible_at_ms: int
     retention_seconds: int
     #: in stored order, a repeated key repeated
-    header_pairs: tuple[tuple[str, str], ...]
+    header_pairs: Pairs
 
     @property
     def headers(self) -> dict[str, str]:
@@ -129,11 +131,12 @@ class Decoder:
     *layout*, with which the next one is read by a single call: scans of the metadata log decode millions.
     """
 
-    __slots__ = ("_count", "_layouts", "_misses", "wanted")
+    __slots__ = ("_count", "_known", "_layouts", "_misses", "wanted")
 
     def __init__(self, wanted: Iterable[str] | None = None) -> None:
         self.wanted = None if wanted is None else {name.encode() for name in wanted}
         self._layouts: dict[int, list[_Layout]] = {}  # by the size of the record
+        self._known: dict[tuple[tuple[str, ...], tuple[bytes, ...]], Pairs] = {}  # decoded, by names and raw values
         self._count = 0
         self._misses = 0
 
@@ -143,40 +146,51 @@ class Decoder:
         Raises:
             CorruptRecord: it is none.
         """
-        names: Sequence[str]
+        names: tuple[str, ...]
         numbers: Sequence[int]
-        for layout in self._layouts.get(len(value), ()):
-            fields = layout.unpack(value)
-            if layout.fixed(fields) == layout.expected:
-                names, values, numbers = layout.names, layout.values(fields), fields[:5]
+        layouts = self._layouts.get(len(value), ())
+        whole = int.from_bytes(value, "little") if layouts else 0
+        for layout in layouts:
+            if whole & layout.mask == layout.expected:
+                fields = layout.unpack(value)
+                names, values, numbers = layout.names, fields[5:], fields[:5]
                 break
         else:
             names, values, numbers = self._walk(key, value)
-        try:
-            pairs = tuple(zip(names, [raw.decode() for raw in values], strict=True))
-        except UnicodeDecodeError:
-            raise _not_utf8(key, value) from None
+        pairs = self._known.get((names, values)) if self.wanted is not None else None
+        if pairs is None:
+            try:
+                pairs = tuple(zip(names, [raw.decode() for raw in values], strict=True))
+            except UnicodeDecodeError:
+                raise _not_utf8(key, value) from None
+            if self.wanted is not None and sum(map(len, values)) <= _PAIRS_BYTES:
+                self._remember(names, values, pairs)
         return Metadata._make((*numbers, pairs))
 
-    def _walk(self, key: bytes, value: bytes) -> tuple[Sequence[str], Sequence[bytes], Sequence[int]]:
+    def _remember(self, names: tuple[str, ...], values: tuple[bytes, ...], pairs: Pairs) -> None:
+        if len(self._known) >= _PAIRS_KEPT:
+            self._known.clear()
+        self._known[names, values] = pairs
+
+    def _walk(self, key: bytes, value: bytes) -> tuple[tuple[str, ...], tuple[bytes, ...], Sequence[int]]:
         """Names and values of the headers, and the numbers, of a record whose layout is new."""
         *numbers, headers = types.read(_HEAD, key, value, 0)
         texts = _texts(key, value, headers)
         wanted = self.wanted
         chosen = [at for at in range(0, len(texts), 2) if wanted is None or texts[at] in wanted]
         try:
-            names = [texts[at].decode() for at in chosen]
+            names = tuple([texts[at].decode() for at in chosen])
         except UnicodeDecodeError:
             raise _not_utf8(key, value) from None
         self._misses += 1
         if self._misses > _MISSES_TO_FORGET:
             self._layouts, self._count, self._misses = {}, 0, 0
-        if headers and self._count < _MAX_LAYOUTS:
+        if headers and self._count < _MAX_LAYOUTS and len(value) <= _LAYOUT_BYTES:
             known = self._layouts.setdefault(len(value), [])
             if len(known) < _LAYOUTS_OF_A_SIZE:
-                known.append(_Layout(value, [len(text) for text in texts], chosen, tuple(names)))
+                known.append(_Layout(value, [len(text) for text in texts], chosen, names))
                 self._count += 1
-        return names, [texts[at + 1] for at in chosen], numbers
+        return names, tuple([texts[at + 1] for at in chosen]), numbers
 
 
 #: layouts that a decoder remembers, all in all and for records of one size; after so many records that had none of
@@ -184,36 +198,32 @@ class Decoder:
 _MAX_LAYOUTS = 512
 _LAYOUTS_OF_A_SIZE = 4
 _MISSES_TO_FORGET = 10_000
+#: of records that are no longer than this: there may be headers of 64 KiB
+_LAYOUT_BYTES = 4096
+#: wanted headers that are remembered decoded, of so many bytes together: of a few names, the same values come again
+_PAIRS_KEPT = 4096
+_PAIRS_BYTES = 256
 
 
 class _Layout:
-    """How to read records that have the same headers as ``example``, with values as long as there."""
+    """How to read records that have the same headers as ``example``, with values as long as there.
 
-    __slots__ = ("expected", "fixed", "names", "unpack", "values")
+    A record, as a number, has ``expected`` in the bits of ``mask``: these are the number of headers, their lengths and
+    keys.
+    """
+
+    __slots__ = ("expected", "mask", "names", "unpack")
 
     def __init__(self, example: bytes, lengths: list[int], chosen: list[int], names: tuple[str, ...]) -> None:
-        code, fields = [_HEAD.format], 6
-        fixed, values = [5], []  # places of what is the same in all: the number of headers, their lengths and keys
+        code, fixed = ["<QqqqIx"], [b"\0" * (_HEAD.size - 1), b"\xff"]
         for at in range(0, len(lengths), 2):
-            code.append(f"{lengths[at] + 4}s")
-            fixed.append(fields)
-            fields += 1
-            if at in chosen:
-                values.append(fields)
-                fields += 1
-            code.append(f"{lengths[at + 1]}{'s' if at in chosen else 'x'}")
+            key, value = lengths[at] + 4, lengths[at + 1]
+            code.append(f"{key}x{value}{'s' if at in chosen else 'x'}")
+            fixed += b"\xff" * key, b"\0" * value
         self.unpack = struct.Struct("".join(code)).unpack
-        self.fixed = itemgetter(*fixed)
-        self.expected = self.fixed(self.unpack(example))
+        self.mask = int.from_bytes(b"".join(fixed), "little")
+        self.expected = int.from_bytes(example, "little") & self.mask
         self.names = names
-        self.values = _getter(values)
-
-
-def _getter(places: list[int]) -> Callable[[tuple[Any, ...]], Sequence[bytes]]:
-    """Takes these fields, always as a sequence."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda fields: [fields[place] for place in places]
 
 
 def _texts(key: bytes, value: bytes, headers: int) -> list[bytes]:
@@ -248,3 +258,13 @@ def _not_utf8(key: bytes, value: bytes) -> CorruptRecord:
 
 #: the metadata in a record: ``decode(key, value)``, see :meth:`Decoder.decode`
 decode = Decoder().decode
+
+
+def headers_part(key: bytes, value: bytes) -> bytes:
+    """The end of a record: the number of headers, and the headers.
+
+    Raises:
+        CorruptRecord: it is no metadata.
+    """
+    decode(key, value)
+    return value[_HEAD.size - 1 :]

@@ -50,8 +50,8 @@ def test_a_queues_messages_are_counted_by_what_becomes_of_them(served: ServedBro
 
 def test_ages_are_of_what_is_ready(served: ServedBroker, channel: Any) -> None:
     declare(channel, "q")
-    send(channel, "q", "old")
     began = time.time()
+    send(channel, "q", "old")
     figures = scrape_until(port_of(served), lambda s: s.of("q").get("oldest_ready_message_age_seconds", 0) > 1.2).of(
         "q"
     )
@@ -186,7 +186,7 @@ def test_the_brokers_own_figures(served: ServedBroker, channel: Any, store_folde
             and found.value("opendata_queue_maintenance_runs_total", duty="collect") > 0
         )
 
-    found = scrape_until(port_of(served), ready)
+    found = scrape_until(port_of(served), ready, 60)
     values = {
         metric.name: sum(s.value for s in found.samples if s.name == PREFIX + metric.name)
         for metric in ALL
@@ -202,7 +202,8 @@ def test_the_brokers_own_figures(served: ServedBroker, channel: Any, store_folde
     assert values["sessions"] == 1
     assert found.value("opendata_queue_connections_refused_total", code="protocol_error") == 1
     assert found.value("opendata_queue_requests_refused_total", code="not_found") == 1
-    assert 0 <= values["event_loop_delay_seconds"] < 5
+    lived = time.time() - found.value("process_start_time_seconds")
+    assert 0 < values["event_loop_delay_seconds"] < lived
     assert values["journal_bytes"] >= 16 << 20
     assert values["journal_limit_bytes"] == 1 << 30
     assert values["store_stalled_seconds"] == 0

@@ -17,6 +17,7 @@ from kombu_opendata.storage.records import (
     cursor,
     dead_letter,
     header,
+    history_headers,
     idempotency,
     journal_position,
     keys,
@@ -374,6 +375,17 @@ BROKEN: dict[str, tuple[str, Break]] = {
         "staged-wrong",
         lambda _: {keys.staged_object_key(4000): staged.encode_object(staged.Object(5, 5, 9, 0, "x/y.batch", "j"))},
     ),
+    # ---- history
+    "headers kept for attempts to come": ("history-wrong", lambda _: kept(99_999, 4000)),
+    "headers kept for attempts that are indexed": ("history-wrong", lambda _: kept(0, 4000)),
+    "headers kept of a message that is there": ("history-wrong", lambda rich: kept(1, rich.ids.waiting)),
+    "headers kept of a message to come": ("history-wrong", lambda _: kept(1, 99_999)),
+    "headers kept twice": ("history-wrong", lambda _: {**kept(1, 4000), **kept(2, 4000)}),
+    "headers kept under another's key": (
+        "key-value-mismatch",
+        lambda _: dict.fromkeys([keys.history_headers_key(1, 4001)], *kept(1, 4000).values()),
+    ),
+    "kept headers that do not decode": ("record-corrupt", lambda _: {keys.history_headers_key(1, 4000): b"\1\1"}),
     # ---- results
     "a result without its expiry": (
         "result-expiry",
@@ -398,6 +410,11 @@ BROKEN: dict[str, tuple[str, Break]] = {
 
 def a_send(ids: tuple[int, ...], queues: tuple[tuple[str, ...], ...]) -> Changes:
     return {keys.idempotency_key(bytes(16)): idempotency.encode(idempotency.Sending(ids, NOW, bytes(16), queues))}
+
+
+def kept(attempt: int, id: int) -> Changes:
+    """Headers of a collected message."""
+    return {keys.history_headers_key(attempt, id): history_headers.encode([(id, b"\1\1\0k\1\0v")])}
 
 
 def letter(rich: Rich, **changes: object) -> Changes:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from typing import Any
 
 import pytest
 
-from kombu_opendata.storage import ffi, ffi_native
+from kombu_opendata.storage import ffi, ffi_encoding, ffi_native
+from kombu_opendata.storage.rows import Rows
 
 VALUES = [b"", b"\0", b"x" * 50, bytes(range(256)) * 106, os.urandom(70_000)]
 
@@ -56,6 +58,10 @@ def test_each_reads_what_each_wrote(writer: Any, reader: Any) -> None:
             assert pairs == sorted(expected, reverse=descending)
         iterator = await reader().scan(db, expected[1][0], expected[3][0], ffi.ScanSettings())
         assert await reader().next_batch(iterator, 9) == expected[1:3]
+        iterator = await reader().scan(db, b"", None, ffi.ScanSettings())
+        rows = [await reader().next_rows(iterator, 3), await reader().next_rows(iterator, 3)]
+        assert [len(one) for one in rows] == [3, 2]
+        assert rows[0].pairs() + rows[1].pairs() == expected
         await db.shutdown()
 
     asyncio.run(main())
@@ -70,6 +76,8 @@ def test_rows_with_an_expiry_decode() -> None:
         fast = ffi_native.FastBinding()
         iterator = await fast.scan(db, b"", None, ffi.ScanSettings())
         assert await fast.next_batch(iterator, 9) == [(b"a", b"1"), (b"b", b"2")]
+        iterator = await fast.scan(db, b"", None, ffi.ScanSettings())
+        assert (await fast.next_rows(iterator, 9)).pairs() == [(b"a", b"1"), (b"b", b"2")]
         await db.shutdown()
 
     asyncio.run(main())
@@ -99,13 +107,13 @@ def test_a_value_that_the_length_field_cannot_hold_is_refused() -> None:
             return 2**31
 
     with pytest.raises(ValueError, match="too many"):
-        ffi_native.encode_bytes(Huge())
+        ffi_encoding.encode_bytes(Huge())
 
 
 @pytest.mark.parametrize("data", [b"\2", b"\1\0\0\0\5abc"])
 def test_a_damaged_optional_value_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="does not decode"):
-        ffi_native.decode_optional_bytes(data)
+        ffi_encoding.decode_optional_bytes(data)
 
 
 def resident_bytes() -> int:
@@ -125,12 +133,14 @@ def test_nothing_leaks() -> None:
             for _ in range(20):
                 await fast.get(db, b"k")
             await fast.next_batch(await fast.scan(db, b"", None, ffi.ScanSettings()), 9)
+            await fast.get_many(db, [b"k"] * 20)
+            await fast.scan_many(db, [(b"", None)] * 20, 9, ffi.ScanSettings())
 
         for _ in range(20):
             await round_trip()
         before = resident_bytes()
         for _ in range(100):
-            await round_trip()  # 240 MB pass the border
+            await round_trip()  # 480 MB pass the border
         assert resident_bytes() - before < 20 << 20
         await db.shutdown()
 
@@ -161,6 +171,63 @@ def test_nothing_leaks_of_reads_that_are_cancelled() -> None:
         await db.shutdown()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("many", "turns"), [("get_many", 1), ("get_many", 4), ("scan_many", 2), ("scan_many", 7)])
+def test_nothing_leaks_of_many_reads_that_are_cancelled(many: str, turns: int) -> None:
+    async def main() -> None:
+        db, fast = await open_memory(), ffi_native.FastBinding()
+        for number in range(20):
+            await db.put(b"%d" % number, b"v" * 60_000)
+
+        async def cancelled() -> bool:
+            keys = [b"%d" % number for number in range(20)]
+            if many == "get_many":
+                reading: asyncio.Task[Any] = asyncio.create_task(fast.get_many(db, keys))
+            else:
+                ranges: list[ffi.Range] = [(key, None) for key in keys]
+                reading = asyncio.create_task(fast.scan_many(db, ranges, 1, ffi.ScanSettings()))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+            return reading.cancelled()
+
+        found = [await cancelled() for _ in range(20)]
+        before = resident_bytes()
+        found += [await cancelled() for _ in range(200)]  # up to 240 MB are read
+        assert sum(found) > 150
+        assert resident_bytes() - before < 60 << 20
+        await db.shutdown()
+
+    asyncio.run(main())
+
+
+def test_many_reads_wait_together() -> None:
+    """Futures that are polled again and again get on side by side, not one after the other."""
+    polled: list[int] = []
+    left = dict.fromkeys(range(5), 3)
+
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        native = ffi_native.FastBinding()._native
+        polls = native._polls
+
+        def poll(future: int, callback: Any, number: int) -> None:
+            polled.append(future)
+            left[future] -= 1
+            if left[future]:
+                loop.call_soon(polls._polled, number, 1)  # wakes it: it is to be polled again
+            else:
+                polls._polled(number, polls._ready_code)
+
+        return await native._all(range(5), poll, lambda future: 10 * future, lambda _future: None)
+
+    assert asyncio.run(main()) == [0, 10, 20, 30, 40]
+    assert len(polled) == 15
+    last_of_first = len(polled) - 1 - polled[::-1].index(0)
+    assert polled[:last_of_first].count(1) == 2, "the second goes on before the first has ended"
 
 
 async def _disagree(fast: ffi.Binding) -> None:
@@ -195,10 +262,11 @@ def test_another_version_of_slatedb_falls_back(monkeypatch: pytest.MonkeyPatch) 
     assert "0.99" in binding.reason
 
 
-@pytest.mark.parametrize("fault", ["value", "delete", "get", "scan"])
+@pytest.mark.parametrize("fault", ["value", "delete", "get", "scan", "rows"])
 def test_the_self_check_sees_each_fault(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     binding = ffi_native.FastBinding()
     put, get, next_batch = ffi_native.FastBatch._put, binding.get, binding.next_batch
+    next_rows = binding.next_rows
 
     async def wrong_get(db: Any, key: bytes) -> bytes | None:
         value = await get(db, key)
@@ -207,6 +275,10 @@ def test_the_self_check_sees_each_fault(monkeypatch: pytest.MonkeyPatch, fault: 
     async def wrong_next(iterator: Any, limit: int, **options: Any) -> list[ffi.Pair]:
         return (await next_batch(iterator, limit, **options))[::-1]
 
+    async def wrong_rows(iterator: Any, limit: int) -> Rows:
+        rows = await next_rows(iterator, limit)
+        return Rows(rows.data, [(run[0] - 1, *run[1:]) for run in rows.runs], len(rows))
+
     match fault:
         case "value":
             monkeypatch.setattr(ffi_native.FastBatch, "_put", lambda self, k, v: put(self, k, v[:65_535]))
@@ -214,6 +286,8 @@ def test_the_self_check_sees_each_fault(monkeypatch: pytest.MonkeyPatch, fault: 
             monkeypatch.setattr(ffi_native.FastBatch, "_delete", lambda self, k: None)
         case "get":
             monkeypatch.setattr(binding, "get", wrong_get)
+        case "rows":
+            monkeypatch.setattr(binding, "next_rows", wrong_rows)
         case _:
             monkeypatch.setattr(binding, "next_batch", wrong_next)
     with pytest.raises(ffi.SelfCheckFailed):

@@ -133,8 +133,7 @@ def test_a_merge_that_a_crash_cut_off_leaves_nothing(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         engine = world.engine
         publish(world, "q", 60)
-        await engine.history.indexer.catch_up()
-        await engine.checkpoint()
+        await index_all(engine)
         index = engine.history.index
         number = index.take_runs(1)
         key = keys.history_page_key(ATTEMPTS, number, 3)

@@ -1,0 +1,150 @@
+"""Waiting for the native futures of the SlateDB binding, without a turn of the event loop for what is ready at once.
+
+This relies on the generated module of slatedb 0.17, as :mod:`.ffi_native` does, which says what is freed by whom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+#: rows that are read without a turn of the event loop; a point read and the start of a scan count as one
+_ROWS_AT_ONCE = 4
+
+
+class Wait:
+    """One poll of a native future: what it said, and who waits for that, if it did not say it at once."""
+
+    __slots__ = ("code", "future")
+
+    def __init__(self) -> None:
+        self.code = -1
+        self.future: asyncio.Future[None] | None = None
+
+
+class _Bell:
+    """Wakes futures of one event loop from any thread, many with one wake-up of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)  # it is the key of the weak dictionary that has this
+        self._woken: deque[asyncio.Future[None]] = deque()
+        self._rings = False
+
+    def ring(self, future: asyncio.Future[None]) -> None:
+        self._woken.append(future)
+        if not self._rings:
+            self._rings = True
+            loop = self._loop()
+            try:
+                if loop is not None:
+                    loop.call_soon_threadsafe(self._answer)
+            except RuntimeError:  # it is closed: nobody waits any more
+                self._woken.clear()
+
+    def _answer(self) -> None:
+        self._rings = False  # first: what is appended from here on rings again, or is seen below
+        woken = self._woken
+        while woken:
+            future = woken.popleft()
+            if not future.done():
+                future.set_result(None)
+
+
+class Polls:
+    """Polls native futures until they are ready.
+
+    A future runs in the thread that polls it. Where everything is at hand, it is ready at the first poll and the
+    callback comes from within it: the generated module takes a turn of the event loop even then. Else the callback
+    comes from a thread of the runtime, and the future is to be polled again.
+    """
+
+    def __init__(self, generated: Any) -> None:
+        self._ready_code = generated._UNIFFI_RUST_FUTURE_POLL_READY
+        self._waits: dict[int, Wait] = {}
+        self._numbers = itertools.count(1)
+        self._bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
+        self._callback = generated._UNIFFI_RUST_FUTURE_CONTINUATION_CALLBACK(self._polled)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="slatedb-read")
+        self._since_turn = 0  # rows that were read without a turn of the event loop in between
+
+    async def ready(
+        self, future: int, poll: Any, rows: int, *, in_thread: bool = False
+    ) -> asyncio.CancelledError | None:
+        """Wait until the native future is ready. Others get their turn, even if one after another is ready at once.
+
+        Args:
+            rows: about how many rows the future gives.
+            in_thread: poll it in a thread.
+
+        Returns:
+            That the caller was cancelled when it had become ready already, to be raised when the result is taken.
+        """
+        await self.turn(rows)
+        while True:
+            cancelled = None
+            if in_thread:
+                loop = asyncio.get_running_loop()
+                job = loop.run_in_executor(self._thread, self.begin, future, poll)
+                cancelled = await _ended(job)
+                wait = job.result()
+            else:
+                wait = self.begin(future, poll)
+            if self.is_ready(wait):
+                return cancelled
+            if cancelled is not None:
+                raise cancelled
+            if wait.code < 0:
+                await self.any_woken((wait,))
+
+    async def turn(self, rows: int) -> None:
+        """Let others have their turn, if many rows were read since the last one."""
+        self._since_turn += rows
+        if self._since_turn > _ROWS_AT_ONCE:
+            self._since_turn = 0
+            await asyncio.sleep(0)
+
+    def begin(self, future: int, poll: Any) -> Wait:
+        """Poll once. The code is negative until it is known whether that was all or it is to be polled again."""
+        number, wait = next(self._numbers), Wait()
+        self._waits[number] = wait
+        poll(future, self._callback, number)
+        return wait
+
+    def is_ready(self, wait: Wait) -> bool:
+        """Whether a poll said that the future is ready."""
+        return bool(wait.code == self._ready_code)
+
+    async def any_woken(self, waits: Sequence[Wait]) -> None:
+        """Wait until one of these futures is to be polled again."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._bells:
+            self._bells[loop] = _Bell(loop)
+        future = loop.create_future()
+        for wait in waits:
+            wait.future = future
+        if all(wait.code < 0 for wait in waits):  # asked again: it sets the code first, and then looks for the future
+            await future
+
+    def _polled(self, number: int, code: int) -> None:
+        wait = self._waits.pop(number)
+        wait.code = code
+        future = wait.future
+        if future is not None:
+            self._bells[future.get_loop()].ring(future)
+
+
+async def _ended(job: asyncio.Future[Wait]) -> asyncio.CancelledError | None:
+    """Wait for what a thread does, even when cancelled, which is returned: it uses what the caller frees then."""
+    cancelled: asyncio.CancelledError | None = None
+    while not job.done():
+        try:
+            await asyncio.shield(job)
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    job.result()
+    return cancelled

@@ -1,0 +1,100 @@
+"""History headers: the headers of messages that were collected before the index had all of their attempts.
+
+The key has the number of the first attempt that was not there yet, so all of theirs have lower ones, and the id of the
+first message. Once everything before that attempt is indexed, and the index is stored, the record goes.
+
+==================  =======  =====================================================
+field               type     meaning
+==================  =======  =====================================================
+version             u8       1
+messages            u32      how many
+ids                 column   message id u64, ascending
+sizes               column   bytes of headers u32
+headers             each     number of headers u8, per header key ``Utf8`` and
+                             value ``Utf8``, as in the metadata
+==================  =======  =====================================================
+
+The format is ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from kombu_opendata.storage.records import columns, types
+
+_HEAD = struct.Struct("<BI")
+_COUNT = struct.Struct("<B")
+_VERSION = 1
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class Collected(NamedTuple):
+    """The headers of one message, in stored order."""
+
+    message_id: int
+    header_pairs: Pairs
+
+
+def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
+    """The record of these messages: ids, ascending, and headers as :func:`.metadata.headers_part` gives them."""
+    ids, parts = zip(*messages, strict=True)
+    head = types.pack(_HEAD, "version, messages", _VERSION, len(messages))
+    return b"".join([head, columns.pack("Q", ids), columns.pack("I", map(len, parts)), *parts])
+
+
+class Table:
+    """A record, of which single messages are decoded.
+
+    Raises:
+        CorruptRecord: it is not as long as it says, or its ids do not ascend.
+    """
+
+    __slots__ = ("_ends", "_key", "_start", "_value", "ids")
+
+    def __init__(self, key: bytes, value: bytes) -> None:
+        version, count = types.read(_HEAD, key, value, 0)
+        if version != _VERSION:
+            raise types.corrupt(key, 0, f"record version {version}")
+        if not count:
+            raise types.corrupt(key, 1, "no messages")
+        self._key, self._value = key, value
+        self.ids, offset = columns.read("Q", key, value, _HEAD.size, count)
+        if any(following <= id for id, following in zip(self.ids, self.ids[1:], strict=False)):
+            raise types.corrupt(key, _HEAD.size, "message ids that do not ascend")
+        sizes, self._start = columns.read("I", key, value, offset, count)
+        self._ends = list(accumulate(sizes, initial=self._start))
+        types.check_end(key, value, self._ends[-1])
+
+    def find(self, id: int) -> Pairs:
+        """The headers of a message in ``ids``.
+
+        Raises:
+            CorruptRecord: they do not decode.
+        """
+        return self.at(bisect_left(self.ids, id))
+
+    def at(self, index: int) -> Pairs:
+        """As :meth:`find`, of the message in this place."""
+        key, value, offset, end = self._key, self._value, self._ends[index], self._ends[index + 1]
+        (count,) = types.read(_COUNT, key, value, offset)
+        offset += _COUNT.size
+        pairs = []
+        for _ in range(count):
+            name, offset = types.read_utf8(key, value, offset)
+            text, offset = types.read_utf8(key, value, offset)
+            pairs.append((name, text))
+        if offset != end:
+            raise types.corrupt(key, offset, f"headers of message {self.ids[index]} that should end at byte {end}")
+        return tuple(pairs)
+
+
+def decode(key: bytes, value: bytes) -> list[Collected]:
+    """The messages in ``value``."""
+    table = Table(key, value)
+    return [Collected(id, table.at(index)) for index, id in enumerate(table.ids)]

@@ -1,0 +1,73 @@
+"""Rows of a scan as they came, in one piece of memory: for readers that need no object for each key and value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kombu_opendata.storage.ffi import Pair
+
+#: bytes between a key and its value
+GAP = 4
+#: bytes that follow the last value, at least
+TAIL = 4
+
+
+#: Rows one after the other whose keys, and whose values, have the same length: where the first value starts, how far
+#: it is to the next one, the length of a key (it ends ``GAP`` bytes before its value), the length of a value, how many
+#: rows. A bare tuple, as there may be one for each row.
+Run = tuple[int, int, int, int, int]
+
+
+class Rows:
+    """Keys and values, by key.
+
+    Attributes:
+        data: all of them, with other bytes in between; ``TAIL`` more follow the last value.
+        runs: where they are.
+    """
+
+    __slots__ = ("_count", "data", "runs")
+
+    def __init__(self, data: bytes, runs: Sequence[Run], count: int) -> None:
+        self.data = data
+        self.runs = runs
+        self._count = count
+
+    @classmethod
+    def of(cls, pairs: Sequence[Pair]) -> Rows:
+        """These pairs."""
+        parts: list[bytes] = []
+        runs: list[Run] = []
+        at = 0
+        for key, value in pairs:
+            parts += key, _FILL, value
+            at += len(key) + GAP
+            runs.append((at, 0, len(key), len(value), 1))
+            at += len(value)
+        return cls(b"".join((*parts, bytes(TAIL))), runs, len(runs))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def last_key(self) -> bytes:
+        start, step, key, _value, count = self.runs[-1]
+        end = start + step * (count - 1) - GAP
+        return self.data[end - key : end]
+
+    def pairs(self) -> list[Pair]:
+        """Each key and value."""
+        data = self.data
+        found: list[Pair] = []
+        for start, step, key, value, count in self.runs:
+            if count == 1:
+                found.append((data[start - GAP - key : start - GAP], data[start : start + value]))
+            else:
+                places = range(start, start + step * count, step)
+                found += [(data[at - GAP - key : at - GAP], data[at : at + value]) for at in places]
+        return found
+
+
+_FILL = bytes(GAP)

@@ -1,0 +1,23 @@
+"""Rows of a scan as SlateDB's binding gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from kombu_opendata.storage.ffi import Pair
+from kombu_opendata.storage.ffi_encoding import decode_rows, encode_bytes
+from kombu_opendata.storage.rows import Rows
+
+
+def encoded(pairs: Sequence[Pair], expiring: Collection[bytes] = ()) -> bytes:
+    """These pairs as a sequence of KeyValue; some keys have an expiry."""
+    parts = [len(pairs).to_bytes(4, "big")]
+    for number, (key, value) in enumerate(pairs):
+        created = b"\1" * 8
+        expires = b"\1" + b"\2" * 8 if key in expiring else b"\0"
+        parts += encode_bytes(key), encode_bytes(value), number.to_bytes(8, "big"), created, expires
+    return b"".join(parts)
+
+
+def in_one_piece(pairs: Sequence[Pair]) -> Rows:
+    return decode_rows(encoded(pairs))
