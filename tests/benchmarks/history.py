@@ -1,13 +1,15 @@
 """History: the first pages of lists over many messages, and what the log costs consumers.
 
 The store is made through the engine, as fast as that goes: the messages look like Celery's, nine tenths are settled.
-Pages are asked for in the engine as well, so that what is measured is the query and not the machine's sockets. What the
-log costs is measured with two brokers, one of which keeps no history, in turns.
+Pages are asked for in the engine as well, so that what is measured is the query and not the machine's sockets, and
+after the compaction of what was just written. What the log costs is measured with two brokers, one of which keeps no
+history, in turns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import sys
 import time
@@ -24,7 +26,7 @@ from kombu_opendata.storage.state import Queue, QueueOptions
 
 from . import clients
 from .peers import Peer, embedded
-from .processes import run_alone, server, wait_until
+from .processes import run_alone, server, wait_at_rest, wait_until
 from .results import Results
 from .targets import OURS, WITHOUT
 from .workloads import PUBLISHERS, Sizes, publish_together, rate
@@ -36,6 +38,8 @@ _BATCH = 2000
 _LIMIT = 100
 _TASKS = tuple(f"shop.tasks.{name}" for name in ("send_mail", "charge", "refund", "resize", "index", "sync"))
 _REPEATS = 5
+#: a difference of a twentieth needs longer samples than `consume` alone
+_CONSUMES = 4
 
 
 SETTINGS = EngineSettings(sync=False)
@@ -179,6 +183,7 @@ async def _measure_pages(folder: Path, messages: int, step: Callable[[str], None
         found = []
         for size in (messages // 10, messages):
             await filler.fill(size)
+            await asyncio.to_thread(wait_at_rest, os.getpid())
             found.append(await ask_all(engine, clock, began_ms, size))
             step(f"history of {size:,}")
         return found
@@ -201,8 +206,9 @@ def _broker(folder: Path, *options: str) -> Iterator[Peer]:
 
 
 def _consume(peer: Peer, series: str, sizes: Sizes, results: Results) -> None:
-    publish_together(peer, "bench-history", sizes.consume // PUBLISHERS)
-    results.add("history.consume", series, rate(run_alone(clients.consume, peer, "bench-history", sizes.consume)))
+    count = _CONSUMES * sizes.consume
+    publish_together(peer, "bench-history", count // PUBLISHERS)
+    results.add("history.consume", series, rate(run_alone(clients.consume, peer, "bench-history", count)))
 
 
 # ---------------------------------------------------------------------- all of it
@@ -216,10 +222,12 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
     with _broker(folder / "with") as ours, _broker(folder / "without", "--history-days", "0") as without:
         for peer in (ours, without):
             run_alone(clients.declare, peer, "bench-history")
+        turns = [(without, WITHOUT), (ours, OURS)]
         for _ in range(sizes.rounds):
-            for peer, series in ((without, WITHOUT), (ours, OURS)):
+            for peer, series in turns:
                 _consume(peer, series, sizes, results)
                 step("consume + ack, history on and off")
+            turns.reverse()
     small, large = asyncio.run(_measure_pages(folder, sizes.history, step))
     results.add("history.page", OURS, max(page.milliseconds for page in large if page.single))
     for before, page in zip(small, large, strict=True):

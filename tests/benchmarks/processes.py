@@ -14,13 +14,18 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Protocol
 
 _SPAWN = multiprocessing.get_context("spawn")
 
 DEADLINE_SECONDS = 900.0
+
+#: a process is at rest if it took at most so many seconds of CPU in each of the last seconds, so many of them
+_QUIET_CPU = 0.1
+_QUIET_SECONDS = 5
 
 
 class BenchError(Exception):
@@ -116,6 +121,32 @@ def is_running(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far, user's and system's, of all of its threads; in steps of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_at_rest(pid: int, *, seconds: float = 180.0) -> None:
+    """Waits until a process takes next to no CPU: what is measured then is not beside the compaction of what it wrote.
+
+    One that has exited is at rest, too, as an embedded broker that nobody is connected to.
+
+    Raises:
+        BenchError: it still worked after `seconds`.
+    """
+    until = time.monotonic() + seconds
+    quiet, last = 0, 0.0
+    while quiet <= _QUIET_SECONDS and is_running(pid):
+        if time.monotonic() > until:
+            raise BenchError(f"process {pid} still works after {seconds:.0f} s")
+        with suppress(FileNotFoundError, ProcessLookupError):  # it exits just now
+            now = cpu_seconds(pid)
+            quiet = quiet + 1 if now - last <= _QUIET_CPU else 0
+            last = now
+        time.sleep(1.0)
 
 
 def end(pid: int, *, with_signal: int = signal.SIGTERM, grace_seconds: float = 30.0) -> float:

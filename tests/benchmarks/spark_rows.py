@@ -19,7 +19,7 @@ from celery import Celery
 from .backlog import kilobytes
 from .clients import Timing
 from .peers import broker_pid, our_broker
-from .processes import BenchError, Waiter, run_alone, run_together, server, wait_until
+from .processes import BenchError, Waiter, run_alone, run_together, server, wait_at_rest, wait_until
 from .results import Results
 from .targets import OURS, TWO
 from .workloads import Sizes, rate
@@ -124,6 +124,7 @@ def spark(barrier: Waiter, url: str, home: str, rows: int) -> dict[str, float]:
             found |= {"broker": after[0] - before[0], "driver": after[1] - before[1]}
             found["first"], last = _first_task(session, url, Path(home), rows)
             last.wait_routed(600)
+            wait_at_rest(_broker(store))
             start = time.monotonic()
             frames = read_table(session, str(store), "messages")
             frames.write.format("noop").mode("overwrite").save()
@@ -135,10 +136,14 @@ def spark(barrier: Waiter, url: str, home: str, rows: int) -> dict[str, float]:
 
 def _resident(store: Path) -> tuple[float, float]:
     """The highest memory so far of the broker and of this process, MB (10⁶ bytes)."""
+    return kilobytes(_broker(store), "VmHWM") * 1024 / 1e6, kilobytes(os.getpid(), "VmHWM") * 1024 / 1e6
+
+
+def _broker(store: Path) -> int:
     pid = broker_pid(store)
     if pid is None:
         raise BenchError(f"no broker runs on {store}")
-    return kilobytes(pid, "VmHWM") * 1024 / 1e6, kilobytes(os.getpid(), "VmHWM") * 1024 / 1e6
+    return pid
 
 
 def _first_task(session: Any, url: str, home: Path, rows: int) -> tuple[float, Any]:

@@ -18,7 +18,7 @@ from kombu_opendata.url import parse
 from . import clients
 from .backlog import memory_mb
 from .peers import Peer, broker_pid, our_broker
-from .processes import BenchError, Waiter, run_alone, run_together
+from .processes import BenchError, Waiter, cpu_seconds, run_alone, run_together
 from .results import Results
 from .targets import OURS
 from .workloads import Sizes
@@ -47,6 +47,8 @@ def _round(peer: Peer, store: Path, rows: int, results: Results) -> None:
     connection.connect()
     client = StagingClient(connection)
     target = client.staging_target()
+    broker = broker_pid(store)
+    assert broker is not None
     before = memory_mb(store, "VmRSS")
     each = rows // WRITERS
     began = time.monotonic()
@@ -56,7 +58,7 @@ def _round(peer: Peer, store: Path, rows: int, results: Results) -> None:
     )
     results.add("staging.cpu", OURS, 1e6 * sum(cpu for _, _, cpu, _ in written) / rows)
     infos: list[BatchInfo] = [info for _, _, _, info in sorted(written, key=lambda one: one[3].partition)]
-    cpu = _cpu_seconds(store)
+    cpu = cpu_seconds(broker)
     committing = time.monotonic()
     client.commit_job("bench", infos)
     results.add("staging.commit", OURS, 1000 * (time.monotonic() - committing))
@@ -69,7 +71,7 @@ def _round(peer: Peer, store: Path, rows: int, results: Results) -> None:
             raise BenchError(f"{job.routed:,} of {rows:,} rows are routed after 900 s")
         time.sleep(_LOOK_SECONDS)
     results.add("staging.route", OURS, rows / (time.monotonic() - committing))
-    results.add("staging.routecpu", OURS, 1e6 * (_cpu_seconds(store) - cpu) / rows)
+    results.add("staging.routecpu", OURS, 1e6 * (cpu_seconds(broker) - cpu) / rows)
     results.add("staging.memory", OURS, max(highest, memory_mb(store, "VmRSS")) - before)
     first.join(60)
     results.remarks.append(
@@ -108,9 +110,3 @@ def _first(peer: Peer, queue: str, committed: float, results: Results) -> None:
     connection.drain(60)
     results.add("staging.first", OURS, time.monotonic() - committed)
     connection.close()
-
-
-def _cpu_seconds(store: Path) -> float:
-    """CPU time of the broker so far."""
-    fields = Path(f"/proc/{broker_pid(store)}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
