@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from .support.ledger import Ledger
@@ -20,6 +21,9 @@ from .support.verified import assert_all_verified
 TESTS = Path(__file__).parent
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and commands would print narrow tables
 BROKER_STOP_SECONDS = 20
+# An example's time says more about the machine than about the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

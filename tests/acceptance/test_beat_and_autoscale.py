@@ -15,7 +15,7 @@ from ..support.workers import APPS, Worker, sender
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 def test_beat_sends_entries_of_both_kinds(

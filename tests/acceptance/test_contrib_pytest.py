@@ -18,6 +18,11 @@ pytest_plugins = ("celery.contrib.pytest",)
 
 
 @pytest.fixture(scope="session")
+def celery_worker_parameters():
+    return {"ping_task_timeout": 60, "shutdown_timeout": 60}
+
+
+@pytest.fixture(scope="session")
 def celery_config():
     return {"broker_url": os.environ["USERS_BROKER"], "result_backend": "cache+memory://"}
 
@@ -28,8 +33,8 @@ def test_with_a_worker(celery_app, celery_worker):
         return x * y
 
     celery_worker.reload()
-    assert multiply.delay(4, 4).get(timeout=30) == 16
-    assert multiply.apply_async((3, 3), countdown=0.5).get(timeout=30) == 9
+    assert multiply.delay(4, 4).get(timeout=60) == 16
+    assert multiply.apply_async((3, 3), countdown=0.5).get(timeout=60) == 9
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -39,15 +44,16 @@ def test_with_the_session_s_worker(celery_session_app, celery_session_worker, nu
         return x + y
 
     celery_session_worker.reload()
-    assert add.delay(number, 1).get(timeout=30) == number + 1
+    assert add.delay(number, 1).get(timeout=60) == number + 1
 
 
 def test_control(celery_session_app, celery_session_worker):
-    (answer,) = celery_session_app.control.ping(timeout=30, limit=1)
+    (answer,) = celery_session_app.control.ping(timeout=60, limit=1)
     assert list(answer.values()) == [{"ok": "pong"}]
 """
 
 
+@pytest.mark.timeout(660)
 @pytest.mark.parametrize("kind", ["memory", "embedded"])
 def test_a_worker_in_a_thread(kind: str, broker_url: str, tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(USERS_TESTS)
@@ -72,7 +78,7 @@ def test_a_worker_in_a_thread(kind: str, broker_url: str, tmp_path: Path) -> Non
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=600,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "5 passed" in run.stdout

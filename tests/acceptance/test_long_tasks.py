@@ -18,6 +18,7 @@ from ..support.workers import Worker, sender
 pytestmark = pytest.mark.slow
 
 LEASE_SECONDS = 2
+LONGER_THAN_GRACE = 6  # leases; the grace is that of apps/short_leases.py
 BACK_SECONDS = 30
 
 
@@ -70,12 +71,12 @@ def test_tasks_of_ten_leases_run_once(store_folder: Path, tmp_path: Path, ledger
         idle = Worker(leased.url, tmp_path, "idle", "-Q", ",".join(queues), pool="prefork")
         started.add(idle)
         idle.wait_ready()
-        let_pass(10)
+        let_pass(5)
         leased.broker.kill()
         gates["solo"].touch()
         leased.start_again()
         ledger.wait_for("solo.hold_late ended", "solo.hold ended")
-        let_pass(5)
+        let_pass(LONGER_THAN_GRACE)
         gates["prefork"].touch()
         ledger.wait_count(8)
         wait_until(lambda: {leased.queue(queue) for queue in queues} == {(0, 0)}, 30, lambda: f"{queues} to be empty")
@@ -148,12 +149,12 @@ def test_a_solo_worker_in_a_task_keeps_it_over_a_restart_of_the_broker(
         for _ in range(2):
             leased.broker.kill()
             leased.start_again()
-            let_pass(3)
+            let_pass(LONGER_THAN_GRACE)
         gate.touch()
         ledger.wait_for("held ended")
         wait_until(lambda: leased.queue("celery") == (0, 0), 30, lambda: f"empty: {tail(busy.log)}")
         ledger.assert_once(["held began", "held ended"])
         idle.terminate()
         app.send_task("farm.note", (str(ledger), "after it"))
-        ledger.wait_for("after it", seconds=10)
+        ledger.wait_for("after it", seconds=40)
     assert busy.terminate() == 0, tail(busy.log)

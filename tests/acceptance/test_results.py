@@ -227,7 +227,7 @@ def test_a_result_over_the_limit_fails_and_nobody_hangs(tmp_path: Path, store_fo
 
 
 def test_results_that_expire(store_folder: Path, broker_url: str, tmp_path: Path) -> None:
-    with orchard(broker_url, tmp_path, result_expires=0.5) as grove:
+    with orchard(broker_url, tmp_path, result_expires=5) as grove:
         result = grove.delay("add", 1, 1)
         assert result.get(timeout=SECONDS) == 2
         wait_until(lambda: grove.app.AsyncResult(result.id).state == states.PENDING, SECONDS, "its end")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 WAITING = 6
 STOP_SECONDS = 60
-SOFT_SECONDS = 3
+SOFT_SECONDS = 6
 
 
 class Stopping:

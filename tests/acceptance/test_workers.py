@@ -132,23 +132,34 @@ def test_tasks_publish_tasks(farm: Farm, ledger: Ledger) -> None:
 def test_a_warm_shutdown_at_any_moment_loses_nothing(
     pool: str, store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
 ) -> None:
-    names = [f"task {number}" for number in range(150)]
+    """Two held tasks are among the first ones: a test that is slow to stop the worker finds it there."""
+    names, held = [f"task {number}" for number in range(150)], ["held 0", "held 1"]
+    total, gate = len(names) + len(held), tmp_path / "gate"
+
+    def done() -> int:
+        return sum(not line.endswith("began") for line in ledger.lines())
+
     with sender(broker_url) as app:
-        for name in names:
+        for number, name in enumerate(names):
+            if number == 40:
+                for hold in held:
+                    app.send_task("farm.hold", (str(ledger), hold, str(gate)))
             app.send_task("farm.work", (str(ledger), name, 0.01))
     broker = EmbeddedBroker(store_folder)
     first = Worker(broker_url, tmp_path, "first", pool=pool, concurrency=2, worker_prefetch_multiplier=20)
     started.add(first)
     ledger.wait_count(20)
-    assert first.terminate() == 0
-    done = ledger.count()
-    assert 20 <= done < 150, "stopped in the middle"
-    assert broker.queue("celery") == (150 - done, 0), "what was not begun is back, at once"
+    first.process.terminate()
+    wait_until(lambda: "Warm shutdown" in first.log.read_text(), 30, "the signal's handler")
+    gate.touch()
+    assert first.wait(60) == 0
+    assert 20 <= done() < total, "stopped in the middle"
+    assert broker.queue("celery") == (total - done(), 0), "what was not begun is back, at once"
     second = Worker(broker_url, tmp_path, "second", pool=pool, concurrency=2)
     started.add(second)
-    ledger.wait_count(150)
+    wait_until(lambda: done() == total, 60, lambda: f"{total} tasks, not {done()}")
     assert second.terminate() == 0
-    ledger.assert_once(names)
+    ledger.assert_once([*names, *(f"{hold} {what}" for hold in held for what in ("began", "ended"))])
     assert broker.queue("celery") == (0, 0)
 
 

@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 100
 #: what a worker with two children holds: four for each
 PREFETCHED = 8
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 
 class Load:

@@ -26,6 +26,8 @@ from ..support.rich_store import build
 from ..support.seeds import seeded_random
 from ..support.verified import assert_verified, describe, verify
 
+pytestmark = pytest.mark.slow
+
 FLIPS = 12
 #: file → the newest that fits; the manifest and the lists of compactions before the latest are not read any more
 KINDS = {

@@ -51,7 +51,7 @@ def confirmed(*files: Path) -> list[str]:
     return [line for file in files for line in file.read_text().split()]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_every_task_runs_once(
     store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
 ) -> None:
@@ -93,7 +93,6 @@ def test_every_task_runs_once(
     ledger.assert_once(map(str, range(total)))
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("rounds", "total"),
     [pytest.param(3, 1_500, id="3 kills"), pytest.param(20, 10_000, id="20 kills", marks=pytest.mark.slow)],

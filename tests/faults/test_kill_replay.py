@@ -105,7 +105,6 @@ def drained(connection: Any, queue: str, expected: Counter[int]) -> Counter[int]
     return Counter(found)
 
 
-@pytest.mark.timeout(600)
 def test_each_message_is_once_in_the_new_queue(store_folder: Path, broker_url: str) -> None:
     dice, broker = seeded_random(), EmbeddedBroker(store_folder)
     store(broker_url, STORED)

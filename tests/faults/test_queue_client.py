@@ -25,12 +25,14 @@ pytestmark = pytest.mark.slow
 PROGRESS_SECONDS = 60
 BATCH = 20
 
+#: a client that outlasts several kills within one outage
+patient = partial(QueueClient, start_timeout=60, reconnect_timeout=60)
+
 
 def lines(files: list[Path]) -> list[list[int]]:
     return [[int(field) for field in line.split()] for file in files for line in file.read_text().splitlines()]
 
 
-@pytest.mark.timeout(600)
 def test_batches_and_keys_under_kills(store_folder: Path, broker_url: str, tmp_path: Path, started: Children) -> None:
     rounds, total = 6, 12_000
     dice = seeded_random()
@@ -57,7 +59,7 @@ def test_batches_and_keys_under_kills(store_folder: Path, broker_url: str, tmp_p
     assert len(answered) == batches
     assert all(one == two for _number, one, two, _first, _last in answered)
     assert all(last - first == BATCH - 1 for *_rest, first, last in answered)
-    with QueueClient(broker_url) as client:
+    with patient(broker_url) as client:
         numbers = drain(client, "batches")
         assert Counter(numbers.values()) == Counter(range(total))
         assert all(numbers[first] == number for number, _one, _two, first, _last in answered)
@@ -77,10 +79,9 @@ def drain(client: QueueClient, queue: str) -> dict[int, Any]:
     return found
 
 
-@pytest.mark.timeout(300)
 def test_ten_senders_with_one_key_and_a_kill(store_folder: Path, broker_url: str) -> None:
     broker = EmbeddedBroker(store_folder)
-    with QueueClient(broker_url) as client:
+    with patient(broker_url) as client:
         client.create("q")
         for turn in range(5):
             answers: list[int] = []
@@ -109,7 +110,7 @@ def send_one(url: str, key: str, gate: threading.Barrier, answers: list[int]) ->
 
 def test_a_key_is_known_after_kills_and_a_clean_restart(store_folder: Path, broker_url: str) -> None:
     broker = EmbeddedBroker(store_folder)
-    with QueueClient(broker_url) as client:
+    with patient(broker_url) as client:
         client.create("q")
         first = client.send("q", "a", idempotency_key="k")
         broker.kill()
@@ -123,7 +124,7 @@ def test_a_key_is_known_after_kills_and_a_clean_restart(store_folder: Path, brok
 @pytest.mark.parametrize("end", [EmbeddedBroker.kill, EmbeddedBroker.terminate], ids=["kill", "sigterm"])
 def test_timed_leases_outlive_the_broker_and_end_at_their_time(store_folder: Path, broker_url: str, end: Any) -> None:
     broker = EmbeddedBroker(store_folder)
-    with QueueClient(broker_url, name="reader") as client:
+    with patient(broker_url, name="reader") as client:
         client.create("q")
         ids = client.send_batch("q", ["long", "short", "extended", "deleted", "archived"])
         long, short, extended, deleted, archived = client.read("q", 3600, 5)
@@ -144,7 +145,7 @@ def test_timed_leases_outlive_the_broker_and_end_at_their_time(store_folder: Pat
 
 def test_a_poll_goes_on_over_a_kill(store_folder: Path, broker_url: str) -> None:
     broker = EmbeddedBroker(store_folder)
-    with QueueClient(broker_url) as client:
+    with patient(broker_url) as client:
         client.create("q")
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.extend(client.read_with_poll("q", max_poll_seconds=300)))
@@ -160,7 +161,7 @@ def test_a_poll_goes_on_over_a_kill(store_folder: Path, broker_url: str) -> None
 
 def test_an_iterator_goes_on_over_a_kill(store_folder: Path, broker_url: str) -> None:
     broker = EmbeddedBroker(store_folder)
-    with QueueClient(broker_url) as client:
+    with patient(broker_url) as client:
         client.create("q")
         client.send_batch("q", range(100))
         seen = []

@@ -29,6 +29,8 @@ from ..support.seeds import seeded_random
 
 pytestmark = pytest.mark.slow
 
+PAUSE_SECONDS = 0.5
+
 
 @pytest.fixture
 def sink(store_folder: Path) -> Iterator[Sink]:
@@ -71,7 +73,6 @@ def settled(client: StagingClient, name: str) -> bool:
     return client.job_status(name).is_settled
 
 
-@pytest.mark.timeout(400)
 def test_kills_while_jobs_are_committed_and_routed(
     sink: Sink, broker: EmbeddedBroker, client: StagingClient, store_folder: Path
 ) -> None:
@@ -95,7 +96,11 @@ def test_kills_while_jobs_are_committed_and_routed(
     driver = threading.Thread(target=drive)
     driver.start()
     while driver.is_alive():
-        until = time.monotonic() + dice.random() * 1.5
+        before = len(answers)
+        # Where a broker's start is slow, a pause alone would kill each one before it has got anywhere.
+        while driver.is_alive() and not (broker.answers() and len(answers) > before):
+            sink.quiet(0.05)
+        until = time.monotonic() + dice.random() * PAUSE_SECONDS
         while time.monotonic() < until and driver.is_alive():
             sink.quiet(0.05)
         broker.kill()
@@ -157,7 +162,6 @@ def test_a_driver_that_dies_before_the_commit_leaves_nothing_visible(
     check(sink, client, 400, ["job"])
 
 
-@pytest.mark.timeout(300)
 def test_batches_are_collected_over_kills(
     sink: Sink, broker: EmbeddedBroker, client: StagingClient, store_folder: Path
 ) -> None:

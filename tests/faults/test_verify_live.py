@@ -9,8 +9,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from kombu_opendata.offline import StoreStats, open_store, stats
 
 from ..support.broker import EmbeddedBroker
@@ -47,7 +45,6 @@ def start(folder: Path, url: str, ledger: Ledger, started: Children, dice: rando
     return children
 
 
-@pytest.mark.timeout(600)
 def test_beside_a_broker_at_work_and_after_each_kill(
     store_folder: Path, broker_url: str, tmp_path: Path, ledger: Ledger, started: Children
 ) -> None:

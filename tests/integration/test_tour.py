@@ -8,13 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 TOUR = (Path(__file__).resolve().parents[2] / "docs" / "tour.md").read_text()
 BLOCKS = re.findall(r"(?ms)^```(sh|python)\n(.*?)^```$", TOUR)
 
 
-@pytest.mark.timeout(300)
 def test_the_tour(store_folder: Path) -> None:
     bin_folder = Path(sys.executable).parent
     env = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "OPENDATA_QUEUE_URL": f"{store_folder}/tour"}

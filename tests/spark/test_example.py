@@ -16,7 +16,6 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "spark"
 COUNT = 1200
 
 
-@pytest.mark.timeout(600)
 def test_the_letters_are_written_once_and_counted(started: Children, store_folder: Path, tmp_path: Path) -> None:
     env = {"MAIL_FOLDER": str(store_folder), "MAIL_COUNT": str(COUNT)}
     celery = [sys.executable, "-m", "celery", "-A", "mail_tasks", "worker", "-P", "solo", "-Q", "celery,urgent"]

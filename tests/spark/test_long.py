@@ -15,11 +15,12 @@ import pyspark
 import pytest
 
 from kombu_opendata.errors import NotFound
-from kombu_opendata.spark import find_job, submit_tasks, use_java
+from kombu_opendata.spark import SubmitResult, find_job, submit_tasks, use_java
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
 from ..support.processes import Child, Children, wait_until
+from ..support.seeds import seeded_random
 from ..support.spark import PROJECT, taken, task_context
 from ..support.workers import Worker
 
@@ -134,32 +135,50 @@ def test_a_query_that_is_killed_again_and_again(started: Children, broker_url: s
 
 
 def test_a_broker_that_is_killed_again_and_again(spark: Any, broker_url: str, store_folder: Path) -> None:
+    """Up to twice while a job is submitted, at random moments: early, and around its commit.
+
+    No more often than that, so that a job gets on however long a broker takes to start.
+    """
     broker = EmbeddedBroker(store_folder)
     broker.report()
-    over = threading.Event()
+    dice = seeded_random()
     killed = []
 
-    def kill() -> None:
-        while not over.wait(0.02):
-            if not broker.answers():  # one that dies before it is ready again and again is an error, rightly
-                continue
-            if not over.wait(0.5):
-                killed.append(broker.kill())
+    def staged() -> set[Path]:
+        return set((store_folder / "default.staged").rglob("*.batch"))
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        jobs = []
-        for number in range(5):
-            df = spark.range(number * 1000, number * 1000 + 1000, numPartitions=2)
-            jobs.append(submit_tasks(df, "proj.add", broker_url=broker_url, args=["id"], job_id=f"job-{number}"))
-    finally:
-        over.set()
-        killer.join()
+    def kill(over: threading.Event, before: set[Path]) -> None:
+        for batches in (0, 2):
+            # one that dies before it is ready again and again is an error, rightly
+            while not (broker.answers() and len(staged() - before) >= batches):
+                if over.wait(0.02):
+                    return
+            if over.wait(dice.random() * 0.5):
+                return
+            killed.append(broker.kill())
+
+    def submit(number: int) -> SubmitResult:
+        over = threading.Event()
+        killer = threading.Thread(target=kill, args=(over, staged()))
+        killer.start()
+        try:
+            return submit_tasks(
+                spark.range(number * FEW, (number + 1) * FEW, numPartitions=2),
+                "proj.add",
+                broker_url=broker_url,
+                args=["id"],
+                job_id=f"job-{number}",
+                transport_options={"start_timeout": 60, "reconnect_timeout": 60},
+            )
+        finally:
+            over.set()
+            killer.join()
+
+    jobs = [submit(number) for number in range(5)]
     assert killed
     for job in jobs:
-        assert job.wait_routed(timeout=120).rows == 1000
-    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(5000))
+        assert job.wait_routed(timeout=120).rows == FEW
+    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter(range(5 * FEW))
 
 
 def test_two_workers_run_each_of_many_tasks_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import signal
+import threading
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -21,9 +22,9 @@ from kombu_opendata.spark.ids import task_id
 
 from ..support.apps import routed
 from ..support.broker import EmbeddedBroker
-from ..support.processes import Children
+from ..support.processes import Children, wait_until
 from ..support.served import ServedBroker
-from ..support.spark import taken, task_context
+from ..support.spark import completed_tasks, taken, task_context
 
 TASK = "proj.add"
 
@@ -272,17 +273,30 @@ def test_a_task_that_is_killed_half_way_leaves_no_trace(
     assert runs == Counter(range(6000))
 
 
-def test_a_task_that_fails_each_time_fails_the_job(spark: Any, broker_url: str, store_folder: Path) -> None:
+def test_a_task_that_fails_each_time_fails_the_job(
+    spark: Any, broker_url: str, store_folder: Path, tmp_path: Path
+) -> None:
+    """Spark's driver takes away what the tasks that ended well have staged. It does not hear of a task that was
+    still at work when the job failed: the maintenance collects what that one leaves (``tests/integration/staging``)."""
+    other_ended = tmp_path / "other-ended"
+
     def fail(batches: Any) -> Any:
-        for number, batch in enumerate(batches):
-            if task_context().partitionId() == 1 and number == 0:
-                yield batch
-                raise ValueError("injected")
+        for batch in batches:
             yield batch
+            if task_context().partitionId() == 1:
+                wait_until(other_ended.exists, 300, "the other task")
+                raise ValueError("injected")
+
+    def watch() -> None:
+        wait_until(lambda: completed_tasks(spark), 300, "the task that does not fail")
+        other_ended.touch()
 
     df = spark.range(0, 6000, numPartitions=2).mapInArrow(fail, "id long")
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     with pytest.raises(PySparkException, match="injected"):
         submit_tasks(df, TASK, broker_url=broker_url, args=["id"], job_id="doomed")
+    watcher.join()
 
     assert taken(broker_url) == []
     with pytest.raises(NotFound):

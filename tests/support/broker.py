@@ -79,7 +79,9 @@ class Watch:
     """One connection that asks for the report again and again: a new one each time would itself cause commits."""
 
     def __init__(self, folder: Path) -> None:
-        self._connection = BrokerConnection(parse(f"opendata://{folder}"), Options(name="watch"))
+        self._connection = BrokerConnection(
+            parse(f"opendata://{folder}"), Options(name="watch", start_timeout=60, reconnect_timeout=60)
+        )
         self._connection.connect()
 
     def report(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 20
 def open_connection(url: str, **options: Any) -> Any:
     """A kombu.Connection that is not connected yet; ``options`` are transport options, and ``ssl``."""
     ssl = options.pop("ssl", None)
-    options = {"idle_exit": 5, "start_timeout": 60, **options}
+    options = {"idle_exit": 5, "start_timeout": 60, "reconnect_timeout": 60, **options}
     return Connection(url, ssl=ssl, transport_options=options)  # type: ignore[no-untyped-call]
 
 

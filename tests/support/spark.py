@@ -57,6 +57,13 @@ def task_context() -> Any:
     return context
 
 
+def completed_tasks(session: Any) -> int:
+    """How many tasks of the stages that run now have ended well, as the driver knows."""
+    tracker = session.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
 class Sent:
     """A message that was in a queue."""
 
@@ -86,7 +93,7 @@ class Sent:
 @contextlib.contextmanager
 def client(url: str) -> Iterator[BrokerConnection]:
     """A connection of the package's own client."""
-    connection = BrokerConnection(parse(url), Options(name="spark-tests"))
+    connection = BrokerConnection(parse(url), Options(name="spark-tests", start_timeout=60, reconnect_timeout=60))
     connection.connect()
     try:
         yield connection

@@ -117,7 +117,6 @@ def test_hash_secret() -> None:
 
 
 @pytest.mark.damages_store
-@pytest.mark.timeout(300)
 def test_stop_and_what_is_left_without_a_broker(store_folder: Path) -> None:
     url = str(store_folder)
     assert run("queue", "create", "q", url=url).returncode == 0

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,8 +52,14 @@ class Blocking:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The two clients are the same code, so that the async one is seen with one way to reach a broker is enough."""
+    """The two clients are the same code, so that the async one is seen with one way to reach a broker is enough.
+
+    All of it over TCP with TLS takes long, and what TLS changes is below the client.
+    """
     items[:] = [item for item in items if not _is_repetition(item)]
+    for item in items:
+        if "tls-" in item.name and item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.slow)
 
 
 def _is_repetition(item: pytest.Item) -> bool:

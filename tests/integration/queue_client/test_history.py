@@ -10,6 +10,8 @@ import pytest
 from kombu_opendata import errors
 from kombu_opendata.queue_client.options import QueueOptions
 
+from ...support.processes import wait_until
+
 
 def statuses(client: Any, queue: str) -> list[tuple[int, str | None]]:
     """Id and status of all messages of a queue, the oldest first."""
@@ -84,13 +86,8 @@ def test_a_replayed_queue_has_its_messages(client: Any, queue: str) -> None:
     ids = client.send_batch(queue, range(3))
     later = f"{queue}-later"
     client.create(later, QueueOptions(filter=f"routing_key = '{queue}'", start="first"))
-    seen: list[tuple[int, str | None]] = []
-    for _ in range(200):
-        seen = statuses(client, later)
-        if len(seen) == 3:
-            break
-    assert seen == [(id, "available") for id in ids]
-    assert statuses(client, queue) == seen
+    wait_until(lambda: len(statuses(client, later)) >= 3, 30, lambda: f"three messages: {statuses(client, later)}")
+    assert statuses(client, later) == statuses(client, queue) == [(id, "available") for id in ids]
 
 
 @pytest.mark.parametrize(

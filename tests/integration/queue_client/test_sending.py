@@ -62,9 +62,10 @@ def test_delays_and_moments(client: Any, queue: str) -> None:
 
 
 def test_a_short_delay_wakes_a_poll(client: Any, queue: str) -> None:
-    client.send(queue, "soon", delay=0.2)
-    assert client.read(queue) == []
-    assert [message.body for message in client.read_with_poll(queue, max_poll_seconds=30)] == ["soon"]
+    before = time.time()
+    client.send(queue, "soon", delay=0.5)
+    assert [message.body for message in client.read_with_poll(queue, max_poll_seconds=60)] == ["soon"]
+    assert time.time() - before > 0.49, "it was not to be had before"
 
 
 def test_what_nobody_reads_in_time_is_gone(client: Any, queue: str) -> None:

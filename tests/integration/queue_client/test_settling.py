@@ -119,6 +119,7 @@ def test_many_at_a_time(client: Any, queue: str) -> None:
     assert counts(client, queue) == (299, 0, 100, 1001, 100)
 
 
+@pytest.mark.slow
 def test_messages_of_a_long_backlog_are_found_by_their_ids(client: Any, queue: str) -> None:
     ids = [id for _ in range(4) for id in client.send_batch(queue, range(10_000))]
     client.read(queue, 60, 10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -40,19 +39,19 @@ def test_workers_are_listed_with_what_they_hold(opener: Any, client: Any, queue:
 
 def test_suspending_a_worker(opener: Any, client: Any, queue: str, name: str) -> None:
     other = opener(name=f"{name}-w")
-    messages = other.consume(queue, timeout=0.3)
+    messages = other.consume(queue, timeout=60)
     client.send(queue, "a")
     client.ack(next(messages))
     for worker in named(client, f"{name}-w"):
         client.suspend_worker(worker.id)
-    client.send(queue, "b")
+    client.send_batch(queue, range(8))
     assert all(worker.suspended for worker in named(client, f"{name}-w"))
+    assert client.metrics(queue).visible == 8
+    again = opener(name=f"{name}-w2").consume(queue, prefetch=8, timeout=60)
+    assert [next(again).body for _ in range(8)] == list(range(8)), "the suspended one has had none"
+    again.close()
+    client.drop(queue)  # which ends an iterator
     assert list(messages) == []
-    assert client.metrics(queue).visible == 1
-    again = opener(name=f"{name}-w2")
-    messages = again.consume(queue, timeout=30)
-    assert next(messages).body == "b"
-    messages.close()
 
 
 def test_a_suspended_worker_goes_on_when_it_is_resumed(opener: Any, client: Any, queue: str, name: str) -> None:
@@ -115,9 +114,7 @@ def test_messages_of_the_dead_are_reclaimed(reach: Any, opener: Any, client: Any
     subscription._connection._drop()  # its socket is gone, and nothing was said
     assert client.metrics(queue).in_flight == 1
     found: Callable[[], bool] = lambda: client.reclaim_messages(queue) == 1  # noqa: E731
-    began = time.monotonic()
-    wait_until(found, 10, "the broker to see that the socket is gone")
-    assert time.monotonic() - began < 10
+    wait_until(found, 40, "the broker to see that the socket is gone")
     assert [(m.body, m.attempts) for m in client.read(queue, 60, 5)] == [("a", 2), ("b", 1)]
     assert client.reclaim_messages() == 0
     subscription.ended = "closed"

@@ -20,6 +20,7 @@ from kombu_opendata.staging import JobInfo, QueueCounts, StagingTarget
 
 from ...support.batches import Sink, as_objects, stage
 from ...support.broker import EmbeddedBroker
+from ...support.processes import wait_until
 from .conftest import bodies, consume, objects, when
 
 
@@ -146,16 +147,23 @@ def test_two_drivers_commit_at_once(url: str, sink: Sink, target: StagingTarget)
 
 
 def test_two_jobs_at_once_are_routed_in_turn(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
-    staged = {name: stage(target, name, [bodies(3000, start)]) for name, start in (("a", 0), ("b", 3000))}
-    for name, batches in staged.items():
+    rows = {"a": 30_000, "b": 3000}
+    staged = [(name, stage(target, name, [bodies(count, 30_000 - count)])) for name, count in rows.items()]
+    for name, batches in staged:
         client.commit_job(name, batches)
+    jobs: dict[str, JobInfo] = {}
+
+    def second_began() -> bool:
+        jobs.update((job.job_id, job) for job in client.list_jobs())
+        return jobs["b"].routed > 0
+
+    wait_until(second_began, 60, lambda: repr(jobs))
+    assert jobs["a"].state == "routing", "the second job waited for the whole first one"
     consume(sink)
-    sink.take(6000)
-    assert sink.got == Counter(bodies(6000))
-    first_b = sink.ids.index(3000)
-    assert first_b < 3000, "the second job waited for the whole first one"
-    for name in "ab":
-        assert when(client, name, lambda job: job.is_settled).done == 3000
+    sink.take(33_000, 180)
+    assert sink.got == Counter(bodies(30_000)) + Counter(bodies(3000, 27_000))
+    for name, count in rows.items():
+        assert when(client, name, lambda job: job.is_settled).done == count
 
 
 def test_progress_is_exact_over_restarts(

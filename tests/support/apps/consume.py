@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import kombu as _kombu
+from patience import PATIENT  # type: ignore[import-not-found]  # it stands beside this program
 
 import kombu_opendata  # noqa: F401 - registers the transport
 
@@ -28,7 +29,7 @@ def main(url: str, ledger: str, seed: int, gate: str) -> None:
         else:
             message.ack()
 
-    with kombu.Connection(url) as connection:
+    with kombu.Connection(url, transport_options=PATIENT) as connection:
         queue = kombu.Queue("numbers", durable=True, channel=connection.default_channel)
         with connection.Consumer([queue], callbacks=[received], prefetch_count=50):
             while True:

@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery, Task
 from celery.signals import worker_ready
 
-GATE_SECONDS = 60
+GATE_SECONDS = 300
 
 app = Celery("farm")
 app.conf.update(task_ignore_result=True, worker_redirect_stdouts=False)

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import kombu as _kombu
+from patience import PATIENT  # type: ignore[import-not-found]  # it stands beside this program
 
 import kombu_opendata  # noqa: F401 - registers the transport
 
@@ -13,7 +14,7 @@ kombu: Any = _kombu
 
 def main(url: str, started: str, first: int, count: int) -> None:
     queue = kombu.Queue("numbers", durable=True)
-    connection = kombu.Connection(url, transport_options={"publish_mode": "pipeline"})
+    connection = kombu.Connection(url, transport_options={"publish_mode": "pipeline", **PATIENT})
     producer = connection.Producer()
     producer.maybe_declare(queue)
     with open(started, "a", buffering=1) as file:

@@ -15,7 +15,7 @@ def stamp(ledger: str, line: str) -> None:
     write(ledger, f"{line} {time.time():.3f}")
 
 
-@app.task(name="farm.limited", soft_time_limit=1, time_limit=60)
+@app.task(name="farm.limited", soft_time_limit=4, time_limit=60)
 def limited(ledger: str, gate: str) -> None:
     """Waits past its soft limit."""
     try:

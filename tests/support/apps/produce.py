@@ -3,10 +3,12 @@
 import sys
 
 from celery import Celery
+from patience import PATIENT  # type: ignore[import-not-found]  # it stands beside this program
 
 
 def main(url: str, ledger: str, confirmed: str, first: int, count: int) -> None:
     app = Celery("produce", broker=url)
+    app.conf.broker_transport_options = PATIENT
     with open(confirmed, "a", buffering=1) as file:
         for number in range(first, first + count):
             app.send_task("farm.note", (ledger, str(number)))

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import kombu as _kombu
+from patience import PATIENT  # type: ignore[import-not-found]  # it stands beside this program
 
 import kombu_opendata  # noqa: F401 - registers the transport
 
@@ -13,7 +14,7 @@ kombu: Any = _kombu
 
 def main(url: str, confirmed: str, first: int, count: int) -> None:
     queue = kombu.Queue("numbers", durable=True)
-    with kombu.Connection(url) as connection, open(confirmed, "a", buffering=1) as file:
+    with kombu.Connection(url, transport_options=PATIENT) as connection, open(confirmed, "a", buffering=1) as file:
         producer = connection.Producer()
         for number in range(first, first + count):
             producer.publish(number, routing_key="numbers", declare=[queue])

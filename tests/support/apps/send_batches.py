@@ -5,13 +5,15 @@ send_batches.py URL CONFIRMED FIRST COUNT: a line for each number: its id, and t
 
 import sys
 
+from patience import PATIENT  # type: ignore[import-not-found]  # it stands beside this program
+
 from kombu_opendata import QueueClient
 
 BATCH = 20
 
 
 def main(url: str, confirmed: str, first: int, count: int) -> None:
-    with QueueClient(url, reconnect_timeout=60) as client, open(confirmed, "a", buffering=1) as file:
+    with QueueClient(url, **PATIENT) as client, open(confirmed, "a", buffering=1) as file:
         client.create("batches")
         client.create("keyed")
         for number in range(first, first + count, BATCH):

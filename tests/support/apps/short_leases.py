@@ -1,16 +1,27 @@
-"""``opendata-queue`` with shorter leases: short_leases.py SECONDS ARGUMENTS…. The default is too long for a test."""
+"""``opendata-queue`` with shorter leases: short_leases.py SECONDS ARGUMENTS…. The default is too long for a test.
+
+The clients' grace is longer than the default, though: after a restart it is all that protects what a lease so short
+does not, and a machine that stands still for some seconds must not use it up.
+"""
 
 import sys
+from dataclasses import replace
 
 from kombu_opendata.storage import state
+
+#: what is held for a client that does not come back is held for so long after the restart
+GRACE_SECONDS = 10.0
 
 
 def main(seconds: int, arguments: list[str]) -> None:
     state.DEFAULT_LEASE_SECONDS = seconds
     defaults = {**state.QueueOptions._field_defaults, "lease_seconds": seconds}
     state.QueueOptions.__new__.__defaults__ = tuple(defaults.values())
-    from kombu_opendata.cli import main as cli  # imports what reads the default
+    from kombu_opendata.broker.options import BrokerOptions  # imports what reads the default
+    from kombu_opendata.cli import main as cli
 
+    asked = BrokerOptions.settings
+    BrokerOptions.settings = lambda self: replace(asked(self), session_grace_seconds=GRACE_SECONDS)  # type: ignore[method-assign]
     cli(arguments)
 
 
