@@ -18,18 +18,7 @@ from kombu_opendata.errors import FailedPublish
 from tests.support.broker import EmbeddedBroker
 from tests.support.kombu_client import connected, declare, drain_quiet, drain_until, send, take_bodies
 from tests.support.processes import Child, Children, tail, wait_until
-
-#: ``opendata-queue`` whose sessions keep their place for longer than any machine stalls; the usual grace is 2 s
-PATIENT = """
-import sys
-from dataclasses import replace
-from kombu_opendata.broker.options import BrokerOptions
-from kombu_opendata.cli import main
-
-settings = BrokerOptions.settings
-BrokerOptions.settings = lambda options: replace(settings(options), session_grace_seconds=600.0)
-main(sys.argv[1:])
-"""
+from tests.support.workers import APPS
 
 KINDS = pytest.mark.parametrize("durable", [True, False], ids=["stored", "transient"])
 
@@ -321,7 +310,7 @@ def test_a_single_active_consumer_stays_it_over_kill_9(store_folder: Path, tmp_p
 def serve_patiently(broker: EmbeddedBroker, folder: Path, started: Children) -> None:
     """Run a broker with a long grace where the clients of an embedded one look for theirs."""
     options = ["--store", f"file://{broker.folder}", "--listen", f"unix:{broker.folder}/broker.sock"]
-    child = Child([sys.executable, "-c", PATIENT, "broker", *options], folder / "patient.log", cwd=folder)
+    child = Child([sys.executable, str(APPS / "long_grace.py"), "broker", *options], folder / "patient.log", cwd=folder)
     started.add(child)
     wait_until(lambda: child.ended or broker.answers(), 60, lambda: f"a broker:\n{tail(child.log)}")
     child.check()

@@ -4,8 +4,11 @@ The clients' grace is longer than the default, though: after a restart it is all
 does not, and a machine that stands still for some seconds must not use it up.
 """
 
+from __future__ import annotations
+
 import sys
-from dataclasses import replace
+
+from long_grace import set_grace  # type: ignore[import-not-found]  # it stands beside this program
 
 from kombu_opendata.storage import state
 
@@ -17,11 +20,9 @@ def main(seconds: int, arguments: list[str]) -> None:
     state.DEFAULT_LEASE_SECONDS = seconds
     defaults = {**state.QueueOptions._field_defaults, "lease_seconds": seconds}
     state.QueueOptions.__new__.__defaults__ = tuple(defaults.values())
-    from kombu_opendata.broker.options import BrokerOptions  # imports what reads the default
+    set_grace(GRACE_SECONDS)
     from kombu_opendata.cli import main as cli
 
-    asked = BrokerOptions.settings
-    BrokerOptions.settings = lambda self: replace(asked(self), session_grace_seconds=GRACE_SECONDS)  # type: ignore[method-assign]
     cli(arguments)
 
 
