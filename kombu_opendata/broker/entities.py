@@ -11,6 +11,7 @@ from ..storage.counts import QueueCounts
 from ..storage.limits import Limits
 from ..storage.queue_buckets import Entry
 from ..storage.queue_state import QueueState
+from ..storage.records.idempotency import Sending
 from ..storage.records.producer import WINDOW
 from ..storage.state import Queue
 from .arguments import QueueArguments
@@ -18,6 +19,9 @@ from .arguments import QueueArguments
 if TYPE_CHECKING:
     from .connection import Connection
     from .getters import Getter
+
+#: idempotency keys that a transient queue remembers
+MAX_SENDS = 10_000
 
 
 class Channel:
@@ -126,6 +130,7 @@ class BrokerQueue:
 
     ``consumers`` are in order of priority, then of age. ``active`` names the single active consumer; it may be away for
     the grace of its session. ``counts`` say what happened since the broker's start, or since the queue was declared.
+    ``sends`` are those with idempotency keys to a transient queue, the newest; the store has the others.
     """
 
     def __init__(
@@ -152,8 +157,16 @@ class BrokerQueue:
         self.turn = 0
         self.owner: bytes | None = None
         self.deleting = False
+        self.sends: dict[bytes, Sending] = {}
         self.used_at_ms = now_ms
         self.timer: asyncio.TimerHandle | None = None
+
+    def note_send(self, name: bytes, sending: Sending) -> None:
+        """Something was sent to this transient queue under a key."""
+        self.sends.pop(name, None)
+        self.sends[name] = sending
+        if len(self.sends) > MAX_SENDS:
+            del self.sends[next(iter(self.sends))]
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Put a consumer behind those of its priority."""

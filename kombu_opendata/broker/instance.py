@@ -16,6 +16,7 @@ from ..errors import OpenDataError, StoreError, StoreFull
 from ..protocol.messages import Cancelled, Deliver, Delivery, Settled
 from ..storage.engine import Engine
 from ..storage.queue_buckets import Entry
+from ..storage.records.kinds import FIRST_TRANSIENT_ID
 from ..storage.state import Queue
 from .arguments import parse_stored
 from .dead_letters import DeadLetters
@@ -38,8 +39,6 @@ log = logging.getLogger(__name__)
 
 #: deliveries of one queue in one tick, so that others get their turn
 _DELIVERIES_PER_TICK = 1000
-#: ids of messages that are in transient queues only: above all stored ones
-_FIRST_TRANSIENT_ID = 1 << 62
 _RETRY_SECONDS = 0.1
 _MAX_WARNED = 10_000
 
@@ -62,7 +61,7 @@ class Instance:
         self.opened_at_ms = engine.clock.now_ms()
         self.admin_lock = asyncio.Lock()
         self.loop = asyncio.get_running_loop()
-        self._next_transient_id = _FIRST_TRANSIENT_ID
+        self._next_transient_id = FIRST_TRANSIENT_ID
         self._waiting: set[BrokerQueue] = set()
         self._talking: set[Session] = set()
         self._scheduled = False
@@ -346,6 +345,7 @@ class Instance:
         if queue.stored is None:
             return self.drop_transient(queue)
         self.forget_users(queue)
+        await self.engine.idempotency.drop_queue(queue.name)
         count = await self.engine.delete_queue(queue.stored)
         self.queues.pop(queue.name, None)
         self.on_queue_gone(queue)

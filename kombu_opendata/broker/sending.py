@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import KeyReused, RequestError, Unroutable
+from ..errors import KeyReused, NotFound, OpenDataError, RequestError, Unroutable
 from ..protocol import messages as m
 from ..protocol import queue_messages as q
+from ..storage.idempotency import MAX_KEY_TTL_MS
 from ..storage.records import idempotency, metadata
 from ..storage.records.idempotency import DIGEST_BYTES, Sending
 from .entities import BrokerQueue
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 MAX_MESSAGES = 10_000
 MAX_KEY_BYTES = 255
-#: thirty days
-MAX_KEY_TTL_MS = 30 * 86_400_000
 
 Routed = list[tuple[m.Publish, list[BrokerQueue]]]
 
@@ -29,16 +28,39 @@ def send(self: Handlers, msg: q.Send) -> None:
     if calls.repeat(self.session, msg.rid):
         return
     _check(msg)
+    named = _named(self, msg)
     name = idempotency.name_of(msg.exchange, msg.routing_key, msg.key) if msg.key else b""
-    if name and not self.engine.idempotency.find(name)[0]:
+    if name and not _find(self, msg, named, name)[0]:
         calls.spawn(self.session, msg.rid, _look_and_send(self, msg, name), once=True)
     else:
-        _send(self, msg, name)
+        _send(self, msg, named, name)
 
 
 async def _look_and_send(self: Handlers, msg: q.Send, name: bytes) -> None:
-    await self.engine.idempotency.load(name)
-    _send(self, msg, name)
+    await self.engine.idempotency.load(name, "" if msg.exchange else msg.routing_key)
+    _send(self, msg, _named(self, msg), name)
+
+
+def _named(self: Handlers, msg: q.Send) -> BrokerQueue | None:
+    """The queue that the sender names, if there is one.
+
+    Raises:
+        NotFound: there is none, and it is that queue which must get the messages.
+    """
+    queue = None if msg.exchange else self.instance.queues.get(msg.routing_key)
+    if queue is not None and not queue.deleting:
+        return queue
+    if msg.to_queue:
+        raise NotFound(f"no queue {msg.routing_key!r}: create it first", queue=msg.routing_key)
+    return None
+
+
+def _find(self: Handlers, msg: q.Send, named: BrokerQueue | None, name: bytes) -> tuple[bool, Sending | None]:
+    """Whether it is known what was sent under the key, and what was."""
+    if named is not None and named.stored is None:
+        sent = named.sends.get(name)
+        return True, sent if sent is not None and sent.expires_at_ms > self.engine.clock.now_ms() else None
+    return self.engine.idempotency.find(name, "" if msg.exchange else msg.routing_key)
 
 
 def _check(msg: q.Send) -> None:
@@ -60,28 +82,52 @@ def _check(msg: q.Send) -> None:
         raise RequestError(f"the digest of what is sent has {DIGEST_BYTES} bytes, not {len(msg.digest)}")
 
 
-def _send(self: Handlers, msg: q.Send, name: bytes) -> None:
-    sent = self.engine.idempotency.find(name)[1] if name else None
+def _send(self: Handlers, msg: q.Send, named: BrokerQueue | None, name: bytes) -> None:
+    sent = _find(self, msg, named, name)[1] if name else None
     if sent is not None:
         _answer_again(self, msg, sent)
         return
     before = self.engine.published(self.session.id, msg.seq)
     if before is not None:  # the broker that answered it is gone
-        last, latest = before.last_message_id, before.last_sequence == msg.seq
-        ids = list(range(last - len(msg.messages) + 1, last + 1)) if latest else []
-        self.instance.calls.answer(self.session, q.Sent(msg.rid, ids, [], True))
+        last_id = before.last_message_id if before.last_sequence == msg.seq else -1
+        self.instance.calls.answer(self.session, _answer_after_restart(self, msg, last_id))
         return
-    routed = _route(self, msg)
+    routed = _route(self, msg, named if msg.to_queue else None)
     _check_room(self, routed)
     ids = _store(self, routed)
-    names = [[queue.name for queue in targets] for _publish, targets in routed]
-    if all(each == names[0] for each in names):
-        del names[1:]
+    names = _names(routed)
     if name and any(id >= 0 for id in ids):
         expires_at = self.engine.clock.now_ms() + msg.key_ttl_ms
-        destinations = tuple(tuple(each) for each in names)
-        self.engine.idempotency.remember(name, Sending(tuple(ids), expires_at, msg.digest, destinations))
+        sending = Sending(tuple(ids), expires_at, msg.digest, tuple(tuple(each) for each in names))
+        if named is not None and named.stored is None:
+            named.note_send(name, sending)
+        elif any(queue.stored is not None for _publish, targets in routed for queue in targets):
+            self.engine.idempotency.remember(name, sending)
+        else:
+            self.engine.idempotency.remember_in_memory(name, sending)
     self.instance.calls.answer(self.session, q.Sent(msg.rid, ids, names), 40 * len(ids))
+
+
+def _answer_after_restart(self: Handlers, msg: q.Send, last_id: int) -> q.Sent:
+    """What was stored, as it would be routed now; nothing, if the id of the last one is not known."""
+    if last_id < 0:
+        return q.Sent(msg.rid, [], [])
+    try:
+        routed = _route(self, msg, None)
+    except OpenDataError:  # what it was sent to has gone
+        routed = []
+    ids, id = [], last_id
+    for _publish, targets in reversed(routed):
+        is_stored = any(queue.stored is not None for queue in targets)
+        ids.append(id if is_stored else -1)
+        id -= is_stored
+    return q.Sent(msg.rid, ids[::-1], _names(routed))
+
+
+def _names(routed: Routed) -> list[list[str]]:
+    """The queues of each message; one entry where they are the same for all."""
+    names = [[queue.name for queue in targets] for _publish, targets in routed]
+    return names[:1] if all(each == names[0] for each in names) else names
 
 
 def _answer_again(self: Handlers, msg: q.Send, sent: Sending) -> None:
@@ -96,7 +142,7 @@ def _answer_again(self: Handlers, msg: q.Send, sent: Sending) -> None:
     self.instance.calls.answer(self.session, answer, 40 * len(sent.ids))
 
 
-def _route(self: Handlers, msg: q.Send) -> Routed:
+def _route(self: Handlers, msg: q.Send, must_take: BrokerQueue | None) -> Routed:
     """Each message, checked, and its queues. The last one that is stored has the batch's number."""
     routed: Routed = []
     numbered = False
@@ -109,12 +155,9 @@ def _route(self: Handlers, msg: q.Send) -> Routed:
         if len(msg.messages) > 1:
             metadata.encode(0, 0, 0, 0, 0, headers)  # refuse the batch before any of it is stored
         targets = self.targets(publish)
-        if not targets and msg.mandatory:
-            raise Unroutable(
-                f"no queue takes messages for exchange {msg.exchange!r} with routing key {msg.routing_key!r}",
-                exchange=msg.exchange,
-                routing_key=msg.routing_key,
-            )
+        if must_take is not None and must_take not in targets:
+            text = f"queue {must_take.name!r} does not take the message: its filter lets it not pass"
+            raise Unroutable(text, queue=must_take.name)
         if numbered or not any(queue.stored is not None for queue in targets):
             publish.seq = 0
         else:

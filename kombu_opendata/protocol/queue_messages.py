@@ -40,9 +40,10 @@ class Send(Message, tag=70):
     """Store messages, all or none, in one commit. Answer: Sent or Failed, after it is durable.
 
     ``seq`` is one number of the session's publishes, as in Publish. Each message goes where exchange, routing key and
-    the queues' filters send it. ``key`` is an idempotency key (empty: none), ``digest`` says what the messages are:
-    within ``key_ttl_ms`` a second Send with the same key and digest to the same exchange and routing key stores nothing
-    and is answered as the first was; with another digest it is refused.
+    the queues' filters send it; ``to_queue``: the queue that the routing key names must get all of them. ``key`` is an
+    idempotency key (empty: none), ``digest`` says what the messages are: within ``key_ttl_ms`` a second Send with the
+    same key and digest to the same exchange and routing key stores nothing and is answered as the first was; with
+    another digest it is refused.
     """
 
     rid: int
@@ -51,7 +52,7 @@ class Send(Message, tag=70):
     routing_key: str
     messages: list[Outgoing]
     created_at_ms: int
-    mandatory: bool = False
+    to_queue: bool = False
     key: str = ""
     digest: bytes = b""
     key_ttl_ms: int = 0

@@ -1,7 +1,10 @@
 """Idempotency keys: which sends were stored, for a documented time (docs/client-api.md).
 
-What is not in the store yet is in memory, the rest is a cache with a bound, so a look for a key costs at most one read.
+What is not in the store yet is in memory, the rest is a cache with a bound: a look for a key costs at most two reads.
 Records whose time is over count as absent; a sweep removes them in pieces, round and round.
+
+A queue that is dropped leaves a record of its own, under the empty key: keys of sends to it count no more for messages
+up to the one that is named there.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING
 from . import effects as fx
 from .ffi import Batch
 from .records import idempotency, keys
-from .records.idempotency import Sending
+from .records.idempotency import DIGEST_BYTES, Sending
 from .shelf import Shelf
 
 if TYPE_CHECKING:
@@ -21,12 +24,19 @@ if TYPE_CHECKING:
 #: records that one sweep looks at
 _SWEEP_ROWS = 2000
 _NAME = slice(2, None)
+#: how long a key may be remembered: thirty days
+MAX_KEY_TTL_MS = 30 * 86_400_000
 
 
 class IdempotencyState:
-    """The keys of one instance in memory, and what an effect does to them."""
+    """The keys of one instance in memory, and what an effect does to them.
+
+    Attributes:
+        used: there was a key since the start.
+    """
 
     def __init__(self) -> None:
+        self.used = False
         self.shelf: Shelf[Sending] = Shelf(
             lambda sending: 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues))
         )
@@ -35,6 +45,7 @@ class IdempotencyState:
         self, name: bytes, ids: Iterable[int], expires_at: int, digest: bytes, queues: Iterable[Iterable[str]]
     ) -> None:
         """Something was sent under a key."""
+        self.used = True
         self.shelf.put(name, Sending(tuple(ids), expires_at, digest, tuple(map(tuple, queues))))
 
     def snapshot(self, batch: Batch) -> None:
@@ -61,23 +72,48 @@ class Idempotency:
     def _shelf(self) -> Shelf[Sending]:
         return self._engine.state.idempotency.shelf
 
-    def find(self, name: bytes) -> tuple[bool, Sending | None]:
-        """Whether it is known without the store what was sent under a key, and what was."""
-        known, sending = self._shelf.find(name)
-        if sending is not None and sending.expires_at_ms <= self._engine.clock.now_ms():
-            return True, None
-        return known, sending
+    def find(self, name: bytes, queue: str = "") -> tuple[bool, Sending | None]:
+        """Whether it is known without the store what was sent under a key, and what was.
 
-    async def load(self, name: bytes) -> None:
+        Args:
+            queue: that the key's messages were sent to by its name.
+        """
+        known, sending = self._shelf.find(name)
+        if sending is None or not queue:
+            return known, self._living(sending)
+        known, dropped = self._shelf.find(_drop_name(queue))
+        dropped = self._living(dropped)
+        return known, None if dropped is not None and max(sending.ids) <= dropped.ids[0] else self._living(sending)
+
+    def _living(self, sending: Sending | None) -> Sending | None:
+        return None if sending is None or sending.expires_at_ms <= self._engine.clock.now_ms() else sending
+
+    async def load(self, name: bytes, queue: str = "") -> None:
         """Have :meth:`find` know."""
-        key = keys.idempotency_key(name)
-        value = await self._engine.store.get(key)
-        self._shelf.keep(name, None if value is None else idempotency.decode(key, value))
+        for each in (name, _drop_name(queue)) if queue else (name,):
+            if not self._shelf.find(each)[0]:
+                key = keys.idempotency_key(each)
+                value = await self._engine.store.get(key)
+                self._shelf.keep(each, None if value is None else idempotency.decode(key, value))
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """In the commit of the messages."""
         self._engine.state.idempotency.remember(name, *sending)
         self._engine.effects.append((fx.SENT_WITH_KEY, name, *sending))
+
+    def remember_in_memory(self, name: bytes, sending: Sending) -> None:
+        """Of messages that are not stored: while the broker runs, and only the newest."""
+        self._shelf.discard(name)
+        self._shelf.keep(name, sending)
+
+    async def drop_queue(self, queue: str) -> None:
+        """No key counts any more for what was sent to this queue until now. In the commit that drops it."""
+        if not self._engine.state.idempotency.used:
+            first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
+            if not await self._engine.store.scan(first, last, limit=1):
+                return
+        last_id, expires_at = self._engine.state.next_id - 1, self._engine.clock.now_ms() + MAX_KEY_TTL_MS
+        self.remember(_drop_name(queue), Sending((last_id,), expires_at, bytes(DIGEST_BYTES), ((queue,),)))
 
     async def sweep(self, now: int) -> int:
         """Look at some records, and drop those whose time is over; returns how many."""
@@ -95,3 +131,8 @@ class Idempotency:
                 self._shelf.put(name, None)
                 dropped += 1
         return dropped
+
+
+def _drop_name(queue: str) -> bytes:
+    """What a dropped queue is remembered by: the empty key is none of a send."""
+    return idempotency.name_of("", queue, "")

@@ -33,6 +33,18 @@ def lines(files: list[Path]) -> list[list[int]]:
     return [[int(field) for field in line.split()] for file in files for line in file.read_text().splitlines()]
 
 
+def test_keys_of_a_dropped_queue_stay_forgotten(store_folder: Path, broker_url: str) -> None:
+    with patient(broker_url) as client:
+        client.create("again")
+        first = client.send("again", "a", idempotency_key="k")
+        client.drop("again")
+        client.create("again")
+        EmbeddedBroker(store_folder).kill()
+        second = client.send("again", "a", idempotency_key="k")
+        EmbeddedBroker(store_folder).kill()
+        assert client.send("again", "a", idempotency_key="k") == second != first
+
+
 def test_batches_and_keys_under_kills(store_folder: Path, broker_url: str, tmp_path: Path, started: Children) -> None:
     rounds, total = 6, 12_000
     dice = seeded_random()

@@ -9,6 +9,7 @@ from ...selectors import SelectorError, compile_selector
 from ...storage.records.cursor import Cursor
 from ...storage.records.idempotency import Sending
 from ...storage.records.keys import Key, RecordKind
+from ...storage.records.kinds import FIRST_TRANSIENT_ID
 from ..findings import Finding, finding
 from .base import Context, Family
 
@@ -31,7 +32,7 @@ class RoutingFamily(Family):
     def _sending(self, raw: bytes, sending: Sending) -> Iterator[Finding]:
         """The ids that it was answered with were given out, and there is a destination for each, or one for all."""
         end = self.context.block_end
-        wrong = [id for id in sending.ids if id < -1 or (end is not None and id >= end)]
+        wrong = [id for id in sending.ids if id < -1 or (end is not None and end <= id < FIRST_TRANSIENT_ID)]
         if wrong:
             text = f"an idempotency key stands for message {wrong[0]}, which was not given out yet"
             yield finding("idempotency-wrong", text, key=raw)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...errors import NotFound, OpenDataError, Unroutable
+from ...errors import OpenDataError
 from ...protocol import queue_messages as q
 from .. import checks
 from ..checks import Moment, Seconds
@@ -44,12 +44,13 @@ class AsyncSending(AsyncBase):
             priority: 0 to 255, higher first.
             ttl: it is removed if nobody read it within so many seconds.
             idempotency_key: a second send to this queue with the same key and body stores nothing and returns the first
-                id.
+                id, as long as the queue is not dropped. A queue in memory remembers its newest 10,000 keys.
             key_seconds: how long that is remembered: a day; thirty at most.
             properties: AMQP's, for Kombu consumers.
 
         Raises:
             NotFound: there is no such queue.
+            Unroutable: its filter, in the mode ``all``, does not let the message pass.
             KeyReused: the key was used with another body.
             MessageTooLarge, InvalidMessage, RequestError: the call is wrong; nothing was stored.
             QueueFull, StoreFull: not now; nothing was stored.
@@ -135,11 +136,8 @@ class AsyncSending(AsyncBase):
         self, queue: str, messages: list[q.Outgoing], key: str, digest: bytes, key_seconds: Seconds
     ) -> q.Sent:
         call = self._message("", checks.name(queue, "the queue's name"), messages, key, digest, key_seconds)
-        call.mandatory = True
-        try:
-            return _known(await self._calls.send(call))
-        except Unroutable as exc:
-            raise NotFound(f"no queue {queue!r}: create it first", queue=queue) from exc
+        call.to_queue = True
+        return _known(await self._calls.send(call))
 
     def _message(
         self,

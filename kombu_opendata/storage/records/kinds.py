@@ -9,6 +9,8 @@ from kombu_opendata.storage.records import types
 
 #: message ids are below this
 MAX_MESSAGE_ID = 0x6F << 56
+#: messages that are not stored have ids from here on, which no stored one gets
+FIRST_TRANSIENT_ID = 1 << 62
 SESSION_BYTES = 16
 #: of a binding's arguments
 DIGEST_BYTES = 8

@@ -39,6 +39,23 @@ def test_a_message_for_a_queue_that_is_not_there(client: Any, name: str) -> None
         client.send_batch(name, [1, 2])
 
 
+def test_a_filter_that_takes_it_does_not_stand_for_the_queue_that_was_named(client: Any, name: str) -> None:
+    client.create(f"{name}-all", QueueOptions(filter=f"tenant = '{name}'"))
+    with pytest.raises(errors.NotFound, match="create it first"):
+        client.send(name, 1, {"tenant": name})
+    assert client.metrics(f"{name}-all").length == 0
+
+
+def test_a_queue_whose_filter_refuses_the_message(client: Any, name: str) -> None:
+    client.create(name, QueueOptions(filter=f"tenant = '{name}'", filter_mode="all"))
+    with pytest.raises(errors.Unroutable, match="its filter"):
+        client.send(name, 1, {"tenant": "another"})
+    with pytest.raises(errors.Unroutable):
+        client.send_batch(name, [1, 2], [{"tenant": name}, None])
+    client.send_batch(name, [1, 2], {"tenant": name})
+    assert client.metrics(name).length == 2
+
+
 def test_priorities_come_first_and_equals_in_order(client: Any, queue: str) -> None:
     for body, priority in (("a", 0), ("b", 9), ("c", 5), ("d", 9), ("e", 255)):
         client.send(queue, body, priority=priority)
@@ -149,6 +166,22 @@ def test_a_key_counts_for_its_queue(client: Any, queue: str, name: str) -> None:
     client.create(f"{name}-2")
     ids = {client.send(target, "same", idempotency_key="k") for target in (queue, f"{name}-2")}
     assert len(ids) == 2
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_key_counts_for_a_queue_until_it_is_dropped(client: Any, name: str, durable: bool) -> None:
+    options = QueueOptions(durable=durable)
+    client.create(name, options)
+    first = client.send(name, "a", idempotency_key="k")
+    assert client.publish("a", routing_key=name, idempotency_key="k").id == first
+    client.drop(name)
+    with pytest.raises(errors.NotFound):
+        client.send(name, "a", idempotency_key="k")
+    client.create(name, options)
+    second = client.send(name, "a", idempotency_key="k")
+    assert second != first
+    assert client.send(name, "a", idempotency_key="k") == second
+    assert client.metrics(name).length == 1
 
 
 def test_a_key_of_a_batch_and_of_a_publish(client: Any, queue: str) -> None:
