@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol import queue_messages as q
 
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import declare, take_bodies
@@ -74,6 +75,25 @@ def test_a_prefix_that_was_applied_is_not_applied_again(
     assert [summary(answer) for answer in answers] == [-1, -1, 1, 1, 1]
     assert answers[2].message_id == last.message_id < answers[3].message_id < answers[4].message_id
     assert channel._size("q") == 5
+
+
+def test_a_send_that_was_applied_is_answered_with_its_ids_and_queues(
+    connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker, store_folder: Path
+) -> None:
+    channel = connect(broker_url).channel()
+    declare(channel, "q")
+    message: q.Outgoing = (b"envelope", {}, 0, 0, -1)
+    path = f"{store_folder}/broker.sock"
+    with RawClient(path) as raw:
+        raw.hello()
+        first = raw.answer(raw.send(q.Send(0, 1, "", "q", [message] * 3, 1, to_queue=True)))
+    broker.kill()
+    assert channel._size("q") == 3
+    with RawClient(path) as again:
+        again.hello(raw.session, resume=True)
+        repeated = again.answer(again.send(q.Send(0, 1, "", "q", [message] * 3, 1, to_queue=True)))
+    assert (repeated.ids, repeated.queues, repeated.repeated) == (first.ids, first.queues, False)
+    assert channel._size("q") == 3
 
 
 def test_what_was_refused_once_may_be_stored_when_it_is_sent_again(
