@@ -65,7 +65,7 @@ def _list_command(group: click.Group, state: str, words: str) -> None:
 @target_options
 @json_option
 def count(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Count the archived messages of queues: of all, or of those named. Exact up to 65,000 in a queue."""
+    """Count the archived messages of queues: of all, or of those named. Exact up to 4,000,000 in a queue."""
     with find(url, tls_ca).client(looks=True) as client:
         found = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
     if as_json:

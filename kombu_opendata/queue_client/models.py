@@ -224,7 +224,7 @@ class QueueMetrics:
         oldest_age_seconds, newest_age_seconds: since the broker took the oldest and the newest message of ``length``;
             None where there is none, and for queues that are not stored.
         total: sent to the queue since ``counted_since``, when the broker started (or the queue was created).
-        done, failed: settled and kept; exact up to 16,000, of more the middle of the list counts as full.
+        done, failed: settled and kept; exact up to 4,000,000, of more what was deleted from older ones may count.
         consumers: that are connected.
         sent_per_second, delivered_per_second, acked_per_second: over the last minute.
         counts: all counters since ``counted_since``, by the names of docs/client-api.md.

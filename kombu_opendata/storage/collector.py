@@ -97,7 +97,7 @@ class Collector:
                 if self._engine.state.queues.get(queue.name) is not queue:
                     break  # deleted in the meantime, and collected with that
                 if value is None and log.first not in log.dirty:
-                    log.first += 1  # bucket 0 may be long empty
+                    log.drop_first()  # bucket 0 may be long empty
                     continue
                 if log.first in log.dirty:
                     break  # not stored yet: next time
@@ -120,18 +120,11 @@ class Collector:
             return 0, False
         for row in expired:
             self._engine.state.collect(queue.name, row[0])
-        if log.first == log.tail:
-            if expired:
-                log.rows = [settled.pack_entry(*row) for row in left]
-                log.dirty[log.tail] = log.rows
-            log.oldest_at_ms = left[0][1] if left else None
+        number = log.first
+        if expired or number < log.tail:
+            log.replace(number, [settled.pack_entry(*row) for row in left])
+        if log.first == number:
             return len(expired), False
-        log.dirty[log.first] = [settled.pack_entry(*row) for row in left]
-        if left:
-            log.oldest_at_ms = left[0][1]
-            return len(expired), False
-        log.first += 1
-        log.oldest_at_ms = None
         dirty.queues.add(queue.name)
         return len(expired), True
 

@@ -24,6 +24,9 @@ AVAILABLE, IN_FLIGHT, DELAYED, DONE, FAILED = "available", "in_flight", "delayed
 STATES = (AVAILABLE, IN_FLIGHT, DELAYED, DONE, FAILED)
 #: buckets that one call reads from the store
 MAX_READS = 256
+#: buckets of a settled list that are counted one by one, the newest, and how many are read together
+_COUNTED = 4096
+_COUNTED_AT_ONCE = 64
 #: a position in a settled list is bucket × this + place
 _PLACES = 1 << 16
 
@@ -171,15 +174,14 @@ async def settled_rows(engine: Engine, queue: Queue, state: str, position: int, 
 
 
 async def count_settled(engine: Engine, queue: Queue, state: str) -> int:
-    """How long a list is: exact up to 16 buckets; of a longer one the middle is taken for full."""
-    log, _key_of = _log_of(queue, state)
-    numbers = list(range(log.first, log.tail))
-    if len(numbers) > 16:
-        ends = numbers[:8] + numbers[-8:]
-        counts = [len(await settled_bucket(engine, queue, state, number)) for number in ends]
-        return sum(counts) + (len(numbers) - len(ends)) * 1024 + len(log.rows)
-    counts = [len(await settled_bucket(engine, queue, state, number)) for number in numbers]
-    return sum(counts) + len(log.rows)
+    """How long a list is. After a start its buckets are read once; past 4,096 of them, older ones count as full."""
+    log, key_of = _log_of(queue, state)
+    while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
+        async with engine.checkpointing:
+            numbers = range(max(oldest, log.unread - _COUNTED_AT_ONCE), log.unread)
+            values = await engine.store.get_many([key_of(queue.name, number) for number in numbers])
+            log.learn(numbers.start, [0 if value is None else settled.count_of(value) for value in values])
+    return log.length
 
 
 # ---------------------------------------------------------------------- one message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from .records import settled
 
@@ -14,7 +14,9 @@ class SettledLog:
     """Buckets ``first`` … ``tail``. Bucket 0 always has a record, also when it is empty and not the first.
 
     ``dirty`` maps the buckets that changed since the last checkpoint to their packed entries. ``at_hand`` has others
-    that were read for :meth:`take`, which is all that looks there. ``watchers`` are told (id, bucket) of what is added.
+    that were read for :meth:`take`, which is all that looks there. ``sizes`` has how many entries buckets before the
+    tail have where they are not full; of those below ``unread`` that may not be known. ``watchers`` are told
+    (id, bucket) of what is added.
     """
 
     def __init__(self) -> None:
@@ -24,6 +26,8 @@ class SettledLog:
         self.oldest_at_ms: int | None = None  # of bucket `first`; None when not known
         self.dirty: dict[int, list[bytes]] = {0: self.rows}
         self.at_hand: dict[int, list[bytes]] = {}
+        self.sizes: dict[int, int] = {}
+        self.unread = 0
         self.watchers: list[Callable[[int, int], None]] = []
 
     def restore(self, first: int, tail: int, rows: list[tuple[int, int, int]]) -> None:
@@ -32,6 +36,8 @@ class SettledLog:
         self.rows = [settled.pack_entry(*row) for row in rows]
         self.oldest_at_ms = rows[0][1] if rows and first == tail else None
         self.dirty = {}
+        self.sizes = {}
+        self.unread = tail
 
     def append(self, id: int, at_ms: int, attempts: int) -> None:
         """Add one message."""
@@ -71,13 +77,44 @@ class SettledLog:
         if len(kept) == len(rows):
             return
         ids.difference_update(int.from_bytes(row[:8], "little") for row in rows)
-        self.dirty[number] = kept
+        self.replace(number, kept)
+
+    def replace(self, number: int, rows: list[bytes]) -> None:
+        """A bucket has these entries left."""
+        self.dirty[number] = rows
         if number == self.tail:
-            self.rows = kept
+            self.rows = rows
+        else:
+            self.sizes[number] = len(rows)
         if number == self.first:
-            self.oldest_at_ms = int.from_bytes(kept[0][8:16], "little") if kept else None
-            if not kept and number < self.tail:
-                self.first += 1
+            self.oldest_at_ms = int.from_bytes(rows[0][8:16], "little") if rows else None
+            self._skip_empty()
+
+    def drop_first(self) -> None:
+        """Bucket ``first`` is empty."""
+        self.sizes[self.first] = 0
+        self.oldest_at_ms = None
+        self._skip_empty()
+
+    def _skip_empty(self) -> None:
+        while self.first < self.tail and self.sizes.get(self.first) == 0:
+            del self.sizes[self.first]
+            self.first += 1
+            self.oldest_at_ms = None
+
+    def learn(self, start: int, counts: Sequence[int]) -> None:
+        """The store has so many entries in the buckets from ``start`` up to ``unread``; no checkpoint is under way."""
+        for number, count in enumerate(counts, start):
+            if self.first <= number < self.tail and number not in self.dirty and count != BUCKET_ENTRIES:
+                self.sizes[number] = count
+        self.unread = start
+        self._skip_empty()
+
+    @property
+    def length(self) -> int:
+        """The number of entries; buckets of which it is not known count as full."""
+        full = (self.tail - self.first) * BUCKET_ENTRIES
+        return full - sum(BUCKET_ENTRIES - size for size in self.sizes.values()) + len(self.rows)
 
     def newest_at_ms(self) -> int:
         """When the last message was added; 0 when the tail is empty."""

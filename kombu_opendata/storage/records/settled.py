@@ -41,6 +41,11 @@ def encode(entries: Iterable[Entry]) -> bytes:
     return join([pack_entry(*entry) for entry in entries])
 
 
+def count_of(value: bytes) -> int:
+    """How many entries the record of a bucket has."""
+    return len(value) // ENTRY_BYTES
+
+
 def decode(key: bytes, value: bytes) -> list[Entry]:
     """The entries of one bucket, as plain tuples in stored order."""
     (count,) = types.read(types.COUNT, key, value, 0)

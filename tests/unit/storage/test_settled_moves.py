@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kombu_opendata.selectors import compile_selector
-from kombu_opendata.storage import settled_log, settled_moves
+from kombu_opendata.storage import looking, settled_log, settled_moves
 from kombu_opendata.storage.history.log import HistoryLog
+from kombu_opendata.storage.looking import DONE, FAILED, count_settled
 from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.settled_moves import Redrive, Redriven, Selection, delete
@@ -79,6 +80,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
             assert len(world.queue("other").messages) == moved
             left = [row[0] for row in await rows(world, "q")]
             assert sorted([*left, *world.queue("other").messages.available]) == ids
+            assert await count_settled(world.engine, world.queue("q"), FAILED) == len(left)
         for id in ids:
             world.engine.remove(world.queue("other"), [world.queue("other").messages.available[id]])
 
@@ -223,5 +225,27 @@ def test_history_tells_of_both_moves(tmp_path: Path) -> None:
         ]
         assert [chunk.routed for chunk in chunks if chunk.routed] == [{"other": [ids[1]]}]
         world.engine.state.history = None
+
+    run(tmp_path / "store", steps)
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
+) -> None:
+    monkeypatch.setattr(settled_log, "BUCKET_ENTRIES", 4)
+    monkeypatch.setattr(looking, "_COUNTED_AT_ONCE", 3)
+
+    async def steps(world: World) -> None:
+        ids = await failed(world, 50)
+        await world.engine.checkpoint()
+        for chosen, left in ((ids[4:12], 42), (ids[20:23], 39), (ids[0:2], 37), (ids[2:4], 35), (ids[12:], 0)):
+            await delete(world.engine, world.queue("q"), "failed", Selection(ids=frozenset(chosen)), lambda _n: True)
+            assert await count_settled(world.engine, world.queue("q"), FAILED) == left
+            await world.engine.checkpoint()
+            if restart:
+                await world.crash()
+            assert await count_settled(world.engine, world.queue("q"), FAILED) == left
+        assert await count_settled(world.engine, world.queue("q"), DONE) == 0
 
     run(tmp_path / "store", steps)
