@@ -83,6 +83,7 @@ class Session:
     def __init__(self, id: bytes, name: str) -> None:
         self.id = id
         self.name = name
+        self.client = id  # whose exclusive queues it may use
         self.connection: Connection | None = None
         self.lost_at_ms = 0
         self.since_ms = 0
@@ -155,7 +156,7 @@ class BrokerQueue:
         self.heirs: frozenset[bytes] = frozenset()  # held messages before a restart: the active one is theirs
         self.getters: deque[Getter] = deque()
         self.turn = 0
-        self.owner: bytes | None = None
+        self.owner: Session | None = None
         self.deleting = False
         self.sends: dict[bytes, Sending] = {}
         self.used_at_ms = now_ms

@@ -218,7 +218,7 @@ class Handlers:
             self.topology.add_queue(name, properties.arguments)
         queue = BrokerQueue(name, properties, parsed, stored, self.engine.clock.now_ms())
         if properties.exclusive:
-            queue.owner = self.session.id
+            queue.owner = self.session
         self.instance.queues[name] = queue
         return queue
 
@@ -238,7 +238,7 @@ class Handlers:
             )
 
     def _check_owner(self, queue: BrokerQueue) -> None:
-        if queue.owner is not None and queue.owner != self.session.id:
+        if queue.owner is not None and queue.owner.client != self.session.client:
             raise AccessRefused(f"queue {queue.name!r} is exclusive to another connection", queue=queue.name)
 
     def _queue_info(self, rid: int, queue: BrokerQueue, warnings: list[str] | None = None) -> None:

@@ -144,7 +144,7 @@ def close(instance: Instance, session: Session, outcome: Outcome, *, lease_expir
             queue.active = None
             instance.wake(queue)
         unused = queue in consumed and queue.properties.auto_delete and not queue.consumers
-        if queue.stored is None and (queue.owner == session.id or unused):
+        if queue.stored is None and (queue.owner is session or unused):
             instance.drop_transient(queue)
     instance.sessions.pop(session.id, None)
     if outcome == Outcome.RELEASE:

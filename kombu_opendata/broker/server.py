@@ -231,6 +231,8 @@ class Server:
             raise RequestError("a session id has 16 bytes")
         if is_timed(hello.session):
             raise RequestError("this session id is reserved: take 16 random bytes")
+        if len(hello.client) not in (0, 16):
+            raise RequestError("what names a client has 16 bytes, or none")
         if len(hello.name.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         return await self.instance(hello.instance)
@@ -242,6 +244,7 @@ class Server:
             found = instance.sessions[hello.session] = Session(hello.session, hello.name)
             found.since_ms = instance.engine.clock.now_ms()
         found.name = hello.name
+        found.client = hello.client or hello.session
         return found
 
     def connected(self, connection: Connection) -> None:

@@ -18,6 +18,7 @@ class Session:
 
     Attributes:
         id: 16 random bytes that name it.
+        client: 16 random bytes that are the same in all sessions of one client; empty: this is the only one.
         last_seq: number of the last publish, from 1 up.
         held: leases in the client's hands, read or not, with the channel of each.
         unconfirmed: settlements that were made and not confirmed, in order: outcome, queue, id, token.
@@ -28,6 +29,7 @@ class Session:
 
     def __init__(self, session_id: bytes) -> None:
         self.id = session_id
+        self.client = b""
         self.last_seq = 0
         self.held: dict[Lease, int] = {}
         self.unconfirmed: deque[tuple[int, str, int, int]] = deque()
@@ -68,7 +70,7 @@ class Session:
         self, rid: int, name: str, instance: str, user: str, secret: str, *, resume: bool, heartbeat_ms: int = 0
     ) -> Hello:
         """The first message of a connection."""
-        hello = Hello(rid, self.id, name, instance, user, secret, resume, heartbeat_ms=heartbeat_ms)
+        hello = Hello(rid, self.id, name, instance, user, secret, resume, heartbeat_ms=heartbeat_ms, client=self.client)
         if resume:
             hello.held = [(channel, *lease) for lease, channel in self.held.items()]
             hello.settles = list(self.unconfirmed)

@@ -88,6 +88,7 @@ class Hello(_Message, tag=1):
     held: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # channel, queue, id, token
     settles: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # outcome, queue, id, token
     heartbeat_ms: int = 0  # how often the client wants to hear of the broker; 0: it has no wish
+    client: bytes = b""  # 16 random bytes; exclusive queues are for all sessions of one client. Empty: for this one
 
 
 class Heartbeat(_Message, tag=2):

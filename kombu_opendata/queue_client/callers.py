@@ -10,6 +10,7 @@ A read that waits has a connection of its own meanwhile, as has each subscriptio
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -46,6 +47,7 @@ class Calls:
         self.address: Address = parse(url)
         self.options = options
         self.clock = clock
+        self._id = os.urandom(16)
         self._lock = threading.Lock()
         self._closed = False
         self._connection: ClientConnection | None = None
@@ -129,7 +131,9 @@ class Calls:
     def _new(self) -> ClientConnection:
         if self._closed:
             raise RequestError(_CLOSED)
-        return ClientConnection(self.address, self.options, clock=self.clock)
+        connection = ClientConnection(self.address, self.options, clock=self.clock)
+        connection.session.client = self._id
+        return connection
 
     def _usable(self) -> ClientConnection:
         """The connection; a new one after one that was lost for good."""
