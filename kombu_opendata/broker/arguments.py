@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..errors import RequestError, SelectorError
+from ..errors import InvalidMessage, RequestError, SelectorError
 from ..storage.limits import DEFAULT_RETRY_MAX_DELAY_MS
 from ..storage.queue_filters import ANY, FILTER, FILTER_MODE, MODES, filter_of
 from ..storage.state import (
@@ -347,3 +347,16 @@ def markdown() -> str:
     for a in KNOWN:
         rows.append(f"| `{a.name}` | {a.allowed} | {a.unit} | {a.default} | {a.meaning} | {a.differs} |")
     return "\n".join(rows) + "\n"
+
+
+def check_routing_key(routing_key: str) -> None:
+    """AMQP's short strings: up to 255 bytes.
+
+    Raises:
+        InvalidMessage: too long.
+    """
+    if len(routing_key) > MAX_NAME_BYTES // 4:  # a character has up to four
+        size = len(routing_key.encode("utf-8", "surrogatepass"))
+        if size > MAX_NAME_BYTES:
+            text = f"the routing key has {size} bytes, the limit is {MAX_NAME_BYTES}"
+            raise InvalidMessage(text, size=size, limit=MAX_NAME_BYTES)

@@ -69,15 +69,19 @@ async def choose(
     loop, calls = self.instance.loop, self.instance.calls
     deadline = loop.time() + msg.wait_ms / 1000
     stop = calls.stops[self.session.id, msg.rid] = asyncio.Event()
+
+    def is_over() -> bool:
+        return stop.is_set() or queue.deleting or loop.time() >= deadline
+
     try:
         while True:
             before, began = _signature(queue), loop.time()
             rows = await look()
-            if rows or stop.is_set() or queue.deleting or loop.time() >= deadline:
+            if rows or is_over():
                 break
             pause = max(_PACE_SECONDS, 10 * (loop.time() - began))
             await _wait(stop, min(pause, max(deadline - loop.time(), 0)))
-            while _signature(queue) == before and not stop.is_set() and loop.time() < deadline:
+            while _signature(queue) == before and not is_over():
                 next_visible = queue.messages.next_visible_at()
                 if next_visible is not None and next_visible <= self.engine.clock.now_ms():
                     break
@@ -100,7 +104,7 @@ def _signature(queue: BrokerQueue) -> tuple[int, ...]:
     counts = queue.counts
     returned = counts.requeued + counts.released + counts.lease_expired
     ended = counts.acked + counts.rejected + counts.exhausted + counts.deleted
-    return counts.published, returned, ended, len(queue.messages)
+    return counts.published, returned, ended, queue.messages.delays, len(queue.messages)
 
 
 async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Condition) -> list[q.ReadRow]:

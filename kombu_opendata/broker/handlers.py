@@ -127,6 +127,7 @@ class Handlers:
         if len(msg.envelope) > self.max_message_bytes:
             size, limit = len(msg.envelope), self.max_message_bytes
             raise MessageTooLarge(f"the message has {size} bytes, the limit is {limit}", size=size, limit=limit)
+        arguments.check_routing_key(msg.routing_key)
         if not 0 <= msg.priority <= 255:
             raise InvalidMessage(f"priority {msg.priority} is not within 0–255", priority=msg.priority)
         if not 0 < msg.seq < 1 << 63:

@@ -45,8 +45,8 @@ def explain(
         raise click.UsageError("name a QUEUE, or give a --filter")
     if id is not None and headers:
         raise click.UsageError("--id or --header, not both")
-    seen = header_texts(headers_of(headers))
-    if filter and id is None:
+    seen = None if id is not None else header_texts(headers_of(headers))
+    if filter and seen is not None:
         report = _local(filter, seen)
     else:
         with find(url, tls_ca).client(looks=True) as client:

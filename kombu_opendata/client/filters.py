@@ -48,13 +48,16 @@ def explain(
     if message_id is not None and message_id < 0:
         raise RequestError(f"there is no message id {message_id}", message_id=message_id)
     given = -1 if message_id is None else message_id
-    answer: Explained = connection.call(Explain(0, queue, given, header_texts(headers), filter), timeout)
+    texts = {} if headers is None and message_id is not None else header_texts(headers)
+    answer: Explained = connection.call(Explain(0, queue, given, texts, filter), timeout)
     return answer.report
 
 
 def header_texts(headers: Mapping[str, Any] | None) -> dict[str, str]:
-    """Headers as filters see them: texts; None and what is nested is not seen."""
-    seen = {}
+    """Headers as filters see them: texts, and what every message has; None and what is nested is not seen."""
+    seen = {"exchange": "", "routing_key": "", "priority": "0"}
+    if headers is not None and not isinstance(headers, Mapping):
+        raise RequestError(f"headers are a mapping, not {type(headers).__name__}")
     for name, value in (headers or {}).items():
         if isinstance(value, bool):
             seen[name] = "true" if value else "false"

@@ -52,9 +52,11 @@ def encode(body: Any) -> tuple[bytes | str, str, str]:
     """
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body), *_BINARY
-    if isinstance(body, str):
-        return body, *_TEXT
     try:
+        if isinstance(body, str):
+            if not body.isascii():
+                body.encode()
+            return body, *_TEXT
         encoded = _encode_json(body)
         if b"null" in encoded:
             _refuse_what_json_has_not(msgspec.to_builtins(body))

@@ -36,6 +36,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _IDLE_CONNECTIONS = 4
 #: reads of one async client that may wait at a time; further ones wait for a thread
 MAX_WAITING = 64
+#: long calls of one async client, and consumers that start, at a time
+_MAX_APART = 8
 _TAG = "queue-client"
 _CLOSED = "the client is closed: make a new one"
 
@@ -213,11 +215,11 @@ class Subscription:
         if delivery is not None:
             self._connection.put_back_event(delivery)
 
-    def settle(self, outcome: int, leases: list[Lease]) -> None:
-        """End leases that this connection holds."""
+    def settle(self, outcome: int, lease: Lease) -> bool:
+        """End a lease that this connection holds; returns whether it does."""
         if self.ended == "closed":
             raise RequestError("the iterator of these messages is closed, and they went back to their queue")
-        self._connection.settle(1, outcome, leases)
+        return self._connection.settle_held(outcome, lease)
 
     def forget(self, lease: Lease) -> None:
         """A call that named the lease has ended it."""
@@ -238,6 +240,7 @@ class AsyncCalls:
         self._blocking = Calls(url, options, clock=clock)
         self._lane = ThreadPoolExecutor(1, "opendata-calls")
         self._waiting = ThreadPoolExecutor(MAX_WAITING, "opendata-waits")
+        self._apart = ThreadPoolExecutor(_MAX_APART, "opendata-apart")
         self._closed = False
 
     @property
@@ -262,7 +265,7 @@ class AsyncCalls:
 
     async def call_apart(self, message: Any) -> Any:
         """See :meth:`Calls.call_apart`."""
-        return await run(self._threads(waiting=True), self._blocking.call_apart, message)
+        return await run(self._threads(self._apart), self._blocking.call_apart, message)
 
     async def send(self, message: Send) -> Sent:
         """See :meth:`Calls.send`."""
@@ -278,7 +281,7 @@ class AsyncCalls:
         if not message.wait_ms:
             return await run(self._threads(), self._blocking.read, message, undo=undo)
         try:
-            return await run(self._threads(waiting=True), self._blocking.read, message, undo=undo)
+            return await run(self._threads(self._waiting), self._blocking.read, message, undo=undo)
         except asyncio.CancelledError:
             self._lane.submit(self._blocking.stop_waiting, message)
             raise
@@ -293,7 +296,7 @@ class AsyncCalls:
     async def subscribe(self, queue: str, prefetch: int) -> AsyncSubscription:
         """See :meth:`Calls.subscribe`."""
         started = await run(
-            self._threads(waiting=True), self._blocking.subscribe, queue, prefetch, undo=Subscription.close
+            self._threads(self._apart), self._blocking.subscribe, queue, prefetch, undo=Subscription.close
         )
         return AsyncSubscription(started, self._lane)
 
@@ -305,11 +308,12 @@ class AsyncCalls:
         await run(self._lane, self._blocking.close)
         self._lane.shutdown(wait=False)
         self._waiting.shutdown(wait=False)
+        self._apart.shutdown(wait=False)
 
-    def _threads(self, *, waiting: bool = False) -> ThreadPoolExecutor:
+    def _threads(self, others: ThreadPoolExecutor | None = None) -> ThreadPoolExecutor:
         if self._closed:
             raise RequestError(_CLOSED)
-        return self._waiting if waiting else self._lane
+        return others or self._lane
 
 
 class AsyncSubscription:
@@ -328,9 +332,9 @@ class AsyncSubscription:
         """See :meth:`Subscription.next`."""
         return await run(self._thread, self.blocking.next, seconds, undo=self.blocking.put_back)
 
-    async def settle(self, outcome: int, leases: list[Lease]) -> None:
+    async def settle(self, outcome: int, lease: Lease) -> bool:
         """See :meth:`Subscription.settle`."""
-        await run(self._lane, self.blocking.settle, outcome, leases)
+        return await run(self._lane, self.blocking.settle, outcome, lease)
 
     def forget(self, lease: Lease) -> None:
         """See :meth:`Subscription.forget`."""

@@ -27,6 +27,8 @@ MAX_DELAY_SECONDS = 100 * 366 * 86_400
 MAX_PRIORITY = 255
 MAX_ID = (1 << 63) - 1
 DIGEST_BYTES = 16
+#: AMQP's properties that arguments stand for
+_OWN_PROPERTIES = {"priority": "priority", "expiration": "ttl"}
 
 
 def milliseconds(value: Any, what: str, *, low: float = 0, high: float = MAX_SECONDS) -> int:
@@ -116,7 +118,13 @@ def outgoing(
     whole(priority, "the priority", 0, MAX_PRIORITY)
     ttl_ms = -1 if ttl is None else milliseconds(ttl, "the time to live", high=MAX_DELAY_SECONDS)
     raw, content_type, content_encoding = bodies.encode(body)
+    for value, what in ((headers, "the headers"), (properties, "the properties")):
+        if value is not None and not isinstance(value, Mapping):
+            raise RequestError(f"{what} are a mapping, not {type(value).__name__}", name=what)
     given = {str(key): value for key, value in (headers or {}).items()}
+    for own, argument in _OWN_PROPERTIES.items():
+        if own in (properties or {}):
+            raise RequestError(f"the property {own!r} is given as the argument {argument!r}", name=own)
     known = {"priority": priority, "delivery_mode": 2, "timestamp": now_ms // 1000, **(properties or {})}
     if ttl_ms >= 0:
         known["expiration"] = str(ttl_ms)
@@ -125,7 +133,7 @@ def outgoing(
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage(f"the headers or properties can't be encoded: {exc}", name="headers") from exc
     texts = metadata_headers(given, exchange, routing_key, priority, content_type)
-    data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
+    data = raw.encode() if isinstance(raw, str) else raw
     digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES, person=content_type[-16:].encode()).digest()
     return (envelope, texts, priority, due_ms, ttl_ms), digest
 
@@ -134,8 +142,10 @@ def message_ids(ids: Iterable[Any]) -> list[int]:
     """Message ids.
 
     Raises:
-        RequestError: one is none.
+        RequestError: one is none, or they are no list.
     """
+    if not isinstance(ids, Iterable):
+        raise RequestError(f"message ids are a list, not {ids!r}", name="ids")
     return [whole(id, "a message id", 0, MAX_ID) for id in ids]
 
 

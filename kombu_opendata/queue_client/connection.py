@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 from ..client.connection import BrokerConnection
@@ -10,6 +11,9 @@ from ..errors import BrokerStopping, MessageTooLarge, from_wire
 from ..protocol.framing import frame
 from ..protocol.messages import Failed
 from ..protocol.queue_messages import Send, Sent, StopReading
+
+#: how long after a read's time the broker is told to end it
+_LATE_SECONDS = 0.25
 
 
 class ClientConnection(BrokerConnection):
@@ -57,6 +61,8 @@ class ClientConnection(BrokerConnection):
             data = frame(message)
             self._check_frame(data)
             self._unanswered[rid] = data
+        wait_ms = getattr(message, "wait_ms", 0)
+        deadline = self.clock.monotonic() + wait_ms / 1000 + _LATE_SECONDS if wait_ms else math.inf
         try:
             with self._lock:
                 self._transmit(data)
@@ -75,10 +81,16 @@ class ClientConnection(BrokerConnection):
                     self.check_alive()
                     if rid in self._answers or self._wire is not wire:
                         continue
+                    rest = deadline - self.clock.monotonic()
+                    if rest <= 0:  # it was asked again after a break, and so waits from then on
+                        deadline = math.inf
+                        self.send(StopReading(rid))
+                        continue
                     if self._waker is None:
                         self._waker = Waker()
                     waker = self._waker
-                if wire.wait(wire.silence, waker=waker):
+                    seconds = min(wire.silence or math.inf, rest)
+                if wire.wait(None if seconds == math.inf else seconds, waker=waker):
                     waker.clear()
         except BaseException:
             self._unanswered.pop(rid, None)
@@ -95,6 +107,14 @@ class ClientConnection(BrokerConnection):
             if self._wire is not None and not self.closed:
                 for rid in list(self._unanswered):
                     self.send(StopReading(rid))
+
+    def settle_held(self, outcome: int, lease: tuple[str, int, int]) -> bool:
+        """End a lease of channel 1, if the session holds it; returns whether it does."""
+        with self._lock:
+            is_held = lease in self.session.held
+            if is_held:
+                self.settle(1, outcome, [lease])
+            return is_held
 
     def forget_held(self, lease: tuple[str, int, int]) -> None:
         """Somebody else ended this lease for the session."""

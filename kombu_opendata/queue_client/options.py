@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from ..errors import RequestError
@@ -31,7 +31,7 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """Settings of a queue; None leaves the broker's default. See docs/queue-arguments.md.
+    """Settings of a queue; None leaves the broker's default, seconds may be a timedelta. See docs/queue-arguments.md.
 
     Attributes:
         filter: a selector; the queue gets every message for which it is true.
@@ -57,18 +57,18 @@ class QueueOptions:
     filter_mode: Literal["any", "all"] | None = None
     start: Literal["now", "first"] | datetime | int | str | None = None
     max_attempts: int | None = None
-    lease_seconds: int | None = None
-    done_retention_seconds: int | None = None
-    failed_retention_seconds: int | None = None
-    message_ttl_seconds: float | None = None
-    expires_seconds: float | None = None
+    lease_seconds: int | timedelta | None = None
+    done_retention_seconds: int | timedelta | None = None
+    failed_retention_seconds: int | timedelta | None = None
+    message_ttl_seconds: float | timedelta | None = None
+    expires_seconds: float | timedelta | None = None
     max_length: int | None = None
     max_length_bytes: int | None = None
     overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] | None = None
     dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
-    retry_delay_seconds: float | None = None
-    retry_max_delay_seconds: float | None = None
+    retry_delay_seconds: float | timedelta | None = None
+    retry_max_delay_seconds: float | timedelta | None = None
     single_active_consumer: bool = False
     durable: bool = True
     auto_delete: bool = False
@@ -93,9 +93,10 @@ class QueueOptions:
         return found
 
 
-def _in_units(name: str, seconds: Any, unit: int) -> int:
+def _in_units(name: str, value: Any, unit: int) -> int:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not -1e15 < seconds < 1e15:
-        raise RequestError(f"{name} is a number of seconds, not {seconds!r}", name=name)
+        raise RequestError(f"{name} is a number of seconds or a timedelta, not {value!r}", name=name)
     if unit == 1 and seconds != int(seconds):
-        raise RequestError(f"{name} is a whole number of seconds, not {seconds!r}", name=name)
-    return round(seconds * unit)
+        raise RequestError(f"{name} is a whole number of seconds, not {value!r}", name=name)
+    return round(seconds * unit) or (seconds > 0) - (seconds < 0)  # a part of a unit is one: 0 means something else

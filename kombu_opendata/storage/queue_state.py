@@ -51,6 +51,7 @@ class QueueState:
         self.fresh: set[int] = set()  # published in this turn with a time to live of 0: may still be delivered
         self.counts_bytes = counts_bytes
         self.available_bytes = 0  # of all available messages, if ``counts_bytes``
+        self.delays = 0  # how often a waiting message got another time to be visible
         self._cold_sizes: dict[int, array[int]] = {}  # of cold buckets, in the order of their rows
         self._oldest: list[int] | None = None  # a heap of loaded ids, once somebody asked for the oldest
         self._first_cold = 0  # no cold bucket is before it
@@ -235,6 +236,7 @@ class QueueState:
     def delay(self, entry: Entry, visible_at: int, now: int) -> None:
         """Make an available message visible from then on, sooner or later than it was; see :meth:`put_back`."""
         entry.visible_at = max(visible_at, entry.claimed_at + 1)
+        self.delays += 1
         del self.available[entry.id]
         del self.buckets[entry.bucket].available[entry.id]
         if self.counts_bytes:

@@ -53,7 +53,7 @@ class AsyncReplaying(AsyncBase):
             target: the queue that gets them; empty is their own.
             where: a selector: only those whose headers it is true of.
             ids: only these.
-            limit: at most so many; 0 is all.
+            limit: at most so many; 0 is all. After a kill of the broker the call, and its counting, begins again.
 
         Returns:
             ``moved``, and how many stayed: ``already`` (the target has them), ``expired``, ``waiting`` (dead letters

@@ -46,7 +46,7 @@ class AsyncSending(AsyncBase):
             idempotency_key: a second send to this queue with the same key and body stores nothing and returns the first
                 id, as long as the queue is not dropped. A queue in memory remembers its newest 10,000 keys.
             key_seconds: how long that is remembered: a day; thirty at most.
-            properties: AMQP's, for Kombu consumers.
+            properties: AMQP's, for Kombu consumers, but for those that are arguments here.
 
         Raises:
             NotFound: there is no such queue.

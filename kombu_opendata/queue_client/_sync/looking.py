@@ -131,12 +131,14 @@ class Looking(Base):
 
         Args:
             queue: or a ``filter`` to try out.
-            id: of a stored message; or the ``headers`` of one, as they would be sent.
+            id: of a stored message; or the ``headers`` of one, as they would be sent, ``exchange``, ``routing_key`` and
+                ``priority`` among them.
 
         Raises:
             NotFound: no such queue or message.
             SelectorError: the filter is none; the text shows where.
         """
         given = -1 if id is None else checks.whole(id, "a message id", 0, (1 << 63) - 1)
-        answer: m.Explained = self._calls.call(m.Explain(0, queue, given, header_texts(headers), filter))
+        texts = {} if headers is None and id is not None else header_texts(headers)
+        answer: m.Explained = self._calls.call(m.Explain(0, queue, given, texts, filter))
         return answer.report

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ...errors import NotFound
+from ...errors import NotFound, RequestError
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from .. import checks
@@ -26,7 +26,9 @@ class Queues(Base):
             RequestError: a name or an option that can't be.
         """
         checks.name(queue, "the queue's name")
-        chosen = options or QueueOptions()
+        chosen = QueueOptions() if options is None else options
+        if not isinstance(chosen, QueueOptions):
+            raise RequestError(f"a queue is created with QueueOptions, not {type(chosen).__name__}", name="options")
         kind = chosen.durable, chosen.exclusive, chosen.auto_delete
         self._calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False))
 

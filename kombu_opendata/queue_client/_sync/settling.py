@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from ...errors import OpenDataError
+from ...errors import OpenDataError, StaleLease
 from ...protocol import queue_messages as q
 from ...protocol.messages import Outcome
 from ...protocol.queue_messages import Ending
@@ -31,6 +31,9 @@ class Settling(Base):
     stands for "whoever read it for a time". What somebody holds over a connection of theirs is refused without the
     lease's ``token``. A call for one message raises what was wrong; one for many returns it (:class:`Settled`), having
     settled the others.
+
+    What :meth:`consume` gave is archived, rejected and released without waiting for the broker, which gets it all the
+    same. So it is not told when somebody else has ended the lease, or dropped the queue.
     """
 
     def archive(self, queue: str, message: Target, *, token: int | None = None) -> None:
@@ -134,9 +137,15 @@ class Settling(Base):
 
     def _end_held(self, messages: list[Message], outcome: Outcome) -> Settled:
         """What iterators hold is settled on their connections, which is not answered."""
+        done: list[int] = []
+        refused: dict[int, OpenDataError] = {}
         for message in messages:
-            message.source.settle(outcome, [(message.queue, message.id, message.token)])
-        return Settled(tuple(message.id for message in messages), {})
+            if message.source.settle(outcome, (message.queue, message.id, message.token)):
+                done.append(message.id)
+            else:
+                text = f"the lease of message {message.id} is over: this iterator holds it no more"
+                refused[message.id] = StaleLease(text, queue=message.queue, message_id=message.id)
+        return Settled(tuple(done), refused)
 
 
 def _together(parts: list[Settled]) -> Settled:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import AsyncQueueClient, QueueClient
+from kombu_opendata.queue_client.callers import MAX_WAITING
 
 from ...support.processes import wait_until
 from ..conftest import Reach
@@ -35,6 +36,29 @@ def test_many_tasks_share_a_client(reach: Reach, options: dict[str, Any], name: 
             assert len({message.id for message in read}) == 5
             await asyncio.gather(*(client.ack(message) for message in read))
             assert (await client.metrics(name)).done == 5
+
+    run(work())
+
+
+def test_polls_leave_threads_to_other_calls(reach: Reach, options: dict[str, Any], name: str) -> None:
+    async def work() -> None:
+        async with AsyncQueueClient(reach.url, **options) as client:
+            await client.create(name)
+            await client.create(f"{name}-2")
+            await client.send(f"{name}-2", "a")
+            polls = [
+                asyncio.create_task(client.read_with_poll(name, max_poll_seconds=600)) for _ in range(MAX_WAITING + 1)
+            ]
+            while len(await client.workers()) < MAX_WAITING:
+                pass  # each call lets the polls go on
+            assert await client.list_messages(queues=[name]) is not None
+            assert (await client.redrive(name)).moved == 0
+            async for message in client.consume(f"{name}-2"):
+                assert message.body == "a"
+                break
+            for poll in polls:
+                poll.cancel()
+            await asyncio.gather(*polls, return_exceptions=True)
 
     run(work())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.queue_client.options import QueueOptions
 
+from ..conftest import Reach
 from .conftest import options_of
 
 kinds = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
@@ -176,6 +179,46 @@ def test_a_poll_with_a_condition(reach: Any, client: Any, queue: str) -> None:
     assert client.read_with_poll(queue, max_poll_seconds=0.2, where={"kind": "mine"}) == []
 
 
+@pytest.mark.parametrize("how", ["condition", "groups"])
+@kinds
+def test_a_poll_that_looks_for_messages_sees_that_one_became_visible(
+    client: Any, reach: Reach, name: str, durable: bool, how: str
+) -> None:
+    client.create(name, QueueOptions(durable=durable))
+    id = client.send(name, "later", {"kind": "mine"}, delay=3600)
+    with polling(reach, name, how) as found:
+        client.set_vt(name, id, 0)
+    assert [message.body for message in found] == ["later"]
+
+
+@pytest.mark.parametrize("how", ["condition", "groups"])
+def test_a_poll_that_looks_for_messages_ends_with_its_queue(client: Any, reach: Reach, queue: str, how: str) -> None:
+    with polling(reach, queue, how) as found:
+        client.drop(queue)
+    assert found == []
+
+
+@contextmanager
+def polling(reach: Reach, queue: str, how: str) -> Iterator[list[Any]]:
+    """Poll in a thread meanwhile; what came is in the list in the end."""
+    found: list[Any] = []
+    with QueueClient(reach.url, name="poller", **options_of(reach)) as reader:
+
+        def poll() -> None:
+            with suppress(errors.NotFound):  # it was dropped before
+                if how == "groups":
+                    found.extend(reader.read_grouped(queue, header="kind", max_poll_seconds=600))
+                else:
+                    found.extend(reader.read_with_poll(queue, max_poll_seconds=600, where={"kind": "mine"}))
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        time.sleep(0.5)  # most likely it waits then; if not, less is seen
+        yield found
+        thread.join(60)
+        assert not thread.is_alive()
+
+
 def test_conditions_that_are_none(client: Any, queue: str) -> None:
     for where in ("kind =", "", {}, {"a": [1]}):
         with pytest.raises(errors.RequestError):
@@ -295,12 +338,25 @@ def test_a_poll_on_a_queue_that_goes(reach: Any, client: Any, queue: str) -> Non
     assert found == []
 
 
+def test_what_an_iterator_holds_no_more_is_not_settled(client: Any, queue: str) -> None:
+    client.send_batch(queue, range(2))
+    with closing(client.consume(queue, timeout=10)) as messages:
+        first, second = next(messages), next(messages)
+        client.ack(first)
+        client.set_vt(queue, second, 0)
+        for gone in (first, second):
+            with pytest.raises(errors.StaleLease):
+                client.ack(gone)
+        assert list(client.archive_many(queue, [first, second]).refused) == [first.id, second.id]
+
+
 def test_an_exclusive_queue_is_for_all_calls_of_its_client(client: Any, opener: Any, name: str) -> None:
     client.create(name, QueueOptions(exclusive=True))
     client.send_batch(name, range(3))
     assert [message.body for message in client.read(name)] == [0]
     assert [message.body for message in client.read_with_poll(name, max_poll_seconds=60)] == [1]
-    assert next(client.consume(name)).body == 2
+    with closing(client.consume(name)) as messages:
+        assert next(messages).body == 2
     other = opener(name="other")
     for call in (other.read, other.read_with_poll):
         with pytest.raises(errors.AccessRefused):

@@ -118,6 +118,42 @@ def test_a_batch_that_does_not_fit_its_queue(client: Any, name: str) -> None:
     assert len(client.send_batch(name, [4, 5])) == 2
 
 
+def test_a_batch_that_fits_its_queue_never(client: Any, name: str) -> None:
+    client.create(name, QueueOptions(max_length=5, overflow="reject-publish"))
+    with pytest.raises(errors.RequestError, match="send fewer at a time"):
+        client.send_batch(name, range(6))
+    assert client.metrics(name).length == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda client, name: client.send(name, "\ud800"), "the body"),
+        (lambda client, name: client.send(name, 1, [("a", 1)]), "the headers are a mapping"),
+        (lambda client, name: client.send(name, 1, properties=[1]), "the properties are a mapping"),
+        (lambda client, name: client.send(name, 1, properties={"priority": 9}), "argument 'priority'"),
+        (lambda client, name: client.send(name, 1, properties={"expiration": "100"}), "argument 'ttl'"),
+        (lambda client, name: client.publish(1, routing_key="a" * 256), "the routing key has 256 bytes"),
+        (lambda client, name: client.test_routing("amq.topic", "é" * 128), "the routing key has 256 bytes"),
+        (lambda client, name: client.explain(name, headers=[1]), "headers are a mapping"),
+        (lambda client, name: client.redrive(name, ids=5), "message ids are a list"),
+        (lambda client, name: client.create(f"{name}-2", {"max_length": 5}), "QueueOptions, not dict"),
+    ],
+)
+def test_arguments_that_are_none(client: Any, queue: str, call: Any, text: str) -> None:
+    with pytest.raises(errors.RequestError, match=text):
+        call(client, queue)
+    assert client.metrics(queue).length == 0
+
+
+def test_times_of_a_queue(client: Any, name: str) -> None:
+    options = QueueOptions(
+        message_ttl_seconds=timedelta(seconds=1.1), expires_seconds=0.0004, lease_seconds=timedelta(minutes=1)
+    )
+    client.create(name, options)
+    assert client.get_queue(name).arguments == {"x-message-ttl": 1100, "x-expires": 1, "x-lease": 60}
+
+
 def test_to_every_queue_that_matches(client: Any, name: str) -> None:
     exchange, queues = f"{name}-x", [f"{name}-{number}" for number in range(3)]
     client.declare_exchange(exchange)
@@ -146,6 +182,8 @@ def test_a_queue_that_is_a_filter(client: Any, name: str) -> None:
     assert set(sent.queues) == {f"{name}-all", name}
     assert client.publish("no", {"tenant": name, "amount": 9}, routing_key=f"{name}-all").queues == (f"{name}-all",)
     assert client.test_routing("", f"{name}-all", {"tenant": name, "amount": 12}) == list(sent.queues)
+    client.create(f"{name}-priorities", QueueOptions(filter=f"tenant = '{name}' AND priority >= 0"))
+    assert client.explain(f"{name}-priorities", headers={"tenant": name})["matches"] is True
     nine = {"tenant": name, "amount": "9", "exchange": "", "routing_key": ""}
     assert client.explain(name, headers=nine)["matches"] is False
 

@@ -14,7 +14,8 @@ from kombu_opendata.errors import InvalidFilter
 
 def test_headers_are_explained_as_they_would_be_stored() -> None:
     sent = {"ok": True, "n": 200, "x": 1.5, "text": "a", "none": None, "nested": [1]}
-    assert header_texts(sent) == {"ok": "true", "n": "200", "x": "1.5", "text": "a"}
+    always = {"exchange": "", "routing_key": "", "priority": "0"}
+    assert header_texts(sent) == {**always, "ok": "true", "n": "200", "x": "1.5", "text": "a"}
 
 
 @pytest.mark.parametrize("ids", [[-1], [1 << 63], [10**30], ["1"], [True], 5])
