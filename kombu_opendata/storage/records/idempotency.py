@@ -13,7 +13,8 @@ queues              Array      of ``Array<Utf8>``: the names each message went t
 ids                 i64 each   of the messages; -1 for one that no queue took
 ==================  =========  ==========================================================
 
-The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). The format is ours.
+The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). One of no exchange, a
+queue's name and an empty key says that this queue was dropped after the message that it names. The format is ours.
 """
 
 from __future__ import annotations
