@@ -310,6 +310,7 @@ class Instance:
     ) -> None:
         """Put a message into a transient queue; nothing is stored."""
         now = self.engine.clock.now_ms()
+        visible = max(visible, now)
         deadline = now + ttl if ttl >= 0 else 0
         if queue.limits.message_ttl_ms >= 0:
             deadline = queue.limits.deadline(deadline, visible, now)

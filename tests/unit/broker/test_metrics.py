@@ -24,9 +24,9 @@ from tests.support.scrape import Scrape, fetch
 from tests.unit.broker.test_counts import World
 
 
-def run(test: Callable[[World], Awaitable[None]]) -> None:
+def run(test: Callable[[World], Awaitable[None]], *, durable: bool = True) -> None:
     async def main() -> None:
-        world = World(durable=True)
+        world = World(durable)
         await world.open()
         await test(world)
         world.instance.upkeep.stop()
@@ -145,6 +145,21 @@ def test_a_queue_that_goes_meanwhile_is_counted_once() -> None:
         await task
 
     run(steps)
+
+
+@pytest.mark.parametrize(("durable", "label"), [(True, "q"), (False, "(transient)")])
+def test_ages_are_since_the_publish(durable: bool, label: str) -> None:
+    async def steps(world: World) -> None:
+        world.publish()
+        world.clock.advance(5000)
+        world.publish()
+        world.clock.advance(1000)
+        snapshot = Snapshot()
+        await InstanceView(world.instance, 10).collect(snapshot, Pace())
+        assert figure(snapshot, "oldest_ready_message_age_seconds", label) == 6
+        assert figure(snapshot, "newest_ready_message_age_seconds", label) == 1
+
+    run(steps, durable=durable)
 
 
 def serving(test: Callable[[Server, Metrics], None], *, blocked: threading.Event | None = None) -> None:
