@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from ..errors import InvalidURL, StoreError
+from ..storage import powerloss
 from ..url import DEFAULT_INSTANCE
 
 
@@ -78,6 +82,35 @@ def instances(root: Path) -> list[str]:
         return sorted(entry.name for entry in root.iterdir() if (entry / "manifest").is_dir())
     except OSError as exc:
         raise StoreError(f"the folder {root} can't be read: {exc.strerror}", path=str(root)) from exc
+
+
+def check_readable(location: StoreLocation) -> None:
+    """See that every file of an instance in a folder may be read. Of a bucket there is nothing to see.
+
+    Raises:
+        StoreError: one may not.
+    """
+    database, journal, staged = location.database, location.journal, location.staged
+    if database is None or journal is None or staged is None:
+        return
+    try:
+        for path in (powerloss.sync_file(database), *_files(database), *_files(journal), *_files(staged)):
+            with contextlib.suppress(FileNotFoundError):
+                os.close(os.open(path, os.O_RDONLY))
+    except OSError as exc:
+        raise StoreError(f"{exc.filename} can't be read: {exc.strerror}", path=str(exc.filename)) from exc
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The files in a folder and those below it; none if there is no such folder."""
+
+    def on_error(exc: OSError) -> None:
+        if not isinstance(exc, FileNotFoundError):
+            raise exc
+
+    for parent, _folders, names in os.walk(folder, onerror=on_error):
+        for name in names:
+            yield Path(parent, name)
 
 
 def _choose(root: Path, instance: str | None) -> str:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from ..errors import CorruptRecord, NewerFormat, OpenDataError, StoreChanged, StoreError
+from ..errors import CorruptRecord, NewerFormat, StoreChanged, StoreError
 from ..storage.clock import Clock, SystemClock
 from ..storage.records import header, journal_position, keys
 from ..storage.records.header import StoreHeader
@@ -102,10 +102,8 @@ class OfflineStore:
                 self.problems.append(finding("slatedb-unreadable", text, key=position))
 
     def _is_damage(self, exc: StoreError) -> bool:
-        """Whether this is damage that is tolerated. SlateDB says of some damage that the store is unavailable."""
-        is_local = self.location.root is not None and self.broker_pid is None
-        is_known = isinstance(exc, CorruptRecord) or (is_local and not isinstance(exc, StoreChanged))
-        return self._tolerant and is_known
+        """Whether this is damage that is tolerated."""
+        return self._tolerant and _is_damage(exc, self.location, self.broker_pid)
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int | None = None) -> list[Pair]:
         """The pairs with ``start <= key < end``, at most ``limit``; for small ranges."""
@@ -177,12 +175,12 @@ class OfflineStore:
                 self.header = header.decode(keys.STORE_HEADER_KEY, value)
                 return
             text = f"there is no store header in {self.location}: it is another program's database, or damaged"
-            failure: OpenDataError = CorruptRecord(text, key=keys.STORE_HEADER_KEY, offset=0)
+            failure: StoreError = CorruptRecord(text, key=keys.STORE_HEADER_KEY, offset=0)
         except (NewerFormat, StoreChanged):
             raise
         except StoreError as exc:
             failure = exc
-        if not self._tolerant:
+        if not self._is_damage(failure):
             raise failure
         self.problems.append(finding("header-damaged", failure.text, key=keys.STORE_HEADER_KEY))
 
@@ -258,7 +256,8 @@ async def open_store(
     Args:
         folder_or_url: a store's folder, ``opendata:///folder``, ``file:///folder``, or a bucket's URL (``s3://…``).
         instance: None for the only one, or ``default``.
-        tolerate_damage: open what can be opened, and say in ``problems`` what is wrong.
+        tolerate_damage: open what can be opened, and say in ``problems`` what is wrong. A store that does not answer is
+            an error all the same.
 
     Raises:
         StoreError: there is no such store or instance (the text lists those that are there), or it does not answer.
@@ -287,7 +286,7 @@ async def _open(
             )
             break
         except StoreError as exc:
-            if not tolerant:
+            if not tolerant or not _is_damage(exc, location, running_broker(location.root)):
                 raise
             problems.append(finding("slatedb-open", _opening(skip_wal, exc), file=str(location.database or "")))
     store = OfflineStore(location, reader, clock)
@@ -300,6 +299,17 @@ async def _open(
         await store.close()
         raise
     return store
+
+
+def _is_damage(exc: StoreError, location: StoreLocation, broker_pid: int | None) -> bool:
+    """Whether a store can't be read as it is damaged.
+
+    SlateDB says of some damage that the store is unavailable. A bucket may be that, and a folder whose broker changes
+    files; any other folder never is.
+    """
+    if isinstance(exc, CorruptRecord):
+        return True
+    return location.root is not None and broker_pid is None and not isinstance(exc, StoreChanged)
 
 
 def _opening(skip_wal: bool, exc: StoreError) -> str:

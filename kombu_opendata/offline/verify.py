@@ -25,7 +25,7 @@ from .checks import FAMILIES, Context, Family
 from .checks.messages import CHECKS
 from .facts import BY_ID, MessageFacts, MessageScan
 from .findings import Finding, Report, finding
-from .location import find_store
+from .location import check_readable, find_store
 from .slate_files import FileCheck, check_files
 from .store import OfflineStore, open_store, running_broker
 
@@ -67,13 +67,22 @@ async def verify_store(
 ) -> Report:
     """Open an instance as far as it can be opened, verify it, close it.
 
+    Where a file may not be read, or an object store does not answer, the report says so, and nothing else.
+
     Raises:
         StoreError: there is no such store or instance.
         NewerFormat: it was written by a newer version of this package.
         InvalidURL: the URL is none of a store.
     """
-    find_store(folder_or_url, instance)
-    async with await open_store(folder_or_url, instance, clock=clock, tolerate_damage=True) as store:
+    location = find_store(folder_or_url, instance)
+    try:
+        check_readable(location)
+        store = await open_store(folder_or_url, instance, clock=clock, tolerate_damage=True)
+    except NewerFormat:
+        raise
+    except StoreError as exc:  # no damage: it may not be read, or does not answer
+        return Report(incomplete=[exc.text])
+    async with store:
         return await verify(store, progress=progress, max_findings=max_findings)
 
 
