@@ -402,6 +402,7 @@ class ReadOnlyStore(Reads):
 
         Raises:
             errors.StoreError: there is no such database, or the store did not answer within `deadline_seconds`.
+            errors.CorruptRecord: the database is damaged.
         """
         location = locate(url, path, store_options, create=False)
         u = ffi.public()
@@ -459,9 +460,16 @@ def _moka(capacity: int) -> Any:
 
 
 async def _build(builder: Any, url: str, deadline_seconds: float) -> Any:
+    u = ffi.public()
     try:
         with translated(url):
             return await asyncio.wait_for(builder.build(), deadline_seconds)
+    except errors.StoreError as error:
+        # A manifest has no checksum: SlateDB says "internal error" of one that does not decode, or panics.
+        if isinstance(error.__cause__, (u.Error.Internal, u.InternalError)):
+            text = f"the store {url} is damaged: SlateDB can't decode its files: {error.__cause__}"
+            raise errors.CorruptRecord(text, url=url, key=b"", offset=0) from error.__cause__
+        raise
     except TimeoutError as error:
         raise errors.StoreError(
             f"the store {url} did not answer within {deadline_seconds:g} s: see that the endpoint, the bucket and the "

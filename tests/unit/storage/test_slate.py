@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.storage import slate
+from kombu_opendata.storage import ffi, slate
 from kombu_opendata.storage.slate import ReadOnlyStore, SlateSettings, SlateStore
 
 from ...support.unprivileged import unprivileged
@@ -255,6 +255,34 @@ def test_damage_is_a_corrupt_record(tmp_path: Path) -> None:
             await again.get(b"a")
         assert caught.value.values["key"] == b""
         await again.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("opener", [SlateStore, ReadOnlyStore])
+def test_a_manifest_that_does_not_decode_is_damage(tmp_path: Path, opener: type[SlateStore | ReadOnlyStore]) -> None:
+    async def main() -> None:
+        await (await SlateStore.open(url_of(tmp_path), "db")).close()
+        newest = max((tmp_path / "db" / "manifest").iterdir())
+        content = newest.read_bytes()
+        newest.write_bytes(content[: len(content) // 2])
+        with pytest.raises(errors.CorruptRecord, match=str(tmp_path)):
+            await opener.open(url_of(tmp_path), "db")
+
+    asyncio.run(main())
+
+
+def test_a_panic_at_opening_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    u = ffi.public()
+
+    async def build(_builder: object) -> None:
+        raise u.InternalError("Invalid encoding of sequence tracker")
+
+    async def main() -> None:
+        await (await SlateStore.open(url_of(tmp_path), "db")).close()
+        monkeypatch.setattr(u.DbReaderBuilder, "build", build)
+        with pytest.raises(errors.CorruptRecord, match="Invalid encoding of sequence tracker"):
+            await ReadOnlyStore.open(url_of(tmp_path), "db")
 
     asyncio.run(main())
 
