@@ -172,6 +172,7 @@ def _check_room(self: Handlers, routed: Routed) -> None:
 
     Raises:
         QueueFull, StoreFull: nothing was stored.
+        RequestError: nor will it ever be.
     """
     self.engine.check_room(sum(len(publish.envelope) for publish, targets in routed if targets))
     if len(routed) == 1:
@@ -182,6 +183,14 @@ def _check_room(self: Handlers, routed: Routed) -> None:
             if queue.is_bounded:
                 coming.setdefault(queue, []).append(len(publish.envelope))
     for queue, sizes in coming.items():
+        limit = queue.arguments.max_length
+        if queue.arguments.rejects and 0 <= limit < len(sizes):
+            raise RequestError(
+                f"{len(sizes)} messages are more than queue {queue.name!r} ever takes, whose maximum is {limit}: "
+                "nothing was stored; send fewer at a time",
+                queue=queue.name,
+                limit=limit,
+            )
         self.instance.upkeep.check_room(queue, sum(sizes), len(sizes))
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OpenDataError, QueueFull, RequestError
+from ..errors import OpenDataError, QueueFull
 from ..storage.queue_buckets import Entry
 from .arguments import REJECT_PUBLISH_DLX
 from .entities import BrokerQueue
@@ -63,18 +63,9 @@ class Upkeep:
 
         Raises:
             QueueFull: the queue refuses what it has no room for.
-            RequestError: so many have no room in it ever.
         """
         if not queue.arguments.rejects or not _too_long(queue, messages, size):
             return
-        limit = queue.arguments.max_length
-        if messages > limit >= 0 and messages > 1:
-            raise RequestError(
-                f"{messages} messages are more than queue {queue.name!r} ever takes, whose maximum is {limit}: "
-                "nothing was stored; send fewer at a time",
-                queue=queue.name,
-                limit=limit,
-            )
         self._instance.deliver(queue)  # what is already published and has a consumer waiting
         if _too_long(queue, messages, size):
             length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
