@@ -36,7 +36,8 @@ QUEUE_GAUGES = (
 QUEUE_AGES = (
     Metric(
         "oldest_ready_message_age_seconds", GAUGE, _QUEUE,
-        "How long the message has been ready that waits longest: since its publish, eta or return. 0: none is.",
+        "How long the message has been ready that waits longest: since its publish, eta, last claim or retry delay. "
+        "0: none is.",
     ),
     Metric(
         "newest_ready_message_age_seconds", GAUGE, _QUEUE,

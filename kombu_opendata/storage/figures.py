@@ -98,7 +98,7 @@ class Standing:
         available: how many there are, visible or not.
         delayed: of them, those that are not visible yet.
         oldest_at_ms, newest_at_ms: since when the message is ready that has been so longest, or shortest: since it was
-            published, its eta was reached, or it came back; 0 if none is.
+            published, its eta or retry delay was over, or, as it came back at once, it was claimed; 0 if none is.
     """
 
     __slots__ = ("available", "delayed", "newest_at_ms", "oldest_at_ms")

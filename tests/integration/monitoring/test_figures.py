@@ -36,7 +36,7 @@ def test_a_queues_messages_are_counted_by_what_becomes_of_them(served: ServedBro
     third.requeue()
     found = scrape_until(port_of(served), lambda s: s.of("q").get("messages_requeued_total"))
     figures = found.of("q")
-    assert figures.pop("oldest_ready_message_age_seconds") >= figures.pop("newest_ready_message_age_seconds") > 0
+    assert figures.pop("oldest_ready_message_age_seconds") >= figures.pop("newest_ready_message_age_seconds") >= 0
     assert figures == {
         "messages_ready": 4, "messages_delayed": 1, "messages_in_flight": 1, "messages_published_total": 8,
         "messages_delivered_total": 4, "messages_acked_total": 1, "messages_rejected_total": 1,
