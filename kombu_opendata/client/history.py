@@ -1,7 +1,8 @@
 """Ask a broker what happened: pages of messages and of attempts, single ones, and counts by time.
 
 Times are milliseconds since the Unix epoch, UTC, or :class:`~datetime.datetime` (one without a zone is UTC). Filters
-that are None or empty do not filter; within one filter any value will do, and all filters count.
+that are None or empty do not filter; within one filter any value will do, and all filters count. An argument that a
+call does not have is a TypeError.
 
 Each call has a request, for those who send it themselves (``kombu_opendata/queue_client``).
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import NoneType
 from typing import Any, TypedDict, Unpack
 
 from ..errors import InvalidFilter
@@ -176,25 +178,39 @@ def count_attempts(connection: Requester, **asked: Unpack[AttemptCount]) -> tupl
 
 # ---------------------------------------------------------------------- requests
 def list_messages_request(asked: MessageQuery) -> ListMessages:
+    _check_names("list_messages", asked, MessageQuery)
     return ListMessages(rid=0, **_message_filters(asked), **_page(asked))
 
 
 def list_attempts_request(asked: AttemptQuery) -> ListAttempts:
+    _check_names("list_attempts", asked, AttemptQuery)
     return ListAttempts(rid=0, **_attempt_filters(asked), **_page(asked))
 
 
 def count_messages_request(asked: MessageCount) -> CountMessages:
+    _check_names("count_messages", asked, MessageCount)
     return CountMessages(rid=0, **_message_filters(asked), **_buckets(asked))
 
 
 def count_attempts_request(asked: AttemptCount) -> CountAttempts:
+    _check_names("count_attempts", asked, AttemptCount)
     return CountAttempts(rid=0, **_attempt_filters(asked), **_buckets(asked))
+
+
+def _check_names(call: str, asked: Mapping[str, Any], known: Any) -> None:
+    """Refuse arguments that a call does not have, and miss those that it must have, as Python does."""
+    for name in asked:
+        if name not in known.__required_keys__ | known.__optional_keys__:
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
+    for name in sorted(known.__required_keys__):
+        if name not in asked:
+            raise TypeError(f"{call}() missing required keyword argument {name!r}")
 
 
 def _message_filters(asked: MessageFilters) -> dict[str, Any]:
     return {
-        "queues": _texts(asked.get("queues")),
-        "statuses": _texts(asked.get("statuses")),
+        "queues": _texts("queues", asked.get("queues")),
+        "statuses": _texts("statuses", asked.get("statuses")),
         "headers": _headers(asked.get("headers")),
         "ids": _ids(asked.get("ids")),
     }
@@ -202,12 +218,12 @@ def _message_filters(asked: MessageFilters) -> dict[str, Any]:
 
 def _attempt_filters(asked: AttemptFilters) -> dict[str, Any]:
     return {
-        "queues": _texts(asked.get("queues")),
-        "outcomes": _texts(asked.get("outcomes")),
+        "queues": _texts("queues", asked.get("queues")),
+        "outcomes": _texts("outcomes", asked.get("outcomes")),
         "headers": _headers(asked.get("headers")),
         "ids": _ids(asked.get("message_ids")),
-        "consumers": _texts(asked.get("consumers")),
-        "manual": asked.get("manual"),
+        "consumers": _texts("consumers", asked.get("consumers")),
+        "manual": _of_type("manual", asked.get("manual"), bool, NoneType),
     }
 
 
@@ -217,10 +233,10 @@ def _page(asked: PageOf) -> dict[str, Any]:
         "lte": _floor(asked.get("lte")),
         "gt": _floor(asked.get("gt")),
         "lt": _ceil(asked.get("lt")),
-        "order": asked.get("order", "desc"),
+        "order": _of_type("order", asked.get("order", "desc"), str),
         "limit": _limit(asked.get("limit", 100)),
-        "next": asked.get("next"),
-        "prev": asked.get("prev"),
+        "next": _of_type("next", asked.get("next"), str, NoneType),
+        "prev": _of_type("prev", asked.get("prev"), str, NoneType),
     }
 
 
@@ -233,10 +249,16 @@ def _buckets(asked: Buckets) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------- between here and the wire
-def _texts(given: Iterable[str] | None) -> list[str]:
+def _texts(name: str, given: Iterable[str] | None) -> list[str]:
     if isinstance(given, str):
-        raise InvalidFilter(f"{given!r} is one text: give a list of them", value=given)
-    return list(given or ())
+        raise InvalidFilter(f"{name}: {given!r} is one text: give a list of them", value=given)
+    return [_of_type(name, one, str) for one in given or ()]
+
+
+def _of_type(name: str, value: Any, *kinds: type) -> Any:
+    if not isinstance(value, kinds):
+        raise InvalidFilter(f"{name}: {value!r} is no {kinds[0].__name__}", value=repr(value))
+    return value
 
 
 def _ids(given: Any) -> list[int]:
@@ -261,6 +283,7 @@ def _headers(given: Headers | None) -> dict[str, list[str]]:
     found = {}
     for name, value in (given or {}).items():
         several = not isinstance(value, (str, int, float)) and isinstance(value, Iterable)
+        _of_type("the name of a header", name, str)
         found[name] = [_text(one) for one in value] if several else [_text(value)]  # type: ignore[union-attr]
     return found
 

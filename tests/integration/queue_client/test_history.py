@@ -105,6 +105,8 @@ def test_a_replayed_queue_has_its_messages(client: Any, queue: str) -> None:
         ({"ids": ["x"]}, errors.RequestError),
         ({"ids": [1 << 70]}, errors.RequestError),
         ({"headers": {"a": "\ud800"}}, errors.RequestError),
+        ({"order": None}, errors.InvalidFilter),
+        ({"queue": "q"}, TypeError),
     ],
 )
 def test_what_is_refused(client: Any, wrong: dict[str, Any], error: type[Exception]) -> None:

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from kombu_opendata.client.filters import header_texts
-from kombu_opendata.client.history import count_messages_request, list_attempts_request, list_messages_request
+from kombu_opendata.client.history import (
+    count_attempts_request,
+    count_messages_request,
+    list_attempts_request,
+    list_messages_request,
+)
 from kombu_opendata.errors import InvalidFilter
 
 
@@ -35,3 +40,46 @@ def test_headers_are_a_mapping() -> None:
 def test_a_bucket_is_a_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(InvalidFilter, match="number of seconds"):
         count_messages_request({"gte": 0, "lt": 10, "bucket_seconds": seconds})
+
+
+REQUESTS: list[tuple[Any, dict[str, Any]]] = [
+    (list_messages_request, {}),
+    (list_attempts_request, {}),
+    (count_messages_request, {"gte": 0, "lt": 1, "bucket_seconds": 1}),
+    (count_attempts_request, {"gte": 0, "lt": 1, "bucket_seconds": 1}),
+]
+
+
+@pytest.mark.parametrize(("request_of", "needed"), REQUESTS)
+@pytest.mark.parametrize("name", ["queue", "status", "until", "next_page"])
+def test_an_argument_that_a_call_does_not_have_is_refused(request_of: Any, needed: dict[str, Any], name: str) -> None:
+    with pytest.raises(TypeError, match=rf"{request_of.__name__.removesuffix('_request')}\(\) got an .*'{name}'"):
+        request_of({**needed, name: "x"})
+    request_of(needed)
+
+
+@pytest.mark.parametrize("request_of", [count_messages_request, count_attempts_request])
+@pytest.mark.parametrize("name", ["gte", "lt", "bucket_seconds"])
+def test_an_argument_that_a_count_must_have_is_missed_by_name(request_of: Any, name: str) -> None:
+    given = {"gte": 0, "lt": 1, "bucket_seconds": 1}
+    del given[name]
+    with pytest.raises(TypeError, match=f"missing required keyword argument '{name}'"):
+        request_of(given)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"order": None}, "order: None is no str"),
+        ({"queues": [1]}, "queues: 1 is no str"),
+        ({"outcomes": [None]}, "outcomes: None is no str"),
+        ({"consumers": [b"a"]}, "consumers: b'a' is no str"),
+        ({"next": 5}, "next: 5 is no str"),
+        ({"prev": b"x"}, "prev: b'x' is no str"),
+        ({"manual": "yes"}, "manual: 'yes' is no bool"),
+        ({"headers": {1: "a"}}, "the name of a header: 1 is no str"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_the_name_of_its_argument(asked: Any, text: str) -> None:
+    with pytest.raises(InvalidFilter, match=text):
+        list_attempts_request(asked)
