@@ -129,13 +129,17 @@ def _show(
         print_table(columns, map(row, found), none="none")
         return
     page = fetch(**wanted)
+    # a cursor is of this very window, which "2h" is no more when the next page is asked for
+    window = {"since": wanted["gte"], "until": wanted["lte"]}
+    cursors = {"next": page.next, "prev": page.prev}
     if as_json:
-        print_json({"items": [_as_json(one) for one in page.items], "next": page.next, "prev": page.prev})
+        print_json({"items": [_as_json(one) for one in page.items], **cursors, **window})
         return
     print_table(columns, map(row, page.items), none="none")
-    for name, cursor in (("next", page.next), ("prev", page.prev)):
+    times = "".join(f"--{name} {plain(at)} " for name, at in window.items() if at is not None)
+    for name, cursor in cursors.items():
         if cursor:
-            note(f"{name} page: --{name} {cursor}")
+            note(f"{name} page: {times}--{name} {cursor}")
 
 
 def _all(fetch: Fetch, wanted: dict[str, Any]) -> Iterator[Any]:

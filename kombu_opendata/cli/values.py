@@ -56,17 +56,14 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
 
 
 def moment_of(text: str, now: datetime | None = None) -> datetime | None:
-    """The moment that a text names, in UTC; None if it names none."""
+    """The moment that a text names, in UTC and, as times are stored, in whole milliseconds; None if it names none."""
     now = now or datetime.now(UTC)
-    if text == "now":
-        return now
-    ago = seconds_of(text)
+    ago = 0.0 if text == "now" else seconds_of(text)
     try:
-        if ago is not None:
-            return now - timedelta(seconds=ago)
-        return datetime.fromisoformat(text).astimezone(UTC)
+        found = now - timedelta(seconds=ago) if ago is not None else datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError, OSError):
         return None
+    return found.replace(microsecond=found.microsecond // 1000 * 1000)
 
 
 class Point(click.ParamType):  # type: ignore[type-arg]

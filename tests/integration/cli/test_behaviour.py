@@ -96,6 +96,23 @@ def test_lines_are_messages_and_pages_lead_on(client: QueueClient, url: str, inv
     assert [json.loads(line)["queues"][0]["queue"] for line in everything] == ["lines"] * 3
 
 
+@pytest.mark.parametrize("verb", ["messages", "attempts"])
+@pytest.mark.parametrize("limits", [("--since", "2h"), ("--until", "0s"), ("--since", "2h", "--until", "now")])
+def test_pages_of_the_last_hours_lead_on(verb: str, limits: tuple[str, ...], invoke: Callable[..., Any]) -> None:
+    words = [verb, "-q", "broken", "-n", "1", "--order", "asc"]
+    first = invoke(*words, *limits)
+    (hint,) = first.stderr.splitlines()
+    second = invoke(*words, *hint.removeprefix("next page: ").split())
+    assert second.exit_code == 0, second.output
+    _, back = second.stderr.splitlines()
+    assert invoke(*words, *back.removeprefix("prev page: ").split()).stdout == first.stdout
+    told = json.loads(invoke(*words, *limits, "--json").stdout)
+    window = [part for name in limits[::2] for part in (name, told[name.removeprefix("--")])]
+    again = invoke(*words, *window, "--json", "--next", told["next"])
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout)["items"]
+
+
 def test_a_question_can_be_refused(client: QueueClient, invoke: Callable[..., Any], monkeypatch: Any) -> None:
     """The runner has no terminal: where there is one, click asks."""
     from kombu_opendata.cli import failures

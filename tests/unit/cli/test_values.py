@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from kombu_opendata.cli import main
-from kombu_opendata.cli.values import header_choices, headers_of
+from kombu_opendata.cli.values import header_choices, headers_of, moment_of
 
 TOO_HIGH = str(1 << 63)
 
@@ -44,3 +46,9 @@ def test_an_id_that_no_message_can_have_is_a_wrong_command_line(words: tuple[str
     found = CliRunner().invoke(main, words, env={"OPENDATA_QUEUE_URL": "/nowhere"})
     assert found.exit_code == 2, found.output
     assert "9223372036854775807" in found.output
+
+
+@pytest.mark.parametrize(("text", "second"), [("now", 7), ("2s", 5), ("2026-11-21T09:30:07.123999Z", 7)])
+def test_a_moment_has_whole_milliseconds(text: str, second: int) -> None:
+    now = datetime(2026, 11, 21, 9, 30, 7, 123_999, tzinfo=UTC)
+    assert moment_of(text, now) == datetime(2026, 11, 21, 9, 30, second, 123_000, tzinfo=UTC)
