@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -26,7 +25,7 @@ from .output import (
     shown,
 )
 from .target import find, json_option, queue_argument, target_options
-from .values import LENGTH, MESSAGE_ID, MOMENT, headers_of
+from .values import LENGTH, MESSAGE_ID, MOMENT, headers_of, json_value
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
@@ -243,7 +242,7 @@ def _lines(body: str | None, file: Any) -> Iterable[bytes]:
 def _typed(kind: str) -> Callable[[bytes], Any]:
     def convert(content: bytes) -> Any:
         try:
-            return content if kind == "bytes" else json.loads(content) if kind == "json" else content.decode()
+            return content if kind == "bytes" else json_value(content) if kind == "json" else content.decode()
         except ValueError as exc:
             advice = "send it --as text" if kind == "json" else "send it --as bytes"
             raise click.UsageError(f"the body {content[:40]!r} is no {kind}: {exc}; {advice}") from exc

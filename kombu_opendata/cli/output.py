@@ -8,6 +8,7 @@ in UTC in JSON. There are no colours unless stdout is a terminal.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import unicodedata
@@ -100,7 +101,9 @@ def age(seconds: float | None) -> str:
 
 # ---------------------------------------------------------------------- JSON
 def plain(value: Any) -> Any:
-    """A value of JSON for anything that the clients hand out. Bytes are ``{"base64": …}``."""
+    """A value of JSON for anything that the clients hand out. Bytes are ``{"base64": …}``; NaN and infinities, which
+    JSON has not, are texts.
+    """
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, bytes):
@@ -113,6 +116,8 @@ def plain(value: Any) -> Any:
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
     return value
 
 

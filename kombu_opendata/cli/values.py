@@ -91,6 +91,19 @@ LENGTH, MOMENT, POINT = Length(), Moment(), Point()
 MESSAGE_ID = click.IntRange(0, (1 << 63) - 1)
 
 
+def json_value(text: str | bytes) -> Any:
+    """A JSON value. Python's NaN and Infinity are none.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    return json.loads(text, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
 def headers_of(given: Iterable[str], what: str = "header") -> dict[str, Any]:
     """Headers of ``name=text`` and ``name:=JSON``.
 
@@ -107,7 +120,7 @@ def _header(one: str, what: str) -> tuple[str, Any]:
     if not name.endswith(":"):
         return name, value
     try:
-        return name[:-1], json.loads(value)
+        return name[:-1], json_value(value)
     except ValueError as exc:
         raise click.UsageError(f"the {what} {one!r} has no JSON value: {exc}") from exc
 

@@ -33,6 +33,8 @@ from .conftest import run
         ("queue purge orders", 2, "say --yes"),
         ("send orders {x --as json", 2, "is no json"),
         ("send orders x -H nothing", 2, "name=text"),
+        ("send orders x -H a:=NaN", 2, "NaN is no number of JSON"),
+        ("send orders Infinity --as json", 2, "Infinity is no number of JSON"),
         ("messages --since yesterday", 2, "is no time"),
         ("messages --limit 0", 2, "1 to 1000"),
         ("messages --limit 1000000000", 2, "1 to 1000"),
@@ -94,6 +96,13 @@ def test_lines_are_messages_and_pages_lead_on(client: QueueClient, url: str, inv
     assert second["next"] is None
     everything = invoke("messages", "-H", "kind=line", "--all", "--json", "--since", "1h").stdout.splitlines()
     assert [json.loads(line)["queues"][0]["queue"] for line in everything] == ["lines"] * 3
+
+
+def test_numbers_that_json_does_not_have_are_texts(client: QueueClient, invoke: Callable[..., Any]) -> None:
+    client.create("odd")
+    client.send("odd", "x", {"nan": float("nan"), "low": float("-inf")})
+    headers = json.loads(invoke("peek", "odd", "--json").stdout)["headers"]
+    assert headers == {"nan": "nan", "low": "-inf"}
 
 
 @pytest.mark.parametrize("verb", ["messages", "attempts"])
