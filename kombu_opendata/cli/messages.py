@@ -15,6 +15,7 @@ from .output import (
     body_text,
     counted,
     local,
+    note,
     pairs,
     plain,
     print_facts,
@@ -158,13 +159,14 @@ def send(
     given = headers_of(headers)
     if lines and settings["idempotency_key"]:
         raise click.UsageError("--key is for one message: leave out --lines")
-    bodies = map(_typed(kind), _lines(body, file) if lines else [_whole(body, file)])
+    convert = _typed(kind)
     ids: list[int] = []
     with find(url, tls_ca).client() as client:
         if not lines:
-            ids.append(client.send(queue, next(bodies), given, at=at, **settings))
+            ids.append(client.send(queue, convert(_whole(body, file)), given, at=at, **settings))
         else:
             del settings["idempotency_key"]
+            bodies = (convert(line, f"line {number:,}:") for number, line in enumerate(_lines(body, file), 1))
             ids = _send_lines(client, queue, bodies, {"headers": given, "at": at, **settings}, as_json)
     if as_json and not lines:
         print_json({"queue": queue, "id": ids[0]})
@@ -178,13 +180,18 @@ def _send_lines(
     from .progress import bar
 
     sent: list[int] = []
-    with bar(f"sending to {queue}") as update:
-        while batch := list(islice(bodies, _BATCH)):
-            ids = client.send_batch(queue, batch, **settings)
-            sent += ids
-            update(len(sent), None)
-            if as_json:
-                print_json_line({"queue": queue, "ids": ids})
+    try:
+        with bar(f"sending to {queue}") as update:
+            while batch := list(islice(bodies, _BATCH)):
+                ids = client.send_batch(queue, batch, **settings)
+                sent += ids
+                update(len(sent), None)
+                if as_json:
+                    print_json_line({"queue": queue, "ids": ids})
+    except BaseException:
+        if sent:
+            note(f"lines 1 to {len(sent):,} were sent; the error is about the lines after them")
+        raise
     return sent
 
 
@@ -239,12 +246,12 @@ def _lines(body: str | None, file: Any) -> Iterable[bytes]:
     return (line.rstrip(b"\r\n") for line in file)
 
 
-def _typed(kind: str) -> Callable[[bytes], Any]:
-    def convert(content: bytes) -> Any:
+def _typed(kind: str) -> Callable[..., Any]:
+    def convert(content: bytes, name: str = "the body") -> Any:
         try:
             return content if kind == "bytes" else json_value(content) if kind == "json" else content.decode()
         except ValueError as exc:
             advice = "send it --as text" if kind == "json" else "send it --as bytes"
-            raise click.UsageError(f"the body {content[:40]!r} is no {kind}: {exc}; {advice}") from exc
+            raise click.UsageError(f"{name} {content[:40]!r} is no {kind}: {exc}; {advice}") from exc
 
     return convert

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient
+from kombu_opendata.queue_client.options import QueueOptions
 
 from ...support.broker import EmbeddedBroker
 from ...support.processes import Children
@@ -96,6 +97,28 @@ def test_lines_are_messages_and_pages_lead_on(client: QueueClient, url: str, inv
     assert second["next"] is None
     everything = invoke("messages", "-H", "kind=line", "--all", "--json", "--since", "1h").stdout.splitlines()
     assert [json.loads(line)["queues"][0]["queue"] for line in everything] == ["lines"] * 3
+
+
+def test_lines_that_were_sent_before_an_error_are_told(
+    client: QueueClient, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kombu_opendata.cli.messages._BATCH", 2)
+    client.create("short", QueueOptions(max_length=3, overflow="reject-publish"))
+    full = invoke("send", "short", "--lines", input="1\n2\n3\n4\n5\n")
+    assert full.exit_code == 5
+    told, error = full.stderr.splitlines()
+    assert told == "lines 1 to 2 were sent; the error is about the lines after them"
+    assert error.startswith("Error: queue 'short' is full")
+    assert len(client.peek("short", 10)) == 2
+    again = invoke("send", "short", "--lines", input="1\n2\n")
+    assert (again.exit_code, len(again.stderr.splitlines())) == (5, 1), "nothing was sent"
+
+    client.create("typed")
+    bad = invoke("send", "typed", "--lines", "--as", "json", input="1\n2\n3\nx\n")
+    assert bad.exit_code == 2
+    assert bad.stderr.startswith("lines 1 to 2 were sent;")
+    assert "line 4: b'x' is no json" in bad.stderr
+    assert [message.body for message in client.peek("typed", 10)] == [1, 2]
 
 
 def test_numbers_that_json_does_not_have_are_texts(client: QueueClient, invoke: Callable[..., Any]) -> None:
