@@ -16,6 +16,7 @@ code  meaning
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from typing import IO, Any
 
@@ -101,10 +102,21 @@ class Group(click.Group):
     command_class = Command
     group_class = type  # groups in groups are of this class
 
+    def invoke(self, ctx: click.Context) -> Any:
+        _open_streams()
+        return super().invoke(ctx)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if ctx.parent is None:
             self.epilog = EPILOG
         super().format_epilog(ctx, formatter)
+
+
+def _open_streams() -> None:
+    """A standard stream that was closed for this process, which Python has as None, is empty and swallows all."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process is
 
 
 def can_ask() -> bool:

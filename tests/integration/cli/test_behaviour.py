@@ -83,6 +83,27 @@ def test_a_reader_that_leaves_is_no_error(client: QueueClient, url: str) -> None
     assert told.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("queue list >&-", 0, ""),
+        ("queue list --json >&-", 0, ""),
+        ("send orders x >&-", 0, ""),
+        ("send orders <&- >&-", 0, ""),
+        ("send orders -f - <&- >&-", 0, ""),
+        ("queue purge orders <&-", 2, "say --yes"),
+        ("queue show nobody >&- 2>&-", 1, ""),
+    ],
+)
+def test_a_closed_stream_is_an_empty_one(words: str, code: int, told: str, url: str) -> None:
+    script = f"OPENDATA_QUEUE_URL={url} {COMMAND} {words}"
+    ended = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == code, ended.stderr
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not ended.stdout
+
+
 def test_lines_are_messages_and_pages_lead_on(client: QueueClient, url: str, invoke: Callable[..., Any]) -> None:
     client.create("lines")
     told = invoke("send", "lines", "--lines", "--as", "json", "-H", "kind=line", input="1\n2\n3\n")
