@@ -18,6 +18,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import click
@@ -76,19 +78,33 @@ def failure(error: Exception) -> Failure | None:
     return None
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends the command with its own exit code, also at a question, where click makes it an Abort."""
+    try:
+        yield
+    except (KeyboardInterrupt, click.Abort) as exc:
+        if isinstance(exc, click.Abort) and not isinstance(exc.__context__, KeyboardInterrupt):
+            raise
+        click.echo("interrupted", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
 class Command(click.Command):
     """A command whose foreseen errors are one line each."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _interruptible():  # options that were not given may be asked for
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            found = super().invoke(ctx)
-            sys.stdout.flush()  # a reader that has gone is noticed here, not at the interpreter's end
-            return found
+            with _interruptible():
+                found = super().invoke(ctx)
+                sys.stdout.flush()  # a reader that has gone is noticed here, not at the interpreter's end
+                return found
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as exc:
             told = failure(exc)
             if told is None:
@@ -129,16 +145,10 @@ def confirm(question: str, yes: bool) -> None:
 
     Raises:
         click.UsageError: nobody can be asked, and ``--yes`` was not given.
-        click.Abort: the answer was no.
-        KeyboardInterrupt: it was Ctrl-C.
+        click.Abort: the answer was no, or Ctrl-C.
     """
     if yes:
         return
     if not can_ask():
         raise click.UsageError(f"{question} There is nobody to ask: say --yes if you mean it.")
-    try:
-        click.confirm(question, abort=True, err=True)
-    except click.Abort as exc:
-        if not isinstance(exc.__context__, KeyboardInterrupt):
-            raise
-        raise KeyboardInterrupt from None
+    click.confirm(question, abort=True, err=True)

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kombu_opendata.cli import failures
+from kombu_opendata.cli import failures, main
 
 
 @click.command(cls=failures.Command)
@@ -26,6 +26,19 @@ def test_ctrl_c_at_a_question_is_an_interruption(
     monkeypatch.setattr(click.termui, "visible_prompt_func", typed)
     with pytest.raises(SystemExit) as ended:
         ask.main([])
+    assert ended.value.code == code
+
+
+@pytest.mark.parametrize(("ends", "code"), [(KeyboardInterrupt, failures.INTERRUPTED), (EOFError, failures.REFUSED)])
+def test_ctrl_c_at_a_secret_is_an_interruption(
+    ends: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def typed(_prompt: str) -> str:
+        raise ends
+
+    monkeypatch.setattr(click.termui, "hidden_prompt_func", typed)
+    with pytest.raises(SystemExit) as ended:
+        main(["hash-secret"])
     assert ended.value.code == code
 
 
