@@ -157,6 +157,7 @@ def send(
     When this returns, the message is on disk. The queue must exist.
     """
     given = headers_of(headers)
+    _check_times(at, settings)
     if lines and settings["idempotency_key"]:
         raise click.UsageError("--key is for one message: leave out --lines")
     convert = _typed(kind)
@@ -172,6 +173,11 @@ def send(
         print_json({"queue": queue, "id": ids[0]})
     elif not as_json:
         say(str(ids[0]) if not lines else f"{counted(len(ids), 'message')} sent to queue {queue!r}")
+
+
+def _check_times(at: datetime | None, settings: dict[str, Any]) -> None:
+    if at is not None and settings["delay"] is not None:
+        raise click.UsageError("--delay or --at, not both")
 
 
 def _send_lines(
@@ -216,6 +222,7 @@ def publish(
     **settings: Any,
 ) -> None:
     """Send a message to every queue that matches: by bindings, name or filter. Exits with 1 if none does."""
+    _check_times(at, settings)
     given = headers_of(headers)
     content = _typed(kind)(_whole(body, file))
     with find(url, tls_ca).client() as client:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import OpenDataError
-from .failures import EPILOG, Command
+from .failures import EPILOG, USAGE, Command, Failure
 
 
 @click.command(cls=Command, epilog=EPILOG)
@@ -129,7 +129,7 @@ def broker(
         )
     except OpenDataError as exc:
         Readiness(ready_fd).report({"code": exc.code, "text": exc.text, "values": exc.values})
-        raise click.ClickException(exc.text) from exc
+        raise Failure(exc.text, USAGE) from exc
     sys.exit(run(options))
 
 

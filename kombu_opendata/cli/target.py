@@ -35,8 +35,9 @@ def target_options(command: F) -> F:
         "--url", metavar="URL|FOLDER", help=f"the broker, or a store's folder; else the app's, or ${ENVIRONMENT}"
     )
     ca = click.option(
-        "--tls-ca", metavar="FILE", envvar=CA_ENVIRONMENT, help="certificates that opendatas:// is checked with (PEM)"
-    )
+        "--tls-ca", metavar="FILE", type=click.Path(exists=True, dir_okay=False), envvar=CA_ENVIRONMENT,
+        help="certificates that opendatas:// is checked with (PEM)",
+    )  # fmt: skip
     return url(ca(command))
 
 

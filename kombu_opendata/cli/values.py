@@ -75,7 +75,7 @@ class Point(click.ParamType):  # type: ignore[type-arg]
         if not isinstance(value, str) or value in ("first", "now"):
             return value
         if value.isdecimal():
-            return int(value)
+            return MESSAGE_ID.convert(value, param, ctx)  # type: ignore[arg-type]
         found = moment_of(value)
         if found is None:
             self.fail(
@@ -87,8 +87,8 @@ class Point(click.ParamType):  # type: ignore[type-arg]
         return found
 
 
-LENGTH, MOMENT, POINT = Length(), Moment(), Point()
 MESSAGE_ID = click.IntRange(0, (1 << 63) - 1)
+LENGTH, MOMENT, POINT = Length(), Moment(), Point()
 
 
 def json_value(text: str | bytes) -> Any:

@@ -73,7 +73,8 @@ def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
         if given.get("ciphers"):
             context.set_ciphers(given["ciphers"])
     except OSError as exc:
-        raise RequestError(f"the TLS files can't be loaded: {exc}") from exc
+        files = ", ".join(str(given[name]) for name in ("ca_certs", "certfile", "keyfile") if given.get(name))
+        raise RequestError(f"TLS can't be set up with {files or 'these ciphers'}: {exc}") from exc
     verify = _verify_mode(given.get("cert_reqs"))
     context.check_hostname = bool(given.get("check_hostname", True)) and verify == ssl.CERT_REQUIRED
     context.verify_mode = verify

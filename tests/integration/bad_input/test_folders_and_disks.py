@@ -166,7 +166,7 @@ def test_a_socket_path_that_is_too_long(started: Children, tmp_path: Path) -> No
     started.add(served)
     assert served.report["code"] == "socket_path_too_long"
     assert "107" in served.report["text"]
-    assert served.wait(10) == 1
+    assert served.wait(10) == 2
 
 
 @pytest.mark.parametrize(

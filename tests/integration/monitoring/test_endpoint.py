@@ -76,7 +76,7 @@ def test_an_address_that_is_none(serve: Serve) -> None:
     served = serve(metrics=text)
     assert served.report["code"] == "start_error"
     assert served.report["text"] == f"--metrics {text!r} is no HOST:PORT, as in 127.0.0.1:9464 or [::1]:9464"
-    assert served.wait(10) == 1
+    assert served.wait(10) == 2
 
 
 def test_a_port_that_is_taken(serve: Serve, started: Children, store_folder: Path) -> None:
