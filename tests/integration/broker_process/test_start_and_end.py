@@ -8,6 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kombu_opendata import QueueClient
+from kombu_opendata.errors import StartError
 from kombu_opendata.protocol import messages as m
 
 from ...support.broker import EmbeddedBroker
@@ -49,6 +53,22 @@ connection.close()
     assert {client.log.read_text().strip() for client in clients} == {str(broker.pid())}
     assert connect(broker_url).channel()._size("race") == 10
     assert broker.log.read_text().count("listening on") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"log_format": "xml"}, "Invalid value for '--log-format': 'xml' is not one of"),
+        ({"nonsense": 1}, "No such option '--nonsense'"),
+        ({"metrics": "here:there"}, "--metrics 'here:there' is no HOST:PORT"),
+    ],
+)
+def test_options_that_are_wrong_are_told_in_a_line(broker_url: str, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(StartError) as told, QueueClient(broker_url, broker_options=options) as client:
+        client.list_queues()
+    assert type(told.value) is StartError
+    assert text in told.value.text
+    assert "\n" not in told.value.text
 
 
 def test_a_second_broker_on_the_same_store_is_refused(
