@@ -137,12 +137,12 @@ class Target:
 
 
 def _is_store(folder: str) -> bool:
-    from pathlib import Path
-
+    """Whether a folder has a database. One that can't be looked into is an OSError."""
     try:
-        return any((entry / _DATABASE).is_dir() for entry in Path(folder).iterdir())
-    except OSError:
+        entries = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    return any(os.path.isdir(os.path.join(folder, entry, _DATABASE)) for entry in entries)
 
 
 def _no_broker(place: Place, error: Any) -> Failure:

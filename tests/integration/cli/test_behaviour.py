@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from kombu_opendata.queue_client.options import QueueOptions
 from ...support.broker import EmbeddedBroker
 from ...support.processes import Children
 from ...support.served import COMMAND, ServedBroker
+from ...support.unprivileged import unprivileged
 from .conftest import run
 
 
@@ -216,6 +218,19 @@ def test_a_folder_without_a_store_is_named_as_that(tmp_path: Path) -> None:
     found = run("queue", "list", url=str(tmp_path / "typo"))
     assert found.returncode == 3
     assert "there is no store: check the path" in found.stderr
+
+
+def test_a_folder_that_can_not_be_read_is_not_taken_for_one_without_a_store(
+    tmp_path: Path, invoke: Callable[..., Any]
+) -> None:
+    (tmp_path / "default" / "manifest").mkdir(parents=True)
+    tmp_path.chmod(0o700 if os.geteuid() == 0 else 0)
+    assert invoke("send", "q", "x", "--url", "/no/such/store").exit_code == 1, "what it needs is imported"
+    with unprivileged():
+        told = invoke("send", "q", "x", "--url", str(tmp_path))
+    tmp_path.chmod(0o700)
+    assert told.exit_code == 1
+    assert told.stderr == f"Error: {tmp_path}: Permission denied\n"
 
 
 def test_explain_sees_typed_headers_as_a_publish_stores_them(invoke: Callable[..., Any]) -> None:
