@@ -124,7 +124,10 @@ def create(
 def drop(
     queue: str, if_unused: bool, if_empty: bool, yes: bool, url: str | None, tls_ca: str | None, as_json: bool
 ) -> None:
-    """Delete a queue with its messages and its history. Its consumers are told and end."""
+    """Delete a queue with its messages, archived and failed ones too. Its consumers are told and end.
+
+    The attempts that ended stay in the history.
+    """
     with find(url, tls_ca).client() as client:
         metrics = client.metrics(queue)
         confirm(

@@ -33,7 +33,7 @@ class Queues(Base):
         self._calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False))
 
     def drop(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue with all its messages and its history; returns how many messages waited.
+        """Delete a queue with all its messages; returns how many waited. The attempts that ended stay in the history.
 
         Args:
             if_unused: not if it has consumers. Without it, they are told and end.
