@@ -5,15 +5,35 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .failures import NO_BROKER, NOT_NOW, Command, Failure, Group
+from .output import (
+    Column,
+    console,
+    local,
+    moment,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+    with_times,
+)
 from .target import find, json_option, target_options
 
 _DUTIES = ("route", "expire_leases", "collect")
+#: what a report of maintenance counts, in words
+_COUNTS = {
+    "routed": "messages routed",
+    "leases_expired": "leases expired",
+    "settled_collected": "settled messages collected",
+    "expired_removed": "expired messages removed",
+    "staged_removed": "staged batches removed",
+}
 _PID_NAME = "broker.pid"
 _POLL_SECONDS = 0.05
 
@@ -29,11 +49,52 @@ def broker_tools() -> None:
 @json_option
 def status(place: str | None, url: str | None, tls_ca: str | None, as_json: bool) -> None:
     """Show what a running broker knows: queues, depths, what is in flight, consumers. It is not started."""
-    from ..status import ask, print_report
+    from ..status import ask
 
     with find(place or url, tls_ca).connection(looks=True) as connection:
         report = ask(connection)
-    print_report(report, as_json=as_json)
+    if as_json:
+        print_json(with_times(report))
+    else:
+        _print_report(report)
+
+
+_COLUMNS: list[Column] = [
+    ("queue", False), ("waiting", True), ("in flight", True), ("consumers", True), ("buckets in memory", True),
+    ("buckets on disk", True),
+]  # fmt: skip
+#: what the report calls them
+_FIGURES = ("available", "in_flight", "consumers", "loaded_buckets", "cold_buckets")
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    say("broker {version}, pid {pid}, connections: {connections}".format(**report))
+    say(f"store {report['store']}")
+    for name, instance in report["instances"].items():
+        say("")
+        rows = [
+            (queue, *(figures.get(one, 0) for one in _FIGURES)) for queue, figures in sorted(instance["queues"].items())
+        ]
+        print_table(
+            _COLUMNS, rows, title=f"instance {name}", none=f"instance {name}: no queues",
+            spare=("buckets on disk", "buckets in memory"),
+        )  # fmt: skip
+        for line in _about(instance):
+            say(line)
+        if instance["stalled_seconds"]:
+            stalled = f"STALLED: the store has taken no writes for {instance['stalled_seconds']:g} s (disk full?)"
+            console().print(stalled, style="bold red")
+
+
+def _about(instance: dict[str, Any]) -> Iterator[str]:
+    yield f"since its start: {instance['published']:,} published, {instance['delivered']:,} delivered"
+    yield (
+        f"sessions: {instance['sessions']}, transient queues: {instance['transient_queues']}, "
+        f"journal: {instance['journal_bytes'] >> 20} MiB"
+    )
+    for duty, last in instance.get("maintenance", {}).items():
+        if last["at_ms"]:
+            yield f"{duty} last at {local(moment(last['at_ms']))} by {last['by']}"
 
 
 @broker_tools.command()
@@ -110,11 +171,16 @@ def maintain(duties: tuple[str, ...], timeout: float, url: str | None, tls_ca: s
     started when none runs.
     """
     from ..client import maintenance
-    from ..status import print_maintenance
 
     with find(url, tls_ca).connection() as connection:
         report = maintenance.maintain(connection, duties, timeout=timeout)
-    print_maintenance(report, as_json=as_json)
+    if as_json:
+        print_json(report)
+        return
+    counts = {words: report[name] for name, words in _COUNTS.items() if name in report}
+    print_facts({**counts, "seconds": f"{report['seconds']:.3f}"})
+    if report["joined"]:
+        say(f"under way already, and waited for: {', '.join(report['joined'])}")
 
 
 broker_tools.add_command(status)

@@ -32,7 +32,7 @@ def test_it_shows_the_queues_of_the_apps_broker(broker_url: str, store_folder: P
         assert told.returncode == 0, told.stderr
         assert f"store file://{store_folder}" in told.stdout
         row = next(line for line in told.stdout.splitlines() if "bulk" in line)
-        assert [cell.strip() for cell in row.strip("│").split("│")] == ["bulk", "3", "0", "0", "1", "0"]
+        assert row.split() == ["bulk", "3", "0", "0", "1", "0"]
         assert max(map(len, told.stdout.splitlines())) <= 80
 
         worker = Worker(broker_url, tmp_path, "w", "-Q", "bulk")
@@ -71,7 +71,7 @@ def test_it_does_maintenance_now(broker_url: str, store_folder: Path) -> None:
         assert told.returncode == 0, told.stderr
         assert json.loads(told.stdout)["expired_removed"] == 1
         told = celery(broker_url, "opendata", "maintain", "collect")
-        assert "expired messages removed   │     0" in told.stdout
+        assert "expired messages removed    0" in told.stdout
         assert "leases" not in told.stdout
         assert broker.report()["maintenance"]["collect"]["asked_by"]
         pid = broker.pid()

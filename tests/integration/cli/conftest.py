@@ -19,6 +19,7 @@ from ...support.served import COMMAND
 
 #: what a terminal takes for commands, a text that runs from right to left, and a line that ends
 HOSTILE = "\x1b[31mred\u202e\nnext"
+LONG = "long" * 50
 
 
 def run(*arguments: str, url: str = "", stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +35,7 @@ def run(*arguments: str, url: str = "", stdin: str = "", **env: str) -> subproce
 def client(module_store_folder: Path) -> Iterator[QueueClient]:
     """Of a broker whose queues have waiting, delayed, archived and failed messages."""
     with QueueClient(f"opendata://{module_store_folder}") as opened:
-        for name in ("orders", "mails", "drop-me", "purge-me", "old", "broken"):
+        for name in ("orders", "mails", "drop-me", "purge-me", "old", "broken", HOSTILE, LONG):
             opened.create(name)
         opened.create("big", QueueOptions(filter="amount > 100"))
         for number in range(5):

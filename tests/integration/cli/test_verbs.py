@@ -15,7 +15,7 @@ from kombu_opendata import QueueClient
 from kombu_opendata.cli import main
 from kombu_opendata.cli.brokers import broker_tools
 
-from .conftest import run
+from .conftest import LONG, run
 
 pytestmark = pytest.mark.usefixtures("client")
 
@@ -101,6 +101,13 @@ def documents(text: str) -> Any:
 def test_a_list_of_one_line_is_one_document_a_line(url: str) -> None:
     told = run("peek", "orders", "-n", "1", "--json", url=url)
     assert json.loads(told.stdout)["id"] == 0
+
+
+@pytest.mark.parametrize("words", ["status", "queue list", "queue metrics"])
+def test_names_are_whole_and_harmless_on_a_line_each(words: str, url: str) -> None:
+    lines = run(*words.split(), url=url).stdout.splitlines()
+    names = {line.split()[0] for line in lines if line and not line.isspace()}
+    assert {LONG, r"\x1b[31mred\u202e\nnext"} <= names
 
 
 def test_drop(client: QueueClient, url: str) -> None:
