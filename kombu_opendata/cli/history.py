@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -153,11 +153,5 @@ def _all(fetch: Fetch, wanted: dict[str, Any]) -> Iterator[Any]:
 
 
 def _as_json(one: Any) -> dict[str, Any]:
-    values = {field.name: getattr(one, field.name) for field in fields(one)}
-    queues: Iterable[Any] | None = values.get("queues")
-    if queues is not None:
-        values["queues"] = [
-            with_times({field.name: getattr(state, field.name) for field in fields(state)}) for state in queues
-        ]
-    found: dict[str, Any] = plain(with_times(values))
+    found: dict[str, Any] = with_times(asdict(one))
     return found

@@ -121,12 +121,19 @@ def plain(value: Any) -> Any:
     return value
 
 
-def with_times(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A report whose times are milliseconds (``…_at_ms``, 0 for none), with moments (``…_at``) in their place."""
-    return {
-        name.removesuffix("_ms") if name.endswith("_at_ms") else name: moment(one) if name.endswith("_at_ms") else one
-        for name, one in values.items()
-    }
+def with_times(value: Any) -> Any:
+    """A report in which moments (``…_at``) are in the place of milliseconds (``…_at_ms``, 0 or None for none)."""
+    if isinstance(value, Mapping):
+        return dict(_timed(str(name), one) for name, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return [with_times(one) for one in value]
+    return value
+
+
+def _timed(name: str, value: Any) -> tuple[str, Any]:
+    if f"_{name}".endswith("_at_ms") and (value is None or type(value) is int):
+        return name.removesuffix("_ms"), moment(value or 0)
+    return name, with_times(value)
 
 
 def print_json(value: Any) -> None:

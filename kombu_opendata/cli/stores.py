@@ -9,7 +9,19 @@ from typing import Any
 import click
 
 from .failures import DAMAGED, NOT_NOW, Failure, Group
-from .output import Column, counted, moment, number, print_facts, print_json, print_json_line, print_table, say, shown
+from .output import (
+    Column,
+    counted,
+    moment,
+    number,
+    print_facts,
+    print_json,
+    print_json_line,
+    print_table,
+    say,
+    shown,
+    with_times,
+)
 from .target import find, json_option
 from .values import MESSAGE_ID
 
@@ -98,7 +110,7 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
     with bar("counting") as update:
         found = asyncio.run(_stats(_location(store, url), instance, payloads, update))
     if as_json:
-        print_json(found.as_dict())
+        print_json(with_times(found.as_dict()))
         return
     running = "none" if found.broker_pid is None else f"pid {found.broker_pid}"
     print_facts(

@@ -110,6 +110,23 @@ def test_names_are_whole_and_harmless_on_a_line_each(words: str, url: str) -> No
     assert {LONG, r"\x1b[31mred\u202e\nnext"} <= names
 
 
+@pytest.mark.parametrize(
+    ("words", "times"),
+    [
+        ("messages -q old -n 1", 5),
+        ("attempts -q broken -n 1", 2),
+        ("status", 6),
+        ("store stats", 1),
+        ("peek orders -n 1", 1),
+    ],
+)
+def test_times_in_json_are_in_utc(words: str, times: int, url: str) -> None:
+    told = run(*words.split(), "--json", url=url).stdout
+    assert "_at_ms" not in told
+    assert '"at_ms"' not in told
+    assert len(re.findall(r'at": ("\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"|null)', told)) >= times
+
+
 def test_drop(client: QueueClient, url: str) -> None:
     refused = run("queue", "drop", "drop-me", url=url)
     assert refused.returncode == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kombu_opendata.cli.output import print_table
+from kombu_opendata.cli.output import plain, print_table, with_times
 from kombu_opendata.cli.queues import COLUMNS
 
 ROW = ("orders", 5_002, 1_000_000, 0, 12_345_678, 0, 0, 460.7, 0.0, "13d 22h")
@@ -44,3 +44,20 @@ def test_long_texts_are_folded_whole(monkeypatch: pytest.MonkeyPatch, capsys: py
     out = capsys.readouterr().out
     assert "1,234,567" in out
     assert out.count("x") == 30
+
+
+def test_times_are_moments_wherever_they_are_and_nothing_else_is() -> None:
+    report = {
+        "at_ms": 1_500,
+        "a": {"settled_at_ms": 0, "oldest_at_ms": None},
+        "b": [{"ended_at_ms": 1}],
+        "headers": {"sent_at_ms": "yesterday"},
+        "format_ms": 7,
+    }
+    assert plain(with_times(report)) == {
+        "at": "1970-01-01T00:00:01.500Z",
+        "a": {"settled_at": None, "oldest_at": None},
+        "b": [{"ended_at": "1970-01-01T00:00:00.001Z"}],
+        "headers": {"sent_at_ms": "yesterday"},
+        "format_ms": 7,
+    }
