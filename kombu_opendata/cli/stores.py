@@ -184,6 +184,8 @@ def inspect(
     one: bytes | int | str | None = message if message is not None else None
     if key is not None:
         one = _hexadecimal(key, "--key")
+        if not one:
+            raise click.UsageError("--key is empty: give a whole key, or --prefix")
     elif queue is not None and kind is None:
         one = queue
     start = _hexadecimal(prefix, "--prefix")

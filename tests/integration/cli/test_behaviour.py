@@ -61,6 +61,7 @@ from .conftest import run
         ("filter explain --filter x>3 -H x=1", 1, "does not match"),
         ("store inspect --kind nonsense", 2, "nonsense"),
         ("store inspect --key xyz", 2, "hexadecimal"),
+        ("store inspect --key=", 2, "--key is empty"),
         ("store inspect --message 999999", 1, "no message 999999"),
         ("store stats /nowhere/at/all", 1, "no such folder"),
         ("queue list --url /tmp/odq-nobody-there", 3, "no broker runs"),
