@@ -12,7 +12,6 @@ import click
 
 from .failures import Command, Failure
 from .output import (
-    body_text,
     counted,
     local,
     note,
@@ -23,7 +22,7 @@ from .output import (
     print_json_line,
     print_table,
     say,
-    shown,
+    value_text,
 )
 from .target import find, json_option, queue_argument, target_options
 from .values import LENGTH, MESSAGE_ID, MOMENT, headers_of, json_value
@@ -60,7 +59,7 @@ def peek(queue: str, limit: int, after: int, full: bool, url: str | None, tls_ca
 
 
 def _row(one: Message, limit: int) -> tuple[Any, ...]:
-    body = body_text(one.body, limit)
+    body = value_text(one.body, limit)
     return str(one.id), local(one.received_at), one.attempts, pairs(one.headers, _CELL), body
 
 
@@ -98,11 +97,11 @@ def message(id: int, queue: str, url: str | None, tls_ca: str | None, as_json: b
         }
     )
     for name, value in one.headers.items():
-        say(f"header {name}: {shown(value, _PREVIEW)}")
+        say(f"header {name}: {value_text(value, _PREVIEW)}")
     columns = [("queue", False), ("state", False), ("attempts", True), ("since or until", False), ("holder", False)]
     rows = [(*_state(state), state.holder) for state in found.states]
     print_table(columns, rows, none="in no queue")
-    say(f"body: {body_text(one.body)}")
+    say(f"body: {value_text(one.body)}")
 
 
 def _state(state: MessageState) -> tuple[Any, ...]:

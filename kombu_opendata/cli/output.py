@@ -55,21 +55,21 @@ def _escaped(one: str) -> str:
     )
 
 
-def body_text(body: Any, limit: int = 0) -> str:
-    """A message's body for a person."""
-    if isinstance(body, bytes):
+def value_text(value: Any, limit: int = 0) -> str:
+    """A message's body, or a header's value, for a person: a text as it is, anything else as JSON."""
+    if isinstance(value, bytes):
         try:
-            return shown(body.decode(), limit)
+            return shown(value.decode(), limit)
         except UnicodeDecodeError:
-            return shown(repr(body[:1000] if limit else body), limit)
-    if isinstance(body, str):
-        return shown(body, limit)
-    return shown(json.dumps(body, ensure_ascii=False, default=str), limit)
+            return shown(repr(value[:1000] if limit else value), limit)
+    if isinstance(value, str):
+        return shown(value, limit)
+    return shown(json.dumps(value, ensure_ascii=False, default=str), limit)
 
 
 def pairs(values: Mapping[str, Any], limit: int = 0) -> str:
     """``name=value`` of each."""
-    return shown(" ".join(f"{name}={value}" for name, value in values.items()), limit)
+    return shown(" ".join(f"{name}={value_text(value)}" for name, value in values.items()), limit)
 
 
 # ---------------------------------------------------------------------- times

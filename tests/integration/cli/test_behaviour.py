@@ -245,6 +245,17 @@ def test_messages_are_found_by_a_header_that_is_given_as_it_was_sent(invoke: Cal
     assert [one["headers"]["amount"] for one in found["items"]] == ["100"]
 
 
+def test_headers_are_shown_as_messages_finds_them(client: QueueClient, invoke: Callable[..., Any]) -> None:
+    client.create("told")
+    id = client.send("told", "x", {"ok": True, "none": None, "nested": {"a": [1, "ä"]}, "n": 1.5, "text": "True"})
+    one = invoke("message", str(id)).stdout
+    for line in ("ok: true", "none: null", 'nested: {"a": [1, "ä"]}', "n: 1.5", "text: True"):
+        assert f"header {line}\n" in one
+    assert "ok=true none=null nested=" in invoke("peek", "told").stdout
+    for given in ("ok=true", "n=1.5", "text=True"):
+        assert json.loads(invoke("messages", "-H", given, "-q", "told", "--json").stdout)["items"][0]["id"] == id
+
+
 def test_top_goes_on_when_its_broker_was_restarted(store_folder: Path) -> None:
     words = [str(COMMAND), "queue", "top", "--interval", "0.1", "--json", "--url", str(store_folder)]
     with QueueClient(f"opendata://{store_folder}") as client:
