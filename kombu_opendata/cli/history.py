@@ -11,7 +11,7 @@ import click
 
 from .failures import Command
 from .output import Column, local, moment, note, pairs, plain, print_json, print_json_line, print_table, with_times
-from .target import find, json_option, target_options
+from .target import complete_queues, find, json_option, target_options
 from .values import MESSAGE_ID, MOMENT, header_choices
 
 if TYPE_CHECKING:
@@ -29,7 +29,14 @@ Fetch = Callable[..., "Page[Any]"]
 
 def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
-        click.option("--queue", "-q", "queues", multiple=True, help="of this queue; repeatable, as are the others"),
+        click.option(
+            "--queue",
+            "-q",
+            "queues",
+            multiple=True,
+            help="of this queue; repeatable, as are the others",
+            shell_complete=complete_queues,
+        ),
         click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help="with it; or NAME:=JSON"),
         click.option("--since", type=MOMENT, help="from then on: 2026-11-21T09:30, or how long ago: 30m, 2h, 30d"),
         click.option("--until", type=MOMENT, help="up to then"),

@@ -24,7 +24,7 @@ from .output import (
     say,
     value_text,
 )
-from .target import find, json_option, queue_argument, target_options
+from .target import complete_queues, find, json_option, queue_argument, target_options
 from .values import LENGTH, MESSAGE_ID, MOMENT, headers_of, json_value
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _peeked(client: QueueClient, queue: str, limit: int, after: int) -> Iterator
 
 @click.command(cls=Command)
 @click.argument("id", type=MESSAGE_ID)
-@click.option("--queue", default="", help="only where it is in this queue")
+@click.option("--queue", default="", help="only where it is in this queue", shell_complete=complete_queues)
 @target_options
 @json_option
 def message(id: int, queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..errors import OpenDataError
+from .brokers import broker_tools
 from .failures import EPILOG, USAGE, Command, Failure
 
 
-@click.command(cls=Command, epilog=EPILOG)
+class _Broker(Command):
+    """``broker`` itself; the verbs that may stand behind it are completed, too."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        found = super().shell_complete(ctx, incomplete)
+        if not ctx.params.get("store"):
+            found += [
+                CompletionItem(name, help=verb.get_short_help_str())
+                for name, verb in sorted(broker_tools.commands.items())
+                if name.startswith(incomplete)
+            ]
+        return found
+
+
+@click.command(cls=_Broker, epilog=EPILOG)
 @click.option("--store", required=True, help="object store: file:///folder, s3://bucket/prefix, memory://name")
 @click.option("--listen", multiple=True, required=True, help="unix:PATH or tcp:HOST:PORT; may be repeated")
 @click.option("--instance", "instances", multiple=True, default=("default",), show_default=True, help="open at start")

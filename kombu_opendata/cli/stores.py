@@ -22,7 +22,7 @@ from .output import (
     shown,
     with_times,
 )
-from .target import find, json_option
+from .target import complete_queues, find, json_option
 from .values import MESSAGE_ID
 
 _CELL = 100
@@ -156,7 +156,7 @@ async def _stats(location: str, instance: str | None, payloads: bool, update: Ca
 @store_group.command()
 @_store_options
 @click.option("--message", "message", type=MESSAGE_ID, help="everything about a message, by its id")
-@click.option("--queue", help="a queue; with --kind, its records of that kind")
+@click.option("--queue", help="a queue; with --kind, its records of that kind", shell_complete=complete_queues)
 @click.option("--key", help="the record with this key (hexadecimal)")
 @click.option("--kind", help="records of this kind, such as active or metadata")
 @click.option("--prefix", default="", help="records whose keys begin so (hexadecimal)")

@@ -198,14 +198,15 @@ def _of_app(app: Any) -> list[Place]:
 
 # ---------------------------------------------------------------------- completion
 def complete_queues(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of queues that begin so, if a broker runs that says them at once."""
+    """Names of queues that begin so and can be typed, if a broker runs that says them at once."""
     from dataclasses import replace as with_
 
     try:
         place = _place(context.params.get("url") or os.environ[ENVIRONMENT], context.params.get("tls_ca"))
         quick = Place(place.address, with_(place.options, connect_timeout=0.5))
         with Target([quick]).client(looks=True) as client:
-            return [info.name for info in client.list_queues() if info.name.startswith(incomplete)]
+            names = [info.name for info in client.list_queues()]
+        return [name for name in names if name.startswith(incomplete) and name.isprintable()]
     except Exception:
         return []  # a line that is being typed gets no error
 

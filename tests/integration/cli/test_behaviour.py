@@ -18,7 +18,7 @@ from ...support.broker import EmbeddedBroker
 from ...support.processes import Children
 from ...support.served import COMMAND, ServedBroker
 from ...support.unprivileged import unprivileged
-from .conftest import run
+from .conftest import HOSTILE, run
 
 
 @pytest.mark.parametrize(
@@ -189,11 +189,37 @@ def test_a_question_can_be_refused(client: QueueClient, invoke: Callable[..., An
     assert "asked" not in {info.name for info in client.list_queues()}
 
 
-def test_completion_knows_the_queues(url: str) -> None:
-    words = {"COMP_WORDS": "opendata-queue peek or", "COMP_CWORD": "2", "_OPENDATA_QUEUE_COMPLETE": "bash_complete"}
-    assert run(url=url, **words).stdout == "plain,orders\n"
-    nobody = run(url="/tmp/odq-nobody-there", **words)
+def completed(words: str, url: str) -> subprocess.CompletedProcess[str]:
+    """What follows these words, of which the last one is not whole."""
+    asked = {"COMP_WORDS": f"opendata-queue {words}", "COMP_CWORD": str(len(words.split(" ")))}
+    return run(url=url, **asked, _OPENDATA_QUEUE_COMPLETE="bash_complete")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["peek", "messages -q", "attempts --queue", "attempts -q mails -q", "message 1 --queue", "store inspect --queue"],
+)
+def test_completion_knows_the_queues(verb: str, url: str) -> None:
+    assert completed(f"{verb} or", url).stdout == "plain,orders\n"
+
+
+def test_completion_without_a_broker_is_silent() -> None:
+    nobody = completed("peek or", "/tmp/odq-nobody-there")
     assert (nobody.stdout.strip(), nobody.stderr) == ("", "")
+
+
+def test_completion_leaves_out_names_that_are_no_text_of_one_line(client: QueueClient, url: str) -> None:
+    names = {line.removeprefix("plain,") for line in completed("peek ", url).stdout.splitlines()}
+    assert names == {info.name for info in client.list_queues()} - {HOSTILE}
+
+
+@pytest.mark.parametrize(
+    ("words", "verbs"),
+    [("broker s", ["status", "stop"]), ("broker st", ["status", "stop"]), ("broker --sto", ["--store"]),
+     ("broker --store x s", []), ("broker stop --ti", ["--timeout"]), ("queue cr", ["create"])],
+)  # fmt: skip
+def test_completion_knows_the_verbs(words: str, verbs: list[str], url: str) -> None:
+    assert completed(words, url).stdout.split() == [f"plain,{verb}" for verb in verbs]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
