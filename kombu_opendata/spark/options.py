@@ -25,7 +25,6 @@ option                 meaning
 from __future__ import annotations
 
 import base64
-import json
 import pickle
 import uuid
 from collections.abc import Mapping
@@ -38,6 +37,7 @@ import pyarrow as pa
 from ..errors import RequestError
 from .broker import BrokerAccess
 from .columns import is_text, sample
+from .names import json_of, names_of
 from .plan import Columns, Plan
 from .template import load_app
 
@@ -134,7 +134,9 @@ def _plan(given: Mapping[str, str], names: list[str]) -> Plan:
         headers=_json_object(given, "header_columns"),
     )
     if "args" in given or "kwargs" in given:
-        columns = replace(columns, args=_names(given.get("args", "")), kwargs=_keywords(given.get("kwargs", "")))
+        columns = replace(
+            columns, args=names_of(given.get("args", ""), "args"), kwargs=_keywords(given.get("kwargs", ""))
+        )
     else:
         rest = [name for name in names if name not in columns.used()]
         columns = replace(columns, kwargs=dict(zip(rest, rest, strict=True)))
@@ -147,35 +149,19 @@ def _plan(given: Mapping[str, str], names: list[str]) -> Plan:
     )
 
 
-def _names(text: str) -> tuple[str, ...]:
-    if text.lstrip().startswith("["):
-        found = _json(text, "args")
-        if isinstance(found, list) and all(isinstance(name, str) for name in found):
-            return tuple(found)
-        raise RequestError("the option args is no JSON array of column names", option="args")
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
 def _keywords(text: str) -> dict[str, str]:
     if text.lstrip().startswith("{"):
         return _json_object({"kwargs": text}, "kwargs")
-    return {name: name for name in _names(text)}
+    return {name: name for name in names_of(text, "kwargs")}
 
 
 def _json_object(given: Mapping[str, str], name: str) -> dict[str, Any]:
     if name not in given:
         return {}
-    found = _json(given[name], name)
+    found = json_of(given[name], name)
     if not isinstance(found, dict):
         raise RequestError(f"the option {name} is no JSON object", option=name)
     return found
-
-
-def _json(text: str, name: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as exc:
-        raise RequestError(f"the option {name} is not JSON: {exc}", option=name) from exc
 
 
 # ---- columns

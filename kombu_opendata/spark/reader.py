@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from ..offline import OfflineStore
 from ..storage.records.keys import RecordKind
 from . import scan, scan_attempts, scan_messages, scan_queues
-from .filters import Bounds
+from .bounds import Bounds
 from .tables import STATES
 
 #: what a partition has, about: opening the store for one takes as long as reading some 20,000 messages
@@ -58,13 +58,15 @@ class TableReader(DataSourceReader):
 
     Args:
         schema: Arrow's, the columns that are wanted.
+        bounds: of the rows.
         partitions: how many, about; 0 for as many as fit.
     """
 
-    def __init__(self, table: str, store: str, instance: str | None, schema: pa.Schema, partitions: int = 0) -> None:
+    def __init__(
+        self, table: str, store: str, instance: str | None, schema: pa.Schema, bounds: Bounds, partitions: int
+    ) -> None:
         self._table, self._store, self._instance = table, store, instance
-        self._schema, self._count = schema, partitions
-        self._bounds = Bounds()
+        self._schema, self._bounds, self._count = schema, bounds, partitions
 
     def partitions(self) -> Sequence[InputPartition]:
         if self._table == "queues":
@@ -92,7 +94,7 @@ class TableReader(DataSourceReader):
         return [IdRange(start, min(start + step - 1, last)) for start in range(first, last + 1, step)]
 
     async def _wanted_ids(self, store: OfflineStore, first: int, last: int) -> tuple[int, int]:
-        """Of these message ids, the range that the filters leave."""
+        """Of these message ids, those within the bounds."""
         bounds = self._bounds
         first, last = max(first, bounds.first_id), min(last, bounds.last_id)
         if bounds.first_ms is not None:
@@ -104,9 +106,9 @@ class TableReader(DataSourceReader):
     async def _bucket_ranges(self, store: OfflineStore) -> list[BucketRange]:
         ranges = []
         for state in STATES if self._table == "entries" else (self._table,):
-            if self._bounds.states is not None and state not in self._bounds.states:
+            if self._bounds.statuses is not None and state not in self._bounds.statuses:
                 continue
-            found = await scan_queues.bucket_keys(store, state, self._bounds.queues)
+            found = await scan_queues.bucket_keys(store, state, self._bounds)
             step = -(-len(found) // self._count) if self._count else PARTITION_BUCKETS
             for start in range(0, len(found), max(step, 1)):
                 ranges += _runs(state, found[start : start + max(step, 1)])
@@ -120,25 +122,15 @@ class TableReader(DataSourceReader):
             yield _batch(columns, self._schema)
 
     def _source(self, partition: Any) -> scan.Source | None:
-        bounds = self._bounds
         if isinstance(partition, Whole):
             return scan_queues.queue_rows()
         if isinstance(partition, BucketRange):
-            return scan_queues.entries(partition.state, partition.low, partition.high, bounds.first_id, bounds.last_id)
+            return scan_queues.entries(partition.state, partition.low, partition.high, self._bounds)
         if isinstance(partition, IdRange) and self._table == "attempts":
-            return scan_attempts.attempt_rows(partition.first, partition.last, bounds)
+            return scan_attempts.attempt_rows(partition.first, partition.last, self._bounds)
         if isinstance(partition, IdRange):
             return scan_messages.messages(partition.first, partition.last, frozenset(self._schema.names))
         return None
-
-
-class FilteringReader(TableReader):
-    """With filters pushed down, which Spark allows where ``spark.sql.python.filterPushdown.enabled`` is set."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """All filters are left to Spark, too: they only narrow what is read."""
-        self._bounds = self._bounds.narrowed(filters)
-        return filters
 
 
 def _runs(state: str, found: list[tuple[str, bytes]]) -> list[BucketRange]:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import functions as F
-
 from ..errors import NotFound
 from ..staging import JobInfo, QueueCounts
 from .broker import BrokerAccess, access_of
@@ -100,17 +98,22 @@ class SubmitResult:
     # ---- frames
     def messages(self, *columns: str) -> Any:
         """The job's messages that the store still has, as a frame; see the table ``messages``."""
-        read = columns if not columns or "*" in columns else tuple(dict.fromkeys(("message_id", *columns)))
-        found = read_table(self._spark, self.store(), "messages", columns=read, instance=self._access.instance)
-        return found.where(self._mine()).select(*(columns or "*"))
+        return self._read("messages", tuple(dict.fromkeys(columns))).select(*(columns or "*"))
 
     def failed(self) -> Any:
         """The job's failed tasks as a frame: queue, message_id, failed_at, attempts, task, task_id."""
-        failed = read_table(self._spark, self.store(), "failed", instance=self._access.instance).where(self._mine())
-        return failed.join(self.messages("message_id", "task", "task_id"), "message_id", "left")
+        return self._read("failed").join(self.messages("message_id", "task", "task_id"), "message_id", "left")
 
-    def _mine(self) -> Any:
-        return F.col("message_id").between(self.first_message_id, self.first_message_id + self.rows - 1)
+    def _read(self, table: str, columns: Sequence[str] = ()) -> Any:
+        return read_table(
+            self._spark,
+            self.store(),
+            table,
+            columns=columns,
+            first_id=self.first_message_id,
+            last_id=self.first_message_id + self.rows - 1,
+            instance=self._access.instance,
+        )
 
     def store(self) -> str:
         """The URL of the broker's store, which this host must be able to read."""

@@ -86,7 +86,12 @@ async def number_range(store: OfflineStore, kind: RecordKind) -> tuple[int, int]
 
 
 async def first_received(store: OfflineStore, first: int, last: int, at_ms: int) -> int:
-    """The first id from ``first`` to ``last`` that was received at this time or later; ids ascend with time."""
+    """The first id from ``first`` to ``last`` that was received at this time or later; ids ascend with time.
+
+    One more than ``last`` if there is none, ``first`` where the range is empty.
+    """
+    if first > last:
+        return first
     high = keys.metadata_key(last) + b"\0"
     while first <= last:
         middle = (first + last) // 2

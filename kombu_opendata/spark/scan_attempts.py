@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 
 from ..offline import OfflineStore
 from ..storage.records import history_log, keys
-from .filters import Bounds
+from .bounds import Bounds
 from .scan import Columns, Source, number_of
 
 
 def attempt_rows(first: int, last: int, bounds: Bounds) -> Source:
-    """The attempts of those records of the history log that begin with such an attempt, both ends included."""
+    """The attempts within the bounds, of those records of the history log that begin with such an attempt (both ends
+    included)."""
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
         low, high = keys.history_log_key(first, 0), keys.history_log_key(last, _LAST_ROW) + b"\0"
@@ -19,7 +20,8 @@ def attempt_rows(first: int, last: int, bounds: Bounds) -> Source:
             columns: Columns = {name: [] for name in (*_ATTEMPT, "attempt_id", "manual")}
             for key, value in rows:
                 if _may_match(key, value, bounds):
-                    _append_attempts(columns, number_of(key), history_log.decode(key, value).attempts)
+                    numbered = enumerate(history_log.decode(key, value).attempts, number_of(key))
+                    _append_attempts(columns, [one for one in numbered if _matches(one[1], bounds)])
             if columns["attempt_id"]:
                 yield columns
 
@@ -40,8 +42,17 @@ def _may_match(key: bytes, value: bytes, bounds: Bounds) -> bool:
     return bounds.first_ms is None or history_log.ended_at(key, value, count - 1) >= bounds.first_ms
 
 
-def _append_attempts(columns: Columns, first: int, attempts: list[history_log.Attempt]) -> None:
-    columns["attempt_id"] += range(first, first + len(attempts))
+def _matches(attempt: history_log.Attempt, bounds: Bounds) -> bool:
+    message_id, queue, _consumer, _claimed, ended, *_ = attempt
+    return bounds.has_id(message_id) and bounds.has_time(ended) and bounds.has_queue(queue)
+
+
+def _append_attempts(columns: Columns, numbered: list[tuple[int, history_log.Attempt]]) -> None:
+    """Add attempts, each with its number."""
+    if not numbered:
+        return
+    numbers, attempts = zip(*numbered, strict=True)
+    columns["attempt_id"] += numbers
     for name, values in zip(_ATTEMPT, zip(*attempts, strict=True), strict=True):
         columns[name] += values
     outcomes = columns["outcome"][-len(attempts) :]

@@ -9,6 +9,7 @@ from typing import Any
 from ..offline import OfflineStore
 from ..storage.records import active, config, keys, options, settled, types
 from ..storage.records.keys import RecordKind
+from .bounds import Bounds
 from .scan import ROWS, Columns, Source
 
 _COUNT = struct.Struct("<H")
@@ -21,8 +22,8 @@ _STATE_KINDS = {
 }
 
 
-def entries(state: str, low: bytes, high: bytes | None, first_id: int, last_id: int) -> Source:
-    """The entries of one state in the buckets from key to key."""
+def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Source:
+    """The entries of one state, with ids within the bounds, in the buckets from key to key."""
     is_active = state in ("available", "in_flight")
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
@@ -33,7 +34,7 @@ def entries(state: str, low: bytes, high: bytes | None, first_id: int, last_id: 
                 if parsed.kind is not _STATE_KINDS[state]:
                     continue
                 found = _entries(state, is_active, key, value)
-                found = [entry for entry in found if first_id <= entry[0] <= last_id]
+                found = [entry for entry in found if bounds.has_id(entry[0])]
                 _append(columns, parsed.name or "", found, is_active)
             if len(columns["queue"]) >= ROWS:
                 yield _named(state, columns)
@@ -71,13 +72,13 @@ def _named(state: str, columns: Columns) -> Columns:
     return columns
 
 
-async def bucket_keys(store: OfflineStore, state: str, queues: frozenset[str] | None) -> list[tuple[str, bytes]]:
-    """(queue, key) of each bucket of a state, by key."""
+async def bucket_keys(store: OfflineStore, state: str, bounds: Bounds) -> list[tuple[str, bytes]]:
+    """(queue, key) of each bucket of a state in the queues within the bounds, by key."""
     found = []
     async for rows in store.scan_batches(*keys.kind_range(_STATE_KINDS[state]), batch=64):
         for key, _value in rows:
             name = keys.parse(key).name or ""
-            if queues is None or name in queues:
+            if bounds.has_queue(name):
                 found.append((name, key))
     return found
 

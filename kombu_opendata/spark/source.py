@@ -5,13 +5,15 @@ Register it once per session: ``register(spark)``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..errors import RequestError
+from . import bounds
 from .tables import TABLES, check_columns, check_table, schema_of
 
 if TYPE_CHECKING:
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
     from .writer import TaskStreamWriter, TaskWriter
 
 NAME = "opendata"
-#: the setting of Spark 4.1 and later that lets Python sources see filters
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_READ = frozenset(("table", "store", "broker_url", "instance", "columns", "partitions", "path", *bounds.NAMES))
 
 
 class OpenDataSource(DataSource):
@@ -36,17 +37,20 @@ class OpenDataSource(DataSource):
         return schema_of(self._table(), self.options.get("columns", ""))
 
     def reader(self, schema: Any) -> TableReader:
-        """Options: ``table``, ``store`` (or ``broker_url`` of a folder), ``instance``, ``columns``, ``partitions``,
-        ``pushdown``.
+        """Options: ``table``, ``store`` (or ``broker_url`` of a folder), ``instance``, ``columns``, ``partitions``, and
+        those of :mod:`.bounds`.
 
         Raises:
-            RequestError: there is no such table or column, or no store is named.
+            RequestError: there is no such option, table, column or bound, or no store is named.
         """
-        from .reader import FilteringReader, TableReader  # a process that writes has no use for it
+        from .reader import TableReader  # a process that writes has no use for it
 
         table = self._table()
         check_columns(table, schema.names)
-        kind = FilteringReader if self.options.get("pushdown", "").lower() == "true" else TableReader
+        for option in self.options:
+            if option.lower() not in _READ:
+                known = ", ".join(sorted(_READ - {"path"}))
+                raise RequestError(f"unknown option {option!r}: choose from {known}", option=option)
         store = self.options.get("store") or self.options.get("broker_url")
         if not store:
             raise RequestError("name the store: the option store, a folder or a bucket's URL", option="store")
@@ -54,7 +58,8 @@ class OpenDataSource(DataSource):
         if not partitions.isdecimal():
             raise RequestError(f"the option partitions is {partitions!r}, not a number", option="partitions")
         arrow = to_arrow_schema(schema, timezone="UTC")
-        return kind(table, store, self.options.get("instance"), arrow, int(partitions))
+        rows = bounds.parse_bounds(table, self.options)
+        return TableReader(table, store, self.options.get("instance"), arrow, rows, int(partitions))
 
     def _table(self) -> str:
         table = self.options.get("table")
@@ -105,27 +110,52 @@ def read_table(
     table: str,
     *,
     columns: Sequence[str] = (),
+    first_id: int | None = None,
+    last_id: int | None = None,
+    gte: datetime | None = None,
+    gt: datetime | None = None,
+    lte: datetime | None = None,
+    lt: datetime | None = None,
+    queues: Iterable[str] | None = None,
+    statuses: Iterable[str] | None = None,
     instance: str | None = None,
     partitions: int = 0,
 ) -> Any:
     """A table of a store as a frame; the store's broker may run or not.
 
-    Filters on message_id, received_at, queue and state are pushed down, which this switches on for the session.
+    Only what is within the bounds is read and comes; which tables have which of them: see :mod:`.bounds`.
 
     Args:
         store: the store's folder, or the URL of its bucket.
         table: see :mod:`.tables`.
         columns: those that are wanted, names or a text with commas between; without it all but the costly ones.
+        first_id, last_id: message ids from and up to these.
+        gte, gt, lte, lt: received (messages) or ended (attempts) at or after, after, at or before, before this time,
+            which is UTC if it has no zone.
+        queues: only what is or was in these; all when empty.
+        statuses: entries in these states only; all when empty.
         instance: of the store; its only one when not given.
         partitions: how many, about; 0 for as many as fit.
 
     Raises:
-        RequestError: there is no such table or column.
+        RequestError: there is no such table, column or bound.
     """
-    register(spark)
     names = ",".join([columns] if isinstance(columns, str) else columns)
     schema_of(table, names)  # here, as Spark buries what a source says in a traceback
-    spark.conf.set(PUSHDOWN, "true")
-    reader = spark.read.format(NAME).option("store", store).option("table", table).option("pushdown", "true")
+    rows = bounds.bound_options(
+        {
+            "first_id": first_id,
+            "last_id": last_id,
+            "gte": gte,
+            "gt": gt,
+            "lte": lte,
+            "lt": lt,
+            "queues": queues,
+            "statuses": statuses,
+        }
+    )
+    bounds.parse_bounds(table, rows)
+    register(spark)
+    reader = spark.read.format(NAME).option("store", store).option("table", table).options(**rows)
     reader = reader.option("columns", names).option("partitions", partitions)
     return (reader if instance is None else reader.option("instance", instance)).load()

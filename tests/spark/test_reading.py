@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from kombu_opendata.errors import RequestError, StoreError
 from kombu_opendata.spark import read_table, register, submit_tasks
-from kombu_opendata.spark.filters import Bounds
 from kombu_opendata.spark.tables import TABLES, schema_of
 
 from ..support.broker import EmbeddedBroker
@@ -140,44 +139,122 @@ def test_priorities_and_times_of_entries(spark: Any, store: str) -> None:
     assert all(row.queue == "a" for row in failed)
 
 
-def test_filters_narrow_what_is_read_and_never_what_is_found(spark: Any, known: Known) -> None:
-    frame = read_table(spark, str(known.folder), "messages", columns=["message_id", "received_at"], partitions=4)
-    everything = sorted((row.message_id, row.received_at) for row in frame.collect())
+def test_bounds_of_messages_are_exact(spark: Any, known: Known) -> None:
+    def read(**bounds: Any) -> list[Any]:
+        frame = read_table(spark, str(known.folder), "messages", columns=["message_id", "received_at"], **bounds)
+        return sorted((row.message_id, row.received_at) for row in frame.collect())
+
+    everything = read(partitions=4)
+    ids = [id for id, _ in everything]
     middle = everything[500][1]
-    for condition, matches in (
-        (F.col("message_id") == everything[3][0], lambda id, at: id == everything[3][0]),
-        (
-            F.col("message_id").between(everything[5][0], everything[9][0]),
-            lambda id, at: everything[5][0] <= id <= everything[9][0],
-        ),
-        (
-            F.col("message_id").isin(everything[1][0], everything[700][0]),
-            lambda id, at: id in (everything[1][0], everything[700][0]),
-        ),
-        (F.col("received_at") >= F.lit(middle), lambda id, at: at >= middle),
-        (F.col("received_at") < F.lit(middle), lambda id, at: at < middle),
-        (F.col("received_at") == F.lit(middle), lambda id, at: at == middle),
-        (F.col("message_id") > 1 << 40, lambda id, at: False),
-    ):
-        found = sorted((row.message_id, row.received_at) for row in frame.where(condition).collect())
-        assert found == [row for row in everything if matches(*row)], str(condition)
-    plan = frame.where("message_id = 5")._jdf.queryExecution().executedPlan().toString()
-    assert "PushedFilters" in plan or "EqualTo" in plan or "message_id" in plan
+    tokyo = middle.replace(tzinfo=dt.UTC).astimezone(dt.timezone(dt.timedelta(hours=9)))
+    little = dt.timedelta(microseconds=1)
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({"first_id": ids[5], "last_id": ids[9]}, lambda id, at: ids[5] <= id <= ids[9]),
+        ({"first_id": ids[700], "partitions": 3}, lambda id, at: id >= ids[700]),
+        ({"gte": middle}, lambda id, at: at >= middle),
+        ({"gt": tokyo}, lambda id, at: at > middle),
+        ({"lte": tokyo}, lambda id, at: at <= middle),
+        ({"lt": middle}, lambda id, at: at < middle),
+        ({"gte": middle - little, "lt": middle + little}, lambda id, at: at == middle),
+        ({"gt": middle - little, "gte": everything[0][1], "lte": middle + little}, lambda id, at: at == middle),
+        ({"gt": middle, "lt": middle}, lambda id, at: False),
+        ({"gte": middle, "last_id": ids[600]}, lambda id, at: at >= middle and id <= ids[600]),
+        ({"first_id": 1 << 70}, lambda id, at: False),
+        ({"last_id": -5, "gt": dt.datetime(2020, 1, 1), "lt": dt.datetime.max}, lambda id, at: False),
+    ]
+    for bounds, matches in cases:
+        assert read(**bounds) == [row for row in everything if matches(*row)], str(bounds)
+
+
+@pytest.mark.parametrize("table", ["available", "done", "failed", "entries"])
+def test_bounds_of_entries_are_exact(spark: Any, known: Known, table: str) -> None:
+    def read(**bounds: Any) -> list[Any]:
+        rows = read_table(spark, str(known.folder), table, **bounds).collect()
+        return sorted((row.queue, row.message_id, row.asDict().get("state", table)) for row in rows)
+
+    everything = read()
+    ids = sorted(id for _, id, _ in everything)
+    first, last = ids[5], ids[-5]
+    assert read(first_id=first, last_id=last) == [row for row in everything if first <= row[1] <= last]
+    assert read(queues=["b", "c", "é, ,"]) == [row for row in everything if row[0] in ("b", "c")]
+    assert read(queues={"a"}, first_id=first) == [row for row in everything if row[0] == "a" and row[1] >= first]
+    assert read(queues=[]) == everything
+    if table == "entries":
+        settled = [row for row in everything if row[2] in ("done", "failed")]
+        assert len(settled) == 80
+        assert read(statuses=["done", "failed"]) == settled
+        assert read(statuses=["in_flight"], queues=["nowhere"]) == []
+
+
+def test_bounds_of_attempts_are_exact(spark: Any, known: Known) -> None:
+    broker = EmbeddedBroker(known.folder)
+    broker.report()
+    broker.terminate()  # so that the log has all of them
+
+    def read(**bounds: Any) -> list[Any]:
+        frame = read_table(spark, str(known.folder), "attempts", partitions=1, **bounds)
+        return sorted((row.attempt_id, row.message_id, row.ended_at, row.queue) for row in frame.collect())
+
+    everything = read()
+    assert len(everything) >= 80
+    at = everything[len(everything) // 2][2]
+    ids = sorted(id for _, id, _, _ in everything)
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({"first_id": ids[7], "last_id": ids[30]}, lambda row: ids[7] <= row[1] <= ids[30]),
+        ({"gte": at}, lambda row: row[2] >= at),
+        ({"gt": at, "lte": everything[-1][2]}, lambda row: at < row[2] <= everything[-1][2]),
+        ({"lt": at, "queues": ["a"]}, lambda row: row[2] < at),
+        ({"queues": ["b"]}, lambda row: row[3] == "b"),
+    ]
+    for bounds, matches in cases:
+        assert read(**bounds) == [row for row in everything if matches(row)], str(bounds)
+
+
+def test_conditions_hold_for_their_own_frames_only(spark: Any, known: Known) -> None:
+    frame = read_table(spark, str(known.folder), "messages", columns=["message_id", "received_at"])
+    id = sorted(row.message_id for row in frame.collect())[100]
+    low, high = frame.where(F.col("message_id") < id), frame.where(F.col("message_id") >= id)
+
+    assert (frame.count(), low.count(), frame.count(), high.count(), frame.count()) == (1030, 100, 1030, 930, 1030)
+    assert low.union(high).count() == 1030
+    bounded = read_table(spark, str(known.folder), "messages", first_id=id)
+    assert (bounded.count(), frame.count(), bounded.where("message_id is null").count()) == (930, 1030, 0)
     entries = read_table(spark, str(known.folder), "entries")
     assert entries.where("state = 'done' and queue = 'a'").count() == 50
-    assert entries.where("state in ('done', 'failed')").count() == 80
-    assert entries.where("queue = 'nowhere'").count() == 0
+    assert entries.where("state = 'failed'").count() == 30
+    assert entries.count() > 80
 
 
-def test_filters_in_a_session_of_another_time_zone(spark: Any, known: Known) -> None:
+def test_conditions_and_bounds_in_a_session_of_another_time_zone(spark: Any, known: Known) -> None:
     frame = read_table(spark, str(known.folder), "messages", columns=["message_id", "received_at"])
+    utc = frame.agg(F.min("received_at")).collect()[0][0]
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
         low = frame.agg(F.min("received_at")).collect()[0][0]
         assert frame.where(F.col("received_at") >= F.lit(low)).count() == 1030
         assert frame.where(F.col("received_at") < F.lit(low)).count() == 0
+        assert read_table(spark, str(known.folder), "messages", gte=utc).count() == 1030
+        assert read_table(spark, str(known.folder), "messages", lt=utc).count() == 0
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_bounds_as_options(spark: Any, known: Known) -> None:
+    register(spark)
+    reader = spark.read.format("opendata").option("store", str(known.folder))
+    assert reader.option("table", "entries").options(statuses="done, failed", queues='["a"]').load().count() == 80
+    reader = spark.read.format("opendata").option("store", str(known.folder)).option("table", "messages")
+    assert reader.options(gte="2020-01-01", lt="2020-01-02T00:00:00+01:00").load().count() == 0
+    for name, value, what in (
+        ("first_id", "x", "first_id is 'x'"),
+        ("gte", "yesterday", "gte is 'yesterday'"),
+        ("queues", "a", "table messages has no bound 'queues'"),
+        ("queue", "a", "unknown option 'queue'"),
+    ):
+        options = {"store": str(known.folder), "table": "messages", name: value}
+        with pytest.raises(PySparkException, match=what):
+            spark.read.format("opendata").options(**options).load().collect()
 
 
 def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
@@ -204,6 +281,29 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
             read_table(spark, str(tmp_path), table, columns=columns)
 
 
+@pytest.mark.parametrize(
+    ("table", "name", "value", "what"),
+    [
+        ("messages", "queues", ["a"], "table messages has no bound 'queues': it has first_id, .*, lt; or use where"),
+        ("messages", "statuses", ["done"], "no bound 'statuses'"),
+        ("done", "gte", dt.datetime(2026, 1, 1), "table done has no bound 'gte': it has first_id, last_id, queues"),
+        ("done", "statuses", ["done"], "no bound 'statuses'"),
+        ("queues", "queues", ["a"], "table queues has no bound 'queues': it has none"),
+        ("messages", "first_id", "5", "first_id is '5' and must be a message id"),
+        ("messages", "last_id", True, "last_id is True and must be a message id"),
+        ("messages", "gt", "2026-01-01", "gt is '2026-01-01' and must be a datetime"),
+        ("attempts", "lt", dt.date(2026, 1, 1), "lt is .* and must be a datetime"),
+        ("attempts", "queues", "a", "queues is 'a' and must be a list of names"),
+        ("entries", "queues", [5], r"queues is \[5\] and must be a list of names"),
+        ("entries", "statuses", ["waiting"], "no state 'waiting': choose from available, in_flight, done, failed"),
+    ],
+)
+def test_bounds_that_can_not_be(spark: Any, tmp_path: Path, table: str, name: str, value: Any, what: str) -> None:
+    wrong: dict[str, Any] = {name: value}
+    with pytest.raises(RequestError, match=what):
+        read_table(spark, str(tmp_path), table, **wrong)
+
+
 def test_schemas() -> None:
     assert "payload" not in schema_of("messages")
     assert "headers map<string,string>" in schema_of("messages", "*")
@@ -211,14 +311,3 @@ def test_schemas() -> None:
     assert set(TABLES) >= {"messages", "attempts", "queues", "available", "in_flight", "done", "failed"}
     with pytest.raises(RequestError):
         schema_of("nope")
-
-
-def test_bounds_of_filters_that_say_nothing_here() -> None:
-    class Odd:
-        attribute = ("task",)
-        value = "x"
-
-    class IsNotNull:
-        attribute = ("message_id",)
-
-    assert Bounds().narrowed([Odd(), IsNotNull()]) == Bounds()
