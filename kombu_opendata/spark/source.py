@@ -1,11 +1,12 @@
 """The data source ``opendata``: ``df.write.format("opendata")`` sends tasks, ``spark.read`` looks into a store.
 
-Register it once per session: ``register(spark)``.
+Register it once per session, and in each thread: ``register(spark)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -100,8 +101,28 @@ class OpenDataSource(DataSource):
 
 
 def register(spark: Any) -> None:
-    """Make the format ``opendata`` known to a session."""
+    """Make the format ``opendata`` known to a session, and the session this thread's active one: that is the one in
+    which Spark looks for formats, whatever session a frame has.
+    """
+    jvm = getattr(spark, "_jvm", None)  # none with Spark Connect, whose requests name their session
+    if jvm is not None:
+        jvm.SparkSession.setActiveSession(spark._jsparkSession)
     spark.dataSource.register(OpenDataSource)
+
+
+@contextmanager
+def registered(spark: Any) -> Iterator[None]:
+    """:func:`register`, after which the session is active again that was so before."""
+    jvm: Any = getattr(spark, "_jvm", None)
+    before = None if jvm is None else jvm.SparkSession.getActiveSession()
+    try:
+        register(spark)
+        yield
+    finally:
+        if before is not None and before.isDefined():
+            jvm.SparkSession.setActiveSession(before.get())
+        elif before is not None:
+            jvm.SparkSession.clearActiveSession()
 
 
 def read_table(
@@ -155,7 +176,7 @@ def read_table(
         }
     )
     bounds.parse_bounds(table, rows)
-    register(spark)
-    reader = spark.read.format(NAME).option("store", store).option("table", table).options(**rows)
-    reader = reader.option("columns", names).option("partitions", partitions)
-    return (reader if instance is None else reader.option("instance", instance)).load()
+    with registered(spark):
+        reader = spark.read.format(NAME).option("store", store).option("table", table).options(**rows)
+        reader = reader.option("columns", names).option("partitions", partitions)
+        return (reader if instance is None else reader.option("instance", instance)).load()

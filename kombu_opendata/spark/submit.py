@@ -19,7 +19,7 @@ from .options import check_columns, new_job_id, pack_plan
 from .plan import Columns, Plan
 from .result import SubmitResult
 from .schemas import arrow_schema
-from .source import NAME, register
+from .source import NAME, register, registered
 
 #: tasks and queues that an app is asked about on the driver
 MAX_TARGETS = 10_000
@@ -83,9 +83,8 @@ def submit_tasks(
         return SubmitResult(spark, access, known)
     frame, plan, asked = _prepare(df, task, app, args, kwargs, queue, priority, eta, expires, task_id, headers, options)
     _make_templates(frame, plan, asked)
-    register(spark)
     job_id = job_id or new_job_id()
-    with tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:
+    with registered(spark), tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:
         report = Path(folder) / "report.json"
         writer = frame.write.format(NAME).mode("append").option("broker_url", access.url).option("job_id", job_id)
         writer.option("plan", pack_plan(plan, access)).option("report", str(report)).save()
@@ -96,6 +95,7 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     """A ``DataStreamWriter`` that sends each row of a streaming frame as a task; set its checkpoint and start it.
 
     Each micro-batch is a job of its own, so a query that starts again from its checkpoint sends nothing twice.
+    The frame's session becomes this thread's active one; to start the query in another thread, ``register`` it there.
 
     Args:
         df, task, arguments: as for :func:`submit_tasks`; ``app`` must be a text if ``task`` or ``queue`` is a column.

@@ -7,6 +7,8 @@ import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from pyspark.sql import functions as F
 
 from kombu_opendata.broker.users import hash_secret
 from kombu_opendata.errors import NotFound, OpenDataError, RequestError
-from kombu_opendata.spark import find_job, submit_tasks
+from kombu_opendata.spark import find_job, read_table, submit_tasks
 from kombu_opendata.spark.ids import task_id
 
 from ..support.apps import routed
@@ -55,6 +57,42 @@ def test_each_row_is_one_task_and_the_ids_are_known(spark: Any, broker_url: str)
     assert ids[0] == task_id(result.job_id, 0, 0)
     assert [tuple(row) for row in result.messages("task", "priority").distinct().collect()] == [(TASK, 0)]
     assert result.messages("*").columns[0] == "message_id"
+
+
+def in_thread(call: Callable[[], Any]) -> Any:
+    """What the call returns or raises in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def active_session(spark: Any) -> Any:
+    """Of the thread, as Spark's JVM has it; None if there is none."""
+    found = spark._jvm.SparkSession.getActiveSession()
+    return found.get() if found.isDefined() else None
+
+
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_any_thread_and_any_session(spark: Any, broker_url: str, store_folder: Path, which: str) -> None:
+    session = spark if which == "first" else spark.newSession()
+    store = str(store_folder)
+
+    def submit_and_read() -> Any:
+        job = submit_tasks(session.range(3), TASK, broker_url=broker_url)
+        return job.rows, job.messages("task").count(), read_table(session, store, "messages").count()
+
+    before = active_session(spark)
+    assert submit_and_read() == (3, 3, 3)
+    assert active_session(spark).equals(before)
+    assert in_thread(submit_and_read) == (3, 3, 6)
+    assert in_thread(lambda: (submit_and_read(), active_session(spark))) == ((3, 3, 9), None)
+
+
+def test_a_thread_that_has_lost_its_session(spark: Any, broker_url: str) -> None:
+    def submit() -> int:
+        spark._jvm.SparkSession.clearActiveSession()  # as after an error of the protocol that Python and Java talk
+        return submit_tasks(spark.range(3), TASK, broker_url=broker_url).rows
+
+    assert in_thread(submit) == 3
 
 
 def test_a_job_id_counts_once_however_the_frame_is_cut(spark: Any, broker_url: str) -> None:
