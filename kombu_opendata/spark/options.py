@@ -5,7 +5,7 @@ option                 meaning
 =====================  ================================================================================================
 ``broker_url``         the broker; not with ``app``
 ``app``                ``module:attribute`` of a Celery app that driver and executors can import
-``job_id``             the same id again adds nothing; random when not given. Streams: instead of the query's id
+``job_id``             the same id again adds nothing; random when not given. Streams: goes before the query's id
 ``task``               the task's name; or ``task_column``
 ``args``               columns for positional arguments: names with commas between, or a JSON array
 ``kwargs``             columns for keyword arguments: likewise, or a JSON object of keyword → column. Without ``args``

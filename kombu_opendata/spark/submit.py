@@ -20,6 +20,7 @@ from .plan import Columns, Plan
 from .result import SubmitResult
 from .schemas import arrow_schema
 from .source import NAME, register, registered
+from .writer import check_prefix
 
 #: tasks and queues that an app is asked about on the driver
 MAX_TARGETS = 10_000
@@ -99,7 +100,10 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
 
     Args:
         df, task, arguments: as for :func:`submit_tasks`; ``app`` must be a text if ``task`` or ``queue`` is a column.
-        job_id: the beginning of the jobs' ids; the query's id when not given.
+        job_id: what the jobs' ids begin with, before the query's id and the micro-batch's number.
+
+    Raises:
+        RequestError: an argument that can't be.
     """
     access = access_of(
         arguments.pop("broker_url", None), arguments.get("app"), arguments.pop("transport_options", None)
@@ -107,6 +111,7 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     names = ("app", "args", "kwargs", "queue", "priority", "eta", "expires", "task_id", "headers")
     given = {name: arguments.pop(name, None) for name in names}
     check_arguments(task, given["args"], given["kwargs"], given["queue"], given["headers"], job_id, arguments)
+    check_prefix(job_id or "")
     frame, plan, asked = _prepare(df, task, **given, options=arguments)
     if asked is not None and not (plan.task and plan.columns.queue is None):
         raise RequestError(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -15,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from ..errors import ConnectionLost, RequestError, RetryLater, StartError
 from ..staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
+from ..staging.target import MAX_JOB_ID_BYTES, check_job_id
 from .broker import BrokerAccess
 from .plan import Plan
 from .rows import RowEncoder
@@ -22,6 +24,7 @@ from .rows import RowEncoder
 #: local properties that Spark gives to the tasks of a micro-batch
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
+_AFTER_PREFIX_BYTES = len(f"/{UUID(int=0)}/{2**63 - 1}")
 _MAX_ATTEMPT = 0xFFFF_FFFF
 #: how long the driver tries to commit while the broker does not answer or takes nothing
 COMMIT_PATIENCE_SECONDS = 300.0
@@ -118,15 +121,15 @@ class TaskWriter(_Writer, DataSourceArrowWriter):
 
 
 class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes micro-batches, each a job of its own: ``<prefix or query id>/<number of the micro-batch>``.
+    """Writes micro-batches, each a job of its own: ``<query id>/<number of the micro-batch>``, below a prefix if given.
 
-    Args:
-        prefix: instead of the query's id, which is the checkpoint's.
+    The query's id is the checkpoint's, so another checkpoint, which counts from 0 again, makes other jobs.
     """
 
     def __init__(self, plan: Plan, access: BrokerAccess, prefix: str = "") -> None:
+        check_prefix(prefix)
         super().__init__(plan, access)
-        self._prefix = prefix
+        self._prefix = f"{prefix}/" if prefix else ""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = _context()
@@ -134,7 +137,7 @@ class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
         if query is None or number is None:
             raise RequestError("Spark does not say which micro-batch this is")
         # a query runs for months: what counts from the submission counts from the micro-batch's
-        return self._write(self._plan.at(_now_ms()), iterator, f"{self._prefix or query}/{number}")
+        return self._write(self._plan.at(_now_ms()), iterator, f"{self._prefix}{query}/{number}")
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """A micro-batch without rows leaves no job to be remembered."""
@@ -144,6 +147,19 @@ class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         self._abort(messages)
+
+
+def check_prefix(prefix: str) -> None:
+    """See that there is room for what follows a prefix of a stream's job ids; raises RequestError."""
+    limit = MAX_JOB_ID_BYTES - _AFTER_PREFIX_BYTES
+    if prefix:
+        check_job_id(prefix)
+    if len(prefix.encode()) > limit:
+        raise RequestError(
+            f"job_id has {len(prefix.encode())} bytes and can have {limit}, as the query's id and a number follow it",
+            option="job_id",
+            limit=limit,
+        )
 
 
 def _patiently(commit: Callable[[], JobInfo]) -> JobInfo:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery
 
+from kombu_opendata.errors import RequestError
 from kombu_opendata.spark import find_job, stream_tasks
 
 from ..support.spark import taken
@@ -66,11 +68,32 @@ def test_a_prefix_names_the_jobs_and_a_failed_batch_is_sent_after_all(
     write_rows(source, "1.json", range(10))
     with pytest.raises(Exception, match="/proc/nowhere"):
         run(spark, source, checkpoint, "opendata:///proc/nowhere", job_id="events")
-    run(spark, source, checkpoint, broker_url, job_id="events")
+    query = run(spark, source, checkpoint, broker_url, job_id="events")
 
-    job = find_job(spark, "events/0", broker_url=broker_url)
+    job = find_job(spark, f"events/{query}/0", broker_url=broker_url)
     assert job.wait_routed(timeout=120).rows == 10
     assert len(taken(broker_url)) == 10
+
+
+def test_a_new_checkpoint_is_a_new_query_also_with_the_same_prefix(spark: Any, broker_url: str, tmp_path: Path) -> None:
+    source = tmp_path / "rows"
+    write_rows(source, "1.json", range(3))
+    first = run(spark, source, tmp_path / "one", broker_url, job_id="events")
+    write_rows(source, "2.json", range(3, 5))
+    with ThreadPoolExecutor(1) as other:  # any thread will do, and any session
+        second = other.submit(run, spark.newSession(), source, tmp_path / "two", broker_url, job_id="events").result()
+
+    for query, number, rows in ((first, 0, 3), (second, 0, 3), (second, 1, 2)):
+        job = find_job(spark, f"events/{query}/{number}", broker_url=broker_url)
+        assert job.wait_routed(timeout=120).rows == rows
+    assert Counter(sent.arguments[0][0] for sent in taken(broker_url)) == Counter([*range(3), *range(5)])
+
+
+def test_a_prefix_that_is_too_long(spark: Any, broker_url: str) -> None:
+    rows = spark.readStream.format("rate").load()
+    with pytest.raises(RequestError, match="job_id has 200 bytes and can have 198"):
+        stream_tasks(rows, "proj.event", broker_url=broker_url, args=["value"], job_id="é" * 100)
+    assert stream_tasks(rows, "proj.event", broker_url=broker_url, args=["value"], job_id="é" * 99)
 
 
 def test_a_countdown_and_expires_count_from_the_micro_batch(
