@@ -23,6 +23,8 @@ from .texts import join, packed_texts
 #: one value for all rows, or a list with one for each
 Values = Any
 
+_REPRS = {"argsrepr": slots.ARGSREPR, "kwargsrepr": slots.KWARGSREPR}
+
 
 class Messages(NamedTuple):
     """Messages in columns, as ``BatchWriter.add_many`` takes them."""
@@ -49,7 +51,7 @@ class Alike:
     ) -> None:
         self._columns, self._template, self._batch, self._ids = columns, template, batch, ids
         self._headers, self._properties = dict(template.headers), dict(template.properties)
-        self._header_slots = {"argsrepr": slots.ARGSREPR, "kwargsrepr": slots.KWARGSREPR}
+        self._header_slots = {name: slot for name, slot in _REPRS.items() if name not in template.shown}
         self._property_slots: dict[str, str] = {}
         self._filled: dict[str, pa.Array] = {}
         self._seen: dict[str, Values] = {}
@@ -117,7 +119,10 @@ class Alike:
 
     def _fill_headers(self) -> None:
         for name, column in self._columns.headers.items():
-            self._header(name, slots.HEADER + name, cols.values(self._column(column)))
+            values = cols.values(self._column(column))
+            self._header(name, slots.HEADER + name, values)
+            if name == "eta":
+                self.visible = [visible_at_ms_of({**self._headers, "eta": value}) for value in values]
 
     def _header(self, name: str, slot: str, values: list[Any]) -> None:
         self._header_slots[name] = slot
@@ -135,20 +140,24 @@ class Alike:
         )
         args_limit, kwargs_limit, levels = self._template.repr_limits
         self._filled[slots.BODY] = arguments.packed_bodies(self._template)
-        self._filled[slots.ARGSREPR] = packed_texts(arguments.args_reprs(args_limit, levels))
-        self._filled[slots.KWARGSREPR] = packed_texts(arguments.kwargs_reprs(kwargs_limit, levels))
+        used = self._header_slots.values()
+        if slots.ARGSREPR in used:
+            self._filled[slots.ARGSREPR] = packed_texts(arguments.args_reprs(args_limit, levels))
+        if slots.KWARGSREPR in used:
+            self._filled[slots.KWARGSREPR] = packed_texts(arguments.kwargs_reprs(kwargs_limit, levels))
 
     def _seen_headers(self) -> dict[str, Values]:
         """What filters see of the messages: :func:`metadata_headers`, but in columns."""
         template = self._template
         constant = {name: value for name, value in self._headers.items() if name not in self._header_slots}
         priority = 0 if isinstance(self.priority, list) else self.priority
+        own = metadata_headers({}, template.exchange, template.routing_key, priority, template.content_type)
         seen: dict[str, Values] = dict(
             metadata_headers(constant, template.exchange, template.routing_key, priority, template.content_type)
         )
         ids = self._ids.to_pylist()
         seen.update((name, ids) for name, value in constant.items() if value == ID_MARKER)
-        seen.update(self._seen)
+        seen.update((name, texts) for name, texts in self._seen.items() if name not in own and name not in _REPRS)
         if isinstance(self.priority, list):
             seen["priority"] = list(map(str, self.priority))
         return seen

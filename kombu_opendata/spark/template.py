@@ -6,12 +6,13 @@ markers (the id) or known names (``eta``, ``priority``, …); the rest is the sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from numbers import Real
 from typing import Any
 
+from celery.utils.saferepr import saferepr
 from kombu.compression import encoders, get_encoder
 from kombu.messaging import Producer
 
@@ -34,6 +35,8 @@ class Template:
         repr_limits: characters of argsrepr and kwargsrepr, and levels of both.
         made_at_ms: when Celery was asked, ms since the epoch.
         counted: the headers, of ``eta`` and ``expires``, that Celery counted from then.
+        is_dated: whether ``expires`` is a time, so that the property ``expiration`` is what was left until then.
+        shown: the headers, of ``argsrepr`` and ``kwargsrepr``, that something else than the arguments says.
     """
 
     task: str
@@ -51,12 +54,19 @@ class Template:
     declare: tuple[Any, ...] = field(default=(), compare=False)
     made_at_ms: int = field(default=0, compare=False)
     counted: tuple[str, ...] = ()
+    is_dated: bool = False
+    shown: tuple[str, ...] = ()
 
     def at(self, now_ms: int) -> Template:
         """The template as Celery would make it at another time, ms since the epoch."""
-        later = timedelta(milliseconds=now_ms - self.made_at_ms)
+        later_ms = now_ms - self.made_at_ms
+        later = timedelta(milliseconds=later_ms)
         moved = {name: (datetime.fromisoformat(self.headers[name]) + later).isoformat() for name in self.counted}
-        return replace(self, headers={**self.headers, **moved}, made_at_ms=now_ms)
+        left = {}
+        if self.is_dated:
+            left["expiration"] = str(max(0, int(self.properties["expiration"]) - later_ms))
+        headers, properties = {**self.headers, **moved}, {**self.properties, **left}
+        return replace(self, headers=headers, properties=properties, made_at_ms=now_ms)
 
 
 class NotSerialized(RequestError):
@@ -149,15 +159,36 @@ def make_template(app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any
         try:
             send(*name, args=tuple(args), kwargs=dict(kwargs), task_id=ID_MARKER, producer=probe, **options)
         except _Captured:
-            counted = _counted(options, None if known is None else known.expires)
-            return replace(_template(app, task, probe), made_at_ms=made_at_ms, counted=counted)
+            made = replace(_template(app, task, probe), made_at_ms=made_at_ms)
+            return replace(
+                made,
+                shown=_shown(made, args, kwargs, options),
+                **_times(made, options, None if known is None else known.expires),
+            )
     raise RequestError(f"{task}: apply_async published nothing, so there is nothing to submit")
 
 
-def _counted(options: Mapping[str, Any], usual_expires: Any) -> tuple[str, ...]:
-    """The headers whose times Celery counts from the publish."""
+def _times(made: Template, options: Mapping[str, Any], usual_expires: Any) -> dict[str, Any]:
+    """The template's attributes about times."""
     expires = options.get("expires", usual_expires)
-    return (("eta",) if options.get("countdown") else ()) + (("expires",) if isinstance(expires, Real) else ())
+    is_counted = isinstance(expires, Real)
+    return {
+        "counted": (("eta",) if options.get("countdown") else ()) + (("expires",) if is_counted else ()),
+        "is_dated": expires is not None and not is_counted and "expiration" in made.properties,
+    }
+
+
+def _shown(
+    made: Template, args: Sequence[Any], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Those reprs that were given, or that a receiver of ``before_task_publish`` replaced."""
+    args_limit, kwargs_limit, levels = made.repr_limits
+    usual = {
+        "argsrepr": saferepr(tuple(args), args_limit, levels),
+        "kwargsrepr": saferepr(dict(kwargs), kwargs_limit, levels),
+    }
+    given = {name for name in usual if options.get(name) is not None} | (options.get("headers") or {}).keys()
+    return tuple(name for name, text in usual.items() if name in given or made.headers.get(name) != text)
 
 
 def _template(app: Any, task: str, probe: Any) -> Template:

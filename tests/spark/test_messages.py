@@ -177,6 +177,8 @@ def test_no_arguments_and_several(app: Any, published: Published) -> None:
         {"time_limit": 30, "soft_time_limit": 20, "ignore_result": True, "shadow": "shown"},
         {"eta": dt.datetime(2040, 1, 2, 3, 4, 5, 678_901, tzinfo=dt.UTC)},
         {"delivery_mode": 1},
+        {"argsrepr": "('***',)", "kwargsrepr": "{'pw': '***'}"},
+        {"headers": {"argsrepr": "hidden", "kwargsrepr": None, "eta": "2040-01-02T03:04:05.678901", "priority": "77"}},
         {"reply_to": "somewhere", "group_id": "g", "group_index": 2, "root_id": "r", "parent_id": "p"},
     ],
     ids=str,
@@ -225,6 +227,62 @@ def test_columns_of_options(app: Any, published: Published) -> None:
             headers={"fixed": "f", **{name: row[name] for name in headers}},
         )
         assert_same(rows[number], request)
+
+
+def test_columns_of_headers_that_mean_something_to_celery_or_the_broker(app: Any, published: Published) -> None:
+    values: dict[str, list[Any]] = {
+        "argsrepr": ["hidden", None],
+        "kwargsrepr": [None, "{'pw': '***'}"],
+        "eta": ["2040-01-02T03:04:05.678901", None],
+        "expires": ["2041-01-01T00:00:00+00:00", None],
+        "priority": ["77", None],
+        "exchange": ["EX", "EX"],
+        "routing_key": ["zz", None],
+        "content_type": [None, "text/plain"],
+        "id": ["mine", "yours"],
+    }
+    columns = Columns(args=("priority",), headers={name: name for name in values})
+    rows = encoded(app, columns, pa.table(values), priority=2)
+
+    for number, row in enumerate(rows):
+        headers = {name: column[number] for name, column in values.items()}
+        request = published.by_celery((headers["priority"],), {}, priority=2, headers=headers)
+        assert_same(row, request)
+        assert row[6] == request.ttl_ms
+
+
+def test_a_header_column_eta_that_is_no_time_names_its_row(app: Any) -> None:
+    with pytest.raises(InvalidMessage, match="row 1 of partition 0 can't be sent: the eta header 'soon' is no ISO"):
+        encoded(app, Columns(headers={"eta": "eta"}), pa.table({"eta": [None, "soon"]}))
+
+
+def test_reprs_that_a_receiver_hides_stay_hidden(
+    app: Any, published: Published, request: pytest.FixtureRequest
+) -> None:
+    def before(headers: dict[str, Any], **_: Any) -> None:
+        headers["kwargsrepr"] = "{…}"
+
+    signals.before_task_publish.connect(before, weak=False)
+    request.addfinalizer(lambda: signals.before_task_publish.disconnect(before))
+    rows = encoded(app, Columns(args=("a",), kwargs={"pw": "pw"}), pa.table({"a": [1, 2], "pw": ["x", "y"]}))
+
+    for row, number, secret in zip(rows, (1, 2), "xy", strict=True):
+        assert_same(row, published.by_celery((number,), {"pw": secret}))
+
+
+def test_an_expires_that_is_a_time_leaves_less_and_less(app: Any) -> None:
+    def left(**options: Any) -> list[str]:
+        plan = Plan(Columns(), task=TASK, options=options)
+        made = plan.template((TASK, ""), app)
+        later = [plan.at(made.made_at_ms + ms).templates[TASK, ""] for ms in (0, 20_000, 200_000)]
+        return [each.properties["expiration"] for each in later]
+
+    first, second, third = left(expires=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=100))
+    assert 0 < int(first) <= 100_000
+    assert int(second) == max(0, int(first) - 20_000)
+    assert third == "0"
+    assert left(expires=100) == ["100000"] * 3
+    assert left(expires=100, headers={"expires": "2040-01-01T00:00:00+00:00"}) == ["100000"] * 3
 
 
 def test_a_column_of_expires(app: Any, published: Published) -> None:
