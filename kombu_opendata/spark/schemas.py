@@ -7,7 +7,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, UserDefinedType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    UserDefinedType,
+    VariantType,
+)
 
 
 def arrow_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
@@ -23,10 +33,30 @@ def arrow_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
                 (found,) = to_arrow_schema(StructType([StructField(field.name, field.dataType)]), timezone="UTC")
                 fields.append(found)
                 continue
-            except PySparkException as exc:
-                why = str(exc)
+            except (PySparkException, ValueError) as exc:  # ValueError: Arrow has no such type
+                why = f"{field.dataType.simpleString()}: {exc}"
         refused[field.name] = why
     return pa.schema(fields), refused
+
+
+def without_void(kind: DataType) -> DataType:
+    """The type with string where an array, map or struct has void, which Arrow can't always express. As void has no
+    value but null, what is cast to it stays the same.
+    """
+    if isinstance(kind, ArrayType):
+        return ArrayType(_no_void(kind.elementType), kind.containsNull)
+    if isinstance(kind, MapType):
+        return MapType(_no_void(kind.keyType), _no_void(kind.valueType), kind.valueContainsNull)
+    if isinstance(kind, StructType):
+        fields = [
+            StructField(field.name, _no_void(field.dataType), field.nullable, field.metadata) for field in kind.fields
+        ]
+        return StructType(fields)
+    return kind
+
+
+def _no_void(kind: DataType) -> DataType:
+    return StringType() if isinstance(kind, NullType) else without_void(kind)
 
 
 def _why_not(kind: DataType) -> str | None:

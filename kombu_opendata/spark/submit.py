@@ -18,7 +18,7 @@ from .broker import BrokerAccess, access_of
 from .options import check_columns, new_job_id, pack_plan
 from .plan import Columns, Plan
 from .result import SubmitResult
-from .schemas import arrow_schema
+from .schemas import arrow_schema, without_void
 from .source import NAME, register, registered
 from .writer import check_prefix
 
@@ -208,8 +208,10 @@ class _Frame:
         return name
 
     def selected(self) -> DataFrame:
-        """All of them. A frame needs a column even if the tasks have no arguments."""
-        return self._df.select(*(self._columns or [F.lit(None).cast("boolean").alias("none")]))
+        """All of them, of types that Arrow has. A frame needs a column even if the tasks have no arguments."""
+        frame = self._df.select(*(self._columns or [F.lit(None).cast("boolean").alias("none")]))
+        kinds = [(field.name, field.dataType, without_void(field.dataType)) for field in frame.schema.fields]
+        return frame.withColumns({name: _named(name).cast(new) for name, old, new in kinds if new != old})
 
 
 def _column(df: DataFrame, value: Any) -> Column:
@@ -219,7 +221,11 @@ def _column(df: DataFrame, value: Any) -> Column:
         return F.lit(value)
     if value not in df.columns:
         raise RequestError(f"there is no column {value!r}: the frame has {', '.join(df.columns)}", column=value)
-    return F.col(f"`{value.replace('`', '``')}`")
+    return _named(value)
+
+
+def _named(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def _make_templates(frame: DataFrame, plan: Plan, app: Any) -> None:
@@ -244,7 +250,7 @@ def _targets(frame: DataFrame, plan: Plan) -> list[tuple[str, str]]:
     """The tasks and queues that the rows name."""
     columns = plan.columns
     names = [name for name in (columns.task, columns.queue) if name is not None]
-    rows = frame.select(*(F.col(f"`{name}`") for name in names)).distinct().limit(MAX_TARGETS + 1).collect()
+    rows = frame.select(*map(_named, names)).distinct().limit(MAX_TARGETS + 1).collect()
     if len(rows) > MAX_TARGETS:
         raise RequestError(
             f"over {MAX_TARGETS} tasks and queues: give the app as module:attribute, so that the executors ask it",

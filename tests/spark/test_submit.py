@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from kombu_opendata.broker.users import hash_secret
 from kombu_opendata.errors import NotFound, OpenDataError, RequestError
-from kombu_opendata.spark import find_job, read_table, submit_tasks
+from kombu_opendata.spark import find_job, read_table, register, submit_tasks
 from kombu_opendata.spark.ids import task_id
 
 from ..support.apps import routed
@@ -240,8 +240,6 @@ def test_a_task_that_has_no_name(spark: Any, broker_url: str) -> None:
 
 
 def test_the_format_by_itself(spark: Any, broker_url: str) -> None:
-    from kombu_opendata.spark import register
-
     register(spark)
     df = spark.range(5).select("id", F.lit("x").alias("text"))
     writer = df.write.format("opendata").option("broker_url", broker_url).option("task", TASK)
@@ -357,6 +355,28 @@ def test_the_broker_is_killed_just_before_the_commit(spark: Any, broker_url: str
     assert EmbeddedBroker(store_folder).wait_up() != pid
     assert waiting(result) == result.rows == 3000
     assert Counter(message.arguments[0][0] for message in taken(broker_url)) == Counter(range(3000))
+
+
+def test_empty_arrays_and_maps_of_no_type(spark: Any, broker_url: str) -> None:
+    empty: dict[str, Any] = {
+        "array()": [],
+        "map()": {},
+        "array(null)": [None],
+        "array(array())": [[]],
+        "map('a', array(map()))": {"a": [{}]},
+        "named_struct('x', array(), 'y', null)": {"x": [], "y": None},
+    }
+    columns = {name: F.expr(name) for name in empty}
+    submit_tasks(
+        spark.range(1), TASK, broker_url=broker_url, kwargs=columns, headers={"tags": F.expr("array()")}
+    ).wait_routed(timeout=60)
+    (message,) = taken(broker_url)
+    assert (message.arguments[1], message.headers["tags"]) == (empty, [])
+
+    register(spark)
+    writer = spark.range(1).selectExpr("array() as `of none`").write.format("opendata").mode("append")
+    with pytest.raises(PySparkException, match="column 'of none' can't be an argument: array<void>"):
+        writer.options(broker_url=broker_url, task=TASK).save()
 
 
 def test_a_type_that_pickles_only(spark: Any, broker_url: str) -> None:
