@@ -15,7 +15,7 @@ from ..protocol.envelope import metadata_headers
 from ..transport.envelope import priority_of, ttl_ms_of, visible_at_ms_of
 from . import columns as cols
 from . import slots
-from .bodies import Arguments
+from .bodies import Argument, Arguments, Constant
 from .plan import Columns
 from .template import ID_MARKER, Template
 from .texts import join, packed_texts
@@ -86,6 +86,10 @@ class Alike:
     def _column(self, name: str) -> pa.Array:
         return self._batch.column(self._batch.schema.get_field_index(name))
 
+    def _argument(self, name: str) -> Argument:
+        constants = self._columns.constants
+        return Constant(constants[name]) if name in constants else cols.Column(self._column(name))
+
     def _fill_eta(self) -> None:
         name = self._columns.eta
         if name is None:
@@ -134,8 +138,8 @@ class Alike:
 
     def _fill_arguments(self) -> None:
         arguments = Arguments(
-            [self._column(name) for name in self._columns.args],
-            {keyword: self._column(name) for keyword, name in self._columns.kwargs.items()},
+            [self._argument(name) for name in self._columns.args],
+            {keyword: self._argument(name) for keyword, name in self._columns.kwargs.items()},
             self._batch.num_rows,
         )
         args_limit, kwargs_limit, levels = self._template.repr_limits

@@ -20,26 +20,48 @@ from .texts import join, packed_bytes, packed_texts, strings
 Piece: TypeAlias = "bytes | pa.Array"
 
 
+class Constant:
+    """An argument that is the same for all rows, with the methods of a :class:`Column`."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def value(self, row: int) -> Any:
+        return self._value
+
+    def json(self, dumps: Callable[[Any], str]) -> bytes:
+        return dumps(self._value).encode()
+
+    def compact(self, dumps: Callable[[Any], bytes]) -> bytes:
+        return dumps(self._value)
+
+    def shown(self, show: Callable[[Any], str]) -> bytes:
+        return show(self._value).encode()
+
+
+Argument: TypeAlias = Column | Constant
+
+
 class Arguments:
     """The arguments of some rows, as ``apply_async`` was given a tuple and a dict.
 
     Args:
-        args: the columns of the positional arguments.
-        kwargs: keyword → column.
+        args: the positional arguments.
+        kwargs: keyword → argument.
     """
 
-    def __init__(self, args: Sequence[pa.Array], kwargs: Mapping[str, pa.Array], rows: int) -> None:
-        self._args = [Column(array) for array in args]
-        self._kwargs = {keyword: Column(array) for keyword, array in kwargs.items()}
+    def __init__(self, args: Sequence[Argument], kwargs: Mapping[str, Argument], rows: int) -> None:
+        self._args = args
+        self._kwargs = kwargs
         self._rows = rows
 
     def args_of(self, row: int) -> tuple[Any, ...]:
         """One row's positional arguments."""
-        return tuple(column.values[row] for column in self._args)
+        return tuple(argument.value(row) for argument in self._args)
 
     def kwargs_of(self, row: int) -> dict[str, Any]:
         """One row's keyword arguments."""
-        return {keyword: column.values[row] for keyword, column in self._kwargs.items()}
+        return {keyword: argument.value(row) for keyword, argument in self._kwargs.items()}
 
     # ---- bodies
     def packed_bodies(self, template: Template) -> pa.Array:
@@ -66,10 +88,10 @@ class Arguments:
         encoder = registry._encoders[template.serializer].encoder
         if _makes_text(template):
             embed = json_dumps(template.embed).encode()
-            return self._json(b", ", b": ", embed, lambda column: column.json(json_dumps), _json_key)
+            return self._json(b", ", b": ", embed, lambda argument: argument.json(json_dumps), _json_key)
         if encoder is compact_dumps:
             embed = compact_dumps(template.embed)
-            return self._json(b",", b":", embed, lambda column: column.compact(compact_dumps), compact_dumps)
+            return self._json(b",", b":", embed, lambda argument: argument.compact(compact_dumps), compact_dumps)
         return None
 
     def _json(
@@ -77,15 +99,15 @@ class Arguments:
         comma: bytes,
         colon: bytes,
         embed: bytes,
-        texts: Callable[[Column], pa.Array],
+        texts: Callable[[Argument], Piece],
         key: Callable[[str], bytes],
     ) -> pa.Array:
         args: list[Piece] = []
-        for column in self._args:
-            args += (comma, texts(column))
+        for argument in self._args:
+            args += (comma, texts(argument))
         kwargs: list[Piece] = []
-        for keyword, column in self._kwargs.items():
-            kwargs += (comma, key(keyword) + colon, texts(column))
+        for keyword, argument in self._kwargs.items():
+            kwargs += (comma, key(keyword) + colon, texts(argument))
         pieces = [b"[[", *args[1:], b"]" + comma + b"{", *kwargs[1:], b"}" + comma + embed + b"]"]
         return join(pieces, self._rows)
 
@@ -93,22 +115,22 @@ class Arguments:
     def args_reprs(self, limit: int, levels: int) -> pa.Array:
         """The ``argsrepr`` header of each row."""
         pieces: list[Piece] = []
-        for column in self._args:
-            pieces += (b", ", self._shown(column, limit, levels))
+        for argument in self._args:
+            pieces += (b", ", self._shown(argument, limit, levels))
         end = b",)" if len(self._args) == 1 else b")"
         return self._within([b"(", *pieces[1:], end], limit, levels, self.args_of)
 
     def kwargs_reprs(self, limit: int, levels: int) -> pa.Array:
         """The ``kwargsrepr`` header of each row."""
         pieces: list[Piece] = []
-        for keyword, column in self._kwargs.items():
+        for keyword, argument in self._kwargs.items():
             key = saferepr(keyword, limit, levels).encode()
-            pieces += (b", ", key + b": ", self._shown(column, limit, levels))
+            pieces += (b", ", key + b": ", self._shown(argument, limit, levels))
         return self._within([b"{", *pieces[1:], b"}"], limit, levels, self.kwargs_of)
 
-    def _shown(self, column: Column, limit: int, levels: int) -> pa.Array:
+    def _shown(self, argument: Argument, limit: int, levels: int) -> Piece:
         # as it is inside of the arguments, so one level down; what is cut here makes the whole too long, too
-        return column.shown(lambda value: saferepr((value,), 2 * limit, levels)[1:-2])
+        return argument.shown(lambda value: saferepr((value,), 2 * limit, levels)[1:-2])
 
     def _within(self, pieces: list[Piece], limit: int, levels: int, whole: Callable[[int], Any]) -> pa.Array:
         """The pieces joined; where they are as long as ``saferepr`` allows, what that makes of the row."""

@@ -40,7 +40,9 @@ class BrokerAccess:
 
     @classmethod
     def of_app(cls, app: Any) -> BrokerAccess:
-        """What an app publishes to."""
+        """What an app publishes to; raises RequestError."""
+        if not hasattr(app, "conf"):
+            raise RequestError(f"app is {app!r:.200} and must be a Celery app, or its module:attribute", option="app")
         urls = app.conf.broker_write_url or app.conf.broker_url or ""
         url = urls if isinstance(urls, str) else ";".join(urls)
         return cls(url, dict(app.conf.broker_transport_options or {}), app.conf.broker_use_ssl or False)

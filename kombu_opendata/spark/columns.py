@@ -90,6 +90,10 @@ class Column:
         """As Python objects."""
         return values(self.array)
 
+    def value(self, row: int) -> Any:
+        """One of them."""
+        return self.values[row]
+
     def json(self, dumps: Callable[[Any], str]) -> pa.Array:
         """Each value's JSON, as ``json.dumps`` writes it with its defaults; ``dumps`` is for what has no short cut."""
         if pa.types.is_string(self.kind):

@@ -35,6 +35,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import RequestError
+from .arguments import check_options
 from .broker import BrokerAccess
 from .columns import is_text, sample
 from .names import json_of, names_of
@@ -131,7 +132,7 @@ def _plan(given: Mapping[str, str], names: list[str]) -> Plan:
         priority=given.get("priority_column"),
         eta=given.get("eta_column"),
         expires=given.get("expires_column"),
-        headers=_json_object(given, "header_columns"),
+        headers=_json_names(given, "header_columns"),
     )
     if "args" in given or "kwargs" in given:
         columns = replace(
@@ -140,19 +141,28 @@ def _plan(given: Mapping[str, str], names: list[str]) -> Plan:
     else:
         rest = [name for name in names if name not in columns.used()]
         columns = replace(columns, kwargs=dict(zip(rest, rest, strict=True)))
+    options = _json_object(given, "options")
+    check_options(options)
     return Plan(
         columns,
         task=given.get("task", ""),
         queue=given.get("queue", ""),
-        options=_json_object(given, "options"),
+        options=options,
         app_path=given.get("app", ""),
     )
 
 
 def _keywords(text: str) -> dict[str, str]:
     if text.lstrip().startswith("{"):
-        return _json_object({"kwargs": text}, "kwargs")
+        return _json_names({"kwargs": text}, "kwargs")
     return {name: name for name in names_of(text, "kwargs")}
+
+
+def _json_names(given: Mapping[str, str], name: str) -> dict[str, str]:
+    found = _json_object(given, name)
+    if not all(isinstance(column, str) for column in found.values()):
+        raise RequestError(f"the option {name} is no JSON object of names and columns", option=name)
+    return found
 
 
 def _json_object(given: Mapping[str, str], name: str) -> dict[str, Any]:
@@ -185,7 +195,8 @@ def check_columns(plan: Plan, schema: pa.Schema, refused: Mapping[str, str] = Ma
     for text_column in (columns.task, columns.queue):
         _require(schema, text_column, is_text, "a string")
     _require(schema, columns.priority, pa.types.is_integer, "a whole number")
-    for name in (*columns.args, *columns.kwargs.values(), *columns.headers.values()):
+    arguments = {*columns.args, *columns.kwargs.values(), *columns.headers.values()}
+    for name in arguments - columns.constants.keys():
         kind = schema.field(name).type
         try:
             plan.samples[name] = sample(kind)

@@ -23,6 +23,7 @@ class Columns:
         args: positional arguments, in order.
         kwargs: keyword → column.
         headers: header → column.
+        constants: values of those names in ``args`` and ``kwargs`` that are no columns: the same for all rows.
     """
 
     args: tuple[str, ...] = ()
@@ -34,12 +35,13 @@ class Columns:
     eta: str | None = None
     expires: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
 
     def used(self) -> set[str]:
-        """All of them."""
+        """All of them, the constants not."""
         single = (self.task, self.queue, self.task_id, self.priority, self.eta, self.expires)
         named = {name for name in single if name is not None}
-        return named | {*self.args, *self.kwargs.values(), *self.headers.values()}
+        return (named | {*self.args, *self.kwargs.values(), *self.headers.values()}) - self.constants.keys()
 
 
 @dataclass
@@ -83,8 +85,9 @@ class Plan:
         columns = self.columns
         if columns.headers:
             options["headers"] = {**options.get("headers", {}), **dict.fromkeys(columns.headers)}
-        args = [self.samples.get(name) for name in columns.args]
-        kwargs = {keyword: self.samples.get(name) for keyword, name in columns.kwargs.items()}
+        samples = {**self.samples, **columns.constants}
+        args = [samples.get(name) for name in columns.args]
+        kwargs = {keyword: samples.get(name) for keyword, name in columns.kwargs.items()}
         try:
             template = make_template(app, target[0], args, kwargs, options)
         except NotSerialized as exc:
@@ -97,16 +100,18 @@ class Plan:
         return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})
 
     def _named(self, refused: NotSerialized) -> NotSerialized:
-        """The error with the column that the serializer refuses; as it is, if it refuses all."""
+        """The error with the column or constant that the serializer refuses; as it is, if it refuses all."""
         serializer = refused.values["serializer"]
+        constants = self.columns.constants
         for name in dict.fromkeys((*self.columns.args, *self.columns.kwargs.values())):
             try:
                 registry.dumps(None, serializer)
-                registry.dumps(self.samples.get(name), serializer)
+                registry.dumps(constants.get(name, self.samples.get(name)), serializer)
             except SerializerNotInstalled:
                 break
             except Exception as exc:
-                text = f"column {name!r} can't be an argument with the serializer {serializer!r}: {exc}"
+                what = name if name in constants else f"column {name!r}"
+                text = f"{what} can't be an argument with the serializer {serializer!r}: {exc}"
                 return NotSerialized(text, column=name, serializer=serializer)
         return refused
 

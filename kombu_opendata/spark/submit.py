@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ..errors import RequestError
 from ..staging import JobInfo
-from .arguments import check_arguments
+from .arguments import check_arguments, constant
 from .broker import BrokerAccess, access_of
 from .options import check_columns, new_job_id, pack_plan
 from .plan import Columns, Plan
@@ -58,9 +58,10 @@ def submit_tasks(
         app: a Celery app: its routes, queues, serializer and the tasks' own options count. A text ``module:attribute``
             is imported by the executors, too; an app object is asked on the driver, which takes one more pass
             over the frame where ``task`` or ``queue`` is a column.
-        args: columns of the positional arguments, by name or as ``Column``.
-        kwargs: columns of the keyword arguments: names, or a mapping of keyword to name, ``Column`` or constant (a
-            constant text is ``F.lit("text")``). Without ``args`` and ``kwargs`` every column is a keyword argument,
+        args: the positional arguments: a column's name, a ``Column``, or a constant (a constant text is
+            ``F.lit("text")``).
+        kwargs: the keyword arguments: columns' names, or a mapping of keyword to what ``args`` may have. Constants are
+            sent as ``apply_async`` would send them. Without ``args`` and ``kwargs`` every column is a keyword argument,
             but for the one that ``task_id`` names.
         queue: where to; without it Celery's routing decides.
         priority: 0 to 255, higher first. Where a column has null, the task's own.
@@ -77,7 +78,7 @@ def submit_tasks(
         pyspark.errors.PySparkException: the job failed, and nothing was sent; the text names the row that was wrong.
     """
     spark = df.sparkSession
-    check_arguments(task, args, kwargs, queue, headers, job_id, options)
+    check_arguments(task, args, kwargs, queue, headers, priority, task_id, job_id, options)
     access = access_of(broker_url, app, transport_options)
     known = _known_job(access, job_id)
     if known is not None:
@@ -110,7 +111,8 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     )
     names = ("app", "args", "kwargs", "queue", "priority", "eta", "expires", "task_id", "headers")
     given = {name: arguments.pop(name, None) for name in names}
-    check_arguments(task, given["args"], given["kwargs"], given["queue"], given["headers"], job_id, arguments)
+    looked_at = {name: given[name] for name in names if name not in ("app", "eta", "expires")}
+    check_arguments(task, job_id=job_id, options=arguments, **looked_at)
     check_prefix(job_id or "")
     frame, plan, asked = _prepare(df, task, **given, options=arguments)
     if asked is not None and not (plan.task and plan.columns.queue is None):
@@ -175,8 +177,9 @@ def _prepare(
     named = dict(kwargs) if isinstance(kwargs, Mapping) else {name: name for name in kwargs or ()}
     plan = Plan(
         Columns(
-            args=tuple(frame.add(f"args[{at}]", _column(df, value)) for at, value in enumerate(args or ())),
-            kwargs={str(key): frame.add(f"kwargs[{key}]", _column(df, value)) for key, value in named.items()},
+            args=tuple(frame.add_argument(f"args[{at}]", value) for at, value in enumerate(args or ())),
+            kwargs={key: frame.add_argument(f"kwargs[{key}]", value) for key, value in named.items()},
+            constants=frame.constants,
             headers={
                 key: frame.add(f"headers[{key}]", value)
                 for key, value in (headers or {}).items()
@@ -196,11 +199,23 @@ def _prepare(
 
 
 class _Frame:
-    """Collects the columns of the frame that is written."""
+    """Collects the columns of the frame that is written.
+
+    Attributes:
+        constants: arguments that are no columns, by name.
+    """
 
     def __init__(self, df: DataFrame) -> None:
         self._df = df
         self._columns: list[Column] = []
+        self.constants: dict[str, Any] = {}
+
+    def add_argument(self, name: str, value: Any) -> str:
+        """Add a column, or a constant; returns its name."""
+        if isinstance(value, (Column, str)):
+            return self.add(name, _column(self._df, value))
+        self.constants[name] = constant(name, value)
+        return name
 
     def add(self, name: str, column: Column) -> str:
         """Add a column; returns its name."""
@@ -214,11 +229,9 @@ class _Frame:
         return frame.withColumns({name: _named(name).cast(new) for name, old, new in kinds if new != old})
 
 
-def _column(df: DataFrame, value: Any) -> Column:
+def _column(df: DataFrame, value: Column | str) -> Column:
     if isinstance(value, Column):
         return value
-    if not isinstance(value, str):
-        return F.lit(value)
     if value not in df.columns:
         raise RequestError(f"there is no column {value!r}: the frame has {', '.join(df.columns)}", column=value)
     return _named(value)

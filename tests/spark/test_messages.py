@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import time
+import uuid
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -150,6 +151,35 @@ def test_each_type_in_each_place(app: Any, published: Published, name: str, seri
             assert mine[1:3] == theirs[1:3]
             continue
         assert_same(row, request)
+
+
+CONSTANTS: list[Any] = [
+    None, 5, 2**70, True, "é 'x' \"", [1, 2.5], [True, 1], [1, "a"], (1, ()), {"a": {"b": [None]}}, {},
+    dt.datetime(2020, 1, 1), uuid.UUID(int=5), Decimal("1.50"), "x" * 3000, [[[[[[1]]]]]], float("inf"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("serializer", ["json", "msgspec", "pickle", "yaml"])
+def test_constants_are_sent_as_apply_async_sends_them(app: Any, published: Published, serializer: str) -> None:
+    table = pa.table({"a": [1, None]})
+    sent = 0
+    for value in CONSTANTS:
+        columns = Columns(("c", "a", "c"), {"k": "a", "c": "c"}, constants={"c": value})
+        try:
+            requests = [
+                published.by_celery((value, number, value), {"k": number, "c": value}, serializer=serializer)
+                for number in (1, None)
+            ]
+        except Exception:
+            with pytest.raises(RequestError, match=r"^c can't be an argument"):
+                encoded(app, columns, table, serializer=serializer)
+            continue
+        for row, request in zip(encoded(app, columns, table, serializer=serializer), requests, strict=True):
+            assert_same(row, request)
+            sent += 1
+    assert sent >= 2 * (len(CONSTANTS) - 5)
+    (row,) = encoded(app, Columns(("c",), constants={"c": [5]}), table[:1], serializer=serializer)
+    assert_same(row, published.by_celery(([5],), {}, serializer=serializer))
 
 
 def test_no_arguments_and_several(app: Any, published: Published) -> None:
@@ -392,8 +422,6 @@ def test_a_row_that_can_not_be_sent_is_named(
 
 
 def test_ids_are_the_same_again_and_differ_by_job_partition_and_row(app: Any) -> None:
-    import uuid
-
     from kombu_opendata.spark.ids import task_id
 
     plan = Plan(Columns(), task=TASK)

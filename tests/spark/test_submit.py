@@ -139,7 +139,7 @@ def test_columns_for_task_queue_id_and_options(spark: Any, broker_url: str) -> N
         task_id="name",
         priority=F.col("priority"),
         eta=F.col("at"),
-        kwargs={"text": F.lit("constant"), "number": 5, "name": "name"},
+        kwargs={"text": F.lit("constant"), "constant": [1, 2.5, {"x": (None, 2**70)}], "name": "name"},
         headers={"tenant": "t", "who": F.upper("name")},
         serializer="msgspec",
     )
@@ -148,7 +148,14 @@ def test_columns_for_task_queue_id_and_options(spark: Any, broker_url: str) -> N
     assert list(result.ids()) == ["id-1", "id-2", "id-3"]
     (one,), (two,) = taken(broker_url, "q1"), taken(broker_url, "q2")
     assert (one.headers["task"], two.headers["task"]) == ("a.one", "a.two")
-    assert one.arguments == ([], {"text": "constant", "number": 5, "name": "id-1"})
+    assert one.arguments == (
+        [],
+        {
+            "text": "constant",
+            "constant": [1, 2.5, {"x": [None, 2**70]}],
+            "name": "id-1",
+        },
+    )
     assert (one.headers["tenant"], one.headers["who"]) == ("t", "ID-1")
     assert (one.properties["priority"], two.properties["priority"]) == (9, 0)
     assert result.queues["q1"].waiting == 1  # the one that is due in 2040
@@ -217,6 +224,15 @@ def test_a_message_over_the_brokers_limit_is_named(
         ({"job_id": 5}, "job_id is 5 and must be a text"),
         ({"headers": ["x"]}, "headers is .* must be a mapping"),
         ({"countdown": F.col}, "countdown can't be a column.*write eta="),
+        ({"task_id": 5}, "task_id is 5 and must be a text"),
+        ({"headers": {5: "x"}}, "headers has the name 5, which must be a text"),
+        ({"args": None, "kwargs": {5: "id"}}, "kwargs has the name 5, which must be a text"),
+        ({"priority": 300}, "priority 300 is no number from 0 to 255"),
+        ({"producer": None}, "'producer' can't be among the options of apply_async"),
+        ({"app": 5, "broker_url": None}, "app is 5 and must be a Celery app"),
+        ({"args": [{1, 2}]}, r"args\[0\] can't be an argument with the serializer 'json'"),
+        ({"kwargs": {"x": object}}, r"kwargs\[x\] can't be an argument with the serializer 'json'"),
+        ({"kwargs": {"x": threading.Lock()}, "serializer": "pickle"}, r"kwargs\[x\] is .*, which can't be shipped"),
         ({"compression": "bzip3"}, "no compression 'bzip3': choose from .*application/x-bz2"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -255,6 +271,11 @@ def test_the_format_by_itself(spark: Any, broker_url: str) -> None:
         ({"task_column": "id"}, "task and task_column"),
         ({"kwargs": "{"}, "not JSON"),
         ({"args": "id,nope"}, "no column 'nope'"),
+        ({"kwargs": '{"id": 5}'}, "kwargs is no JSON object of names and columns"),
+        ({"header_columns": '{"h": 5}'}, "header_columns is no JSON object of names and columns"),
+        ({"options": '{"args": [1]}'}, "'args' can't be among the options of apply_async"),
+        ({"options": '{"task_id": "zz"}'}, "'task_id' can't be among the options of apply_async"),
+        ({"options": '{"priority": 300}'}, "priority 300 is no number"),
     ):
         with pytest.raises(PySparkException, match=what):
             df.write.format("opendata").options(broker_url=broker_url, task=TASK, **options).mode("append").save()

@@ -14,7 +14,7 @@ from kombu.utils.json import dumps
 
 from kombu_opendata.celery_integration.serializer import dumps as compact_dumps
 from kombu_opendata.spark import texts
-from kombu_opendata.spark.bodies import Arguments
+from kombu_opendata.spark.bodies import Argument, Arguments, Constant
 from kombu_opendata.spark.columns import Column, values
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -40,6 +40,13 @@ COLUMNS = st.one_of(
     ),
 )
 
+CONSTANTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+).map(Constant)
+ARGUMENTS = st.lists(COLUMNS | CONSTANTS, max_size=3)
+
 
 @settings(max_examples=60)
 @given(COLUMNS, st.integers(0, 3))
@@ -50,12 +57,15 @@ def test_columns_as_json(column: pa.Array, offset: int) -> None:
 
 
 @settings(max_examples=60)
-@given(st.lists(COLUMNS, max_size=3), st.lists(COLUMNS, max_size=3), st.integers(0, 60))
-def test_reprs_are_celerys(args: list[pa.Array], kwargs: list[pa.Array], limit: int) -> None:
-    rows = min(map(len, [*args, *kwargs]), default=2)
-    args = [column.slice(0, rows) for column in args]
-    named = {f"it's {at}": column.slice(0, rows) for at, column in enumerate(kwargs)}
-    arguments = Arguments(args, named, rows)
+@given(ARGUMENTS, ARGUMENTS, st.integers(0, 60))
+def test_reprs_are_celerys(args: list[Any], kwargs: list[Any], limit: int) -> None:
+    rows = min((len(each) for each in (*args, *kwargs) if isinstance(each, pa.Array)), default=2)
+
+    def argument(given: Any) -> Argument:
+        return Column(given.slice(0, rows)) if isinstance(given, pa.Array) else given
+
+    named = {f"it's {at}": argument(each) for at, each in enumerate(kwargs)}
+    arguments = Arguments(list(map(argument, args)), named, rows)
     for bound in (1024, limit):
         found = zip(
             arguments.args_reprs(bound, 3).to_pylist(), arguments.kwargs_reprs(bound, 3).to_pylist(), strict=True
