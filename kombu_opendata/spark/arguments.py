@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import Column
 
 from ..errors import RequestError
@@ -85,7 +85,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 def constant(name: str, value: Any) -> Any:
     """An argument that is the same for all rows, if executors can have it; raises RequestError."""
     try:
-        pickle.dumps(value)
+        cloudpickle.dumps(value)
     except Exception as exc:
         raise RequestError(f"{name} is {value!r:.200}, which can't be shipped: {exc}", option=name) from exc
     return value

@@ -14,7 +14,7 @@ bound                   leaves                                                  
 
 As options, ids are numbers, times ISO 8601 (UTC where they name no zone), the others names with commas between or a
 JSON array. What is empty does not bound. Spark evaluates all other conditions itself: its pushdown of filters into
-Python sources (4.1 to 4.3) keeps the filters of one query for all others on the same frame.
+Python sources keeps the filters of one query for all others on the same frame (4.3.0).
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 
 from ..errors import RequestError
 from .arguments import check_options
@@ -81,8 +82,11 @@ class WriteOptions:
 
 
 def pack_plan(plan: Plan, access: BrokerAccess) -> str:
-    """A plan as an option's text; the broker's URL is not in it, as Spark shows options."""
-    return base64.b64encode(pickle.dumps((plan, replace(access, url="opendata+memory://none")))).decode()
+    """A plan as an option's text; the broker's URL is not in it, as Spark shows options.
+
+    Values of classes that only the driver's program has can be in it.
+    """
+    return base64.b64encode(cloudpickle.dumps((plan, replace(access, url="opendata+memory://none")))).decode()
 
 
 def parse_write_options(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import os
 import signal
 import threading
@@ -128,6 +129,12 @@ def test_without_rows_and_with_empty_partitions(spark: Any, broker_url: str) -> 
 
 def test_columns_for_task_queue_id_and_options(spark: Any, broker_url: str) -> None:
     at = dt.datetime(2040, 1, 1, tzinfo=dt.UTC)
+
+    class Level(enum.StrEnum):
+        """Of the driver's program: executors can't import it."""
+
+        HIGH = "high"
+
     rows = [("a.one", "q1", "id-1", 9, None), ("a.two", "q2", "id-2", None, None), ("a.one", "q1", "id-3", 0, at)]
     df = spark.createDataFrame(rows, "task string, queue string, name string, priority int, at timestamp")
 
@@ -139,7 +146,7 @@ def test_columns_for_task_queue_id_and_options(spark: Any, broker_url: str) -> N
         task_id="name",
         priority=F.col("priority"),
         eta=F.col("at"),
-        kwargs={"text": F.lit("constant"), "constant": [1, 2.5, {"x": (None, 2**70)}], "name": "name"},
+        kwargs={"text": F.lit("constant"), "constant": [1, 2.5, {"x": (Level.HIGH, 2**70)}], "name": "name"},
         headers={"tenant": "t", "who": F.upper("name")},
         serializer="msgspec",
     )
@@ -152,7 +159,7 @@ def test_columns_for_task_queue_id_and_options(spark: Any, broker_url: str) -> N
         [],
         {
             "text": "constant",
-            "constant": [1, 2.5, {"x": [None, 2**70]}],
+            "constant": [1, 2.5, {"x": ["high", 2**70]}],
             "name": "id-1",
         },
     )
