@@ -120,7 +120,7 @@ def test_without_rows_and_with_empty_partitions(spark: Any, broker_url: str) -> 
 
     assert (none.rows, some.rows, skewed.rows) == (0, 3, 5000)
     assert none.wait(timeout=30).state == "settled"
-    assert list(none.ids()) == []
+    assert (list(none.ids()), none.messages().count(), none.failed().count()) == ([], 0, 0)
     assert waiting(some) == 3
     assert waiting(skewed) == 5000
     sent = taken(broker_url)
