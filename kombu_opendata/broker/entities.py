@@ -131,7 +131,8 @@ class BrokerQueue:
 
     ``consumers`` are in order of priority, then of age. ``active`` names the single active consumer; it may be away for
     the grace of its session. ``counts`` say what happened since the broker's start, or since the queue was declared.
-    ``sends`` are those with idempotency keys to a transient queue, the newest; the store has the others.
+    ``sends`` are those with idempotency keys to a transient queue and no stored one, the newest; of the others, which
+    the store has, ``has_stored_sends`` says whether there were any.
     """
 
     def __init__(
@@ -159,6 +160,7 @@ class BrokerQueue:
         self.owner: Session | None = None
         self.deleting = False
         self.sends: dict[bytes, Sending] = {}
+        self.has_stored_sends = False
         self.used_at_ms = now_ms
         self.timer: asyncio.TimerHandle | None = None
 

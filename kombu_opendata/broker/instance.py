@@ -339,14 +339,9 @@ class Instance:
     async def delete_queue(self, queue: BrokerQueue) -> int:
         """Delete a queue of either kind, under the admin lock; returns how many messages were waiting."""
         queue.deleting = True
-        for consumer in list(queue.consumers):
-            consumer.channel.consumers.pop(consumer.tag, None)
-            self.reply(consumer.session, Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
-        queue.consumers.clear()
         if queue.stored is None:
             return self.drop_transient(queue)
         self.forget_users(queue)
-        await self.engine.idempotency.drop_queue(queue.name)
         count = await self.engine.delete_queue(queue.stored)
         self.queues.pop(queue.name, None)
         self.on_queue_gone(queue)
@@ -367,10 +362,16 @@ class Instance:
         for key, session in self._transient_leases(queue):
             del session.leases[key]
         self.forget_users(queue)
+        if queue.has_stored_sends:
+            self.engine.idempotency.drop_queue(queue.name)
         return count
 
     def forget_users(self, queue: BrokerQueue) -> None:
         """The queue is going: who waits for a message gets none, and what is held takes nobody's credit any more."""
+        for consumer in queue.consumers:
+            consumer.channel.consumers.pop(consumer.tag, None)
+            self.reply(consumer.session, Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
+        queue.consumers.clear()
         for getter in queue.getters:
             getter.end(self, queue)
         queue.getters.clear()

@@ -42,24 +42,16 @@ async def _look_and_send(self: Handlers, msg: q.Send, name: bytes) -> None:
 
 
 def _named(self: Handlers, msg: q.Send) -> BrokerQueue | None:
-    """The queue that the sender names, if there is one.
-
-    Raises:
-        NotFound: there is none, and it is that queue which must get the messages.
-    """
+    """The queue that the sender names, if there is one."""
     queue = None if msg.exchange else self.instance.queues.get(msg.routing_key)
-    if queue is not None and not queue.deleting:
-        return queue
-    if msg.to_queue:
-        raise NotFound(f"no queue {msg.routing_key!r}: create it first", queue=msg.routing_key)
-    return None
+    return None if queue is None or queue.deleting else queue
 
 
 def _find(self: Handlers, msg: q.Send, named: BrokerQueue | None, name: bytes) -> tuple[bool, Sending | None]:
     """Whether it is known what was sent under the key, and what was."""
-    if named is not None and named.stored is None:
-        sent = named.sends.get(name)
-        return True, sent if sent is not None and sent.expires_at_ms > self.engine.clock.now_ms() else None
+    sent = named.sends.get(name) if named is not None else None
+    if sent is not None and sent.expires_at_ms > self.engine.clock.now_ms():
+        return True, sent
     return self.engine.idempotency.find(name, "" if msg.exchange else msg.routing_key)
 
 
@@ -92,6 +84,8 @@ def _send(self: Handlers, msg: q.Send, named: BrokerQueue | None, name: bytes) -
         last_id = before.last_message_id if before.last_sequence == msg.seq else -1
         self.instance.calls.answer(self.session, _answer_after_restart(self, msg, last_id))
         return
+    if msg.to_queue and named is None:
+        raise NotFound(f"no queue {msg.routing_key!r}: create it first", queue=msg.routing_key)
     routed = _route(self, msg, named if msg.to_queue else None)
     _check_room(self, routed)
     ids = _store(self, routed)
@@ -99,10 +93,12 @@ def _send(self: Handlers, msg: q.Send, named: BrokerQueue | None, name: bytes) -
     if name and any(id >= 0 for id in ids):
         expires_at = self.engine.clock.now_ms() + msg.key_ttl_ms
         sending = Sending(tuple(ids), expires_at, msg.digest, tuple(tuple(each) for each in names))
-        if named is not None and named.stored is None:
-            named.note_send(name, sending)
-        elif any(queue.stored is not None for _publish, targets in routed for queue in targets):
+        if any(queue.stored is not None for _publish, targets in routed for queue in targets):
             self.engine.idempotency.remember(name, sending)
+            if named is not None:
+                named.has_stored_sends = True
+        elif named is not None:
+            named.note_send(name, sending)
         else:
             self.engine.idempotency.remember_in_memory(name, sending)
     self.instance.calls.answer(self.session, q.Sent(msg.rid, ids, names), 40 * len(ids))

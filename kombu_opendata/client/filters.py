@@ -48,7 +48,7 @@ def explain(
     if message_id is not None and message_id < 0:
         raise RequestError(f"there is no message id {message_id}", message_id=message_id)
     given = -1 if message_id is None else message_id
-    texts = {} if headers is None and message_id is not None else header_texts(headers)
+    texts = {} if not headers and message_id is not None else header_texts(headers)
     answer: Explained = connection.call(Explain(0, queue, given, texts, filter), timeout)
     return answer.report
 

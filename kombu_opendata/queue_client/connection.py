@@ -63,6 +63,7 @@ class ClientConnection(BrokerConnection):
             self._unanswered[rid] = data
         wait_ms = getattr(message, "wait_ms", 0)
         deadline = self.clock.monotonic() + wait_ms / 1000 + _LATE_SECONDS if wait_ms else math.inf
+        told = None  # the wire over which the broker was told that the time is over
         try:
             with self._lock:
                 self._transmit(data)
@@ -82,14 +83,14 @@ class ClientConnection(BrokerConnection):
                     if rid in self._answers or self._wire is not wire:
                         continue
                     rest = deadline - self.clock.monotonic()
-                    if rest <= 0:  # it was asked again after a break, and so waits from then on
-                        deadline = math.inf
+                    if rest <= 0 and wire is not told:  # after a break it was asked again, and waits from then on
+                        told = wire
                         self.send(StopReading(rid))
                         continue
                     if self._waker is None:
                         self._waker = Waker()
                     waker = self._waker
-                    seconds = min(wire.silence or math.inf, rest)
+                    seconds = min(wire.silence or math.inf, rest if rest > 0 else math.inf)
                 if wire.wait(None if seconds == math.inf else seconds, waker=waker):
                     waker.clear()
         except BaseException:

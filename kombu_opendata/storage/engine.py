@@ -453,7 +453,9 @@ class Engine(OperationsById):
 
     async def delete_queue(self, queue: Queue) -> int:
         """Remove a queue with everything in it; returns how many messages were waiting."""
+        await self.idempotency.look()
         removed = await self._remove_available(queue)
+        self.idempotency.drop_queue(queue.name)
         self.drop_queue(queue.name)  # with no await in between: nothing is left in it
         await self.checkpoint()
         return removed

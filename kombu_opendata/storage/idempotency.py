@@ -32,7 +32,7 @@ class IdempotencyState:
     """The keys of one instance in memory, and what an effect does to them.
 
     Attributes:
-        used: there was a key since the start.
+        used: there is a key, as far as somebody looked.
     """
 
     def __init__(self) -> None:
@@ -106,12 +106,17 @@ class Idempotency:
         self._shelf.discard(name)
         self._shelf.keep(name, sending)
 
-    async def drop_queue(self, queue: str) -> None:
-        """No key counts any more for what was sent to this queue until now. In the commit that drops it."""
+    async def look(self) -> None:
+        """Have :meth:`drop_queue` know whether there are keys."""
         if not self._engine.state.idempotency.used:
             first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
-            if not await self._engine.store.scan(first, last, limit=1):
-                return
+            if await self._engine.store.scan(first, last, limit=1):
+                self._engine.state.idempotency.used = True
+
+    def drop_queue(self, queue: str) -> None:
+        """No key counts any more for what was sent to this queue until now. In the commit that drops it."""
+        if not self._engine.state.idempotency.used:
+            return
         last_id, expires_at = self._engine.state.next_id - 1, self._engine.clock.now_ms() + MAX_KEY_TTL_MS
         self.remember(_drop_name(queue), Sending((last_id,), expires_at, bytes(DIGEST_BYTES), ((queue,),)))
 

@@ -96,6 +96,26 @@ def test_a_send_that_was_applied_is_answered_with_its_ids_and_queues(
     assert channel._size("q") == 3
 
 
+def test_a_send_that_was_applied_is_answered_so_when_its_queue_is_gone(
+    connect: Callable[..., Any], broker_url: str, broker: EmbeddedBroker, store_folder: Path
+) -> None:
+    channel = connect(broker_url).channel()
+    declare(channel, "q")
+    declare(channel, "all", arguments={"x-filter": "tenant = 'a'"})
+    send = q.Send(0, 1, "", "q", [(b"envelope", {"tenant": "a"}, 0, 0, -1)], 1, to_queue=True)
+    path = f"{store_folder}/broker.sock"
+    with RawClient(path) as raw:
+        raw.hello()
+        first = raw.answer(raw.send(send))
+    broker.kill()
+    channel.queue_delete("q")
+    with RawClient(path) as again:
+        again.hello(raw.session, resume=True)
+        repeated = again.answer(again.send(send))
+    assert (repeated.ids, repeated.queues) == (first.ids, [["all"]])
+    assert channel._size("all") == 1
+
+
 def test_what_was_refused_once_may_be_stored_when_it_is_sent_again(
     connect: Callable[..., Any], broker_url: str, store_folder: Path
 ) -> None:

@@ -139,6 +139,6 @@ class Looking(Base):
             SelectorError: the filter is none; the text shows where.
         """
         given = -1 if id is None else checks.whole(id, "a message id", 0, (1 << 63) - 1)
-        texts = {} if headers is None and id is not None else header_texts(headers)
+        texts = {} if not headers and id is not None else header_texts(headers)
         answer: m.Explained = self._calls.call(m.Explain(0, queue, given, texts, filter))
         return answer.report

@@ -361,3 +361,13 @@ def test_an_exclusive_queue_is_for_all_calls_of_its_client(client: Any, opener: 
     for call in (other.read, other.read_with_poll):
         with pytest.raises(errors.AccessRefused):
             call(name)
+
+
+def test_iterators_end_with_the_session_that_made_their_exclusive_queue(reach: Reach, name: str) -> None:
+    with QueueClient(reach.url, **options_of(reach)) as client:
+        client.create(name, QueueOptions(exclusive=True))
+        client.send(name, "a")
+        with closing(client.consume(name)) as messages:
+            assert next(messages).body == "a"
+            client._calls._usable().close()  # the connection of all calls but those that wait
+            assert list(messages) == []

@@ -222,6 +222,16 @@ def test_a_key_counts_for_a_queue_until_it_is_dropped(client: Any, name: str, du
     assert client.metrics(name).length == 1
 
 
+def test_a_key_of_a_transient_queue_counts_for_a_stored_one_that_got_it_too(client: Any, name: str) -> None:
+    client.create(f"{name}-all", QueueOptions(filter=f"tenant = '{name}'"))
+    for _ in range(2):
+        client.create(name, QueueOptions(durable=False))
+        first = client.send(name, "a", {"tenant": name}, idempotency_key="k")
+        assert client.send(name, "a", {"tenant": name}, idempotency_key="k") == first
+        client.drop(name)
+    assert client.metrics(f"{name}-all").length == 2
+
+
 def test_a_key_of_a_batch_and_of_a_publish(client: Any, queue: str) -> None:
     ids = client.send_batch(queue, ["a", "b"], idempotency_key="k")
     assert client.send_batch(queue, ["a", "b"], idempotency_key="k") == ids

@@ -25,7 +25,11 @@ def test_a_break_does_not_make_a_read_wait_longer(store_folder: Path, peer: Any)
             second.welcome()
             again = second.receive(q.Read)
             assert second.receive(q.StopReading).read_rid == again.rid  # though this broker would wait for more
-            second.send(q.ReadMessages(again.rid, []))
+            second.close()
+            third = peer.accept()
+            third.welcome()
+            assert third.receive(q.Read).rid == third.receive(q.StopReading).read_rid == again.rid
+            third.send(q.ReadMessages(again.rid, []))
             assert reading.result(10).messages == []
     finally:
         connection.abandon()

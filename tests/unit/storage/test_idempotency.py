@@ -1,0 +1,76 @@
+"""Idempotency keys and the queues that they are for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.storage.records.idempotency import DIGEST_BYTES, Sending, name_of
+from tests.support.engine import World, run, small_buckets
+
+NAME = name_of("", "q", "key")
+
+
+def send(world: World) -> None:
+    id = world.publish("q")
+    expires_at = world.clock.now_ms() + 3_600_000
+    world.engine.idempotency.remember(NAME, Sending((id,), expires_at, bytes(DIGEST_BYTES), (("q",),)))
+
+
+async def is_known(world: World) -> bool:
+    await world.engine.idempotency.load(NAME, "q")
+    return world.engine.idempotency.find(NAME, "q")[1] is not None
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_keys_go_in_the_commit_that_drops_their_queue(tmp_path: Path, checkpoint: bool) -> None:
+    """A crash while a long backlog is removed leaves the queue with its keys, or neither."""
+
+    async def steps(world: World) -> None:
+        send(world)
+        for _ in range(700):
+            world.publish("q")
+        await world.engine.checkpoint()
+        await world.crash()
+        assert world.queue("q").messages.cold
+        deleting = asyncio.create_task(world.engine.delete_queue(world.queue("q")))
+        seen = set()
+        while not deleting.done():
+            exists = "q" in world.engine.state.queues
+            assert await is_known(world) is exists
+            seen.add(exists)
+            await (world.engine.checkpoint() if checkpoint else world.engine.commit())
+            await asyncio.sleep(0)
+        await deleting
+        assert True in seen
+        assert not await is_known(world)
+        await world.crash()
+        assert not await is_known(world)
+
+    with small_buckets(16, 4):
+        run(tmp_path / "s", steps)
+
+
+def test_a_queue_of_the_same_name_has_keys_of_its_own(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        options = world.queue("q").options
+        for _ in range(2):
+            send(world)
+            assert await is_known(world)
+            await world.engine.delete_queue(world.queue("q"))
+            await world.crash()
+            assert not await is_known(world)
+            world.engine.declare_queue("q", options)
+
+    run(tmp_path / "s", steps)
+
+
+def test_queues_leave_nothing_where_no_key_was_used(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        await world.engine.delete_queue(world.queue("q"))
+        assert not world.engine.state.idempotency.shelf.is_dirty
+        assert world.engine.idempotency.find(name_of("", "q", ""))[1] is None
+
+    run(tmp_path / "s", steps)
