@@ -36,7 +36,8 @@ def test_a_queues_messages_are_counted_by_what_becomes_of_them(served: ServedBro
     third.requeue()
     found = scrape_until(port_of(served), lambda s: s.of("q").get("messages_requeued_total"))
     figures = found.of("q")
-    assert figures.pop("oldest_ready_message_age_seconds") >= figures.pop("newest_ready_message_age_seconds") >= 0
+    oldest, newest = (figures.pop(f"{which}_ready_message_age_seconds", 0) for which in ("oldest", "newest"))
+    assert oldest >= newest >= 0  # a zero is left out
     assert figures == {
         "messages_ready": 4, "messages_delayed": 1, "messages_in_flight": 1, "messages_published_total": 8,
         "messages_delivered_total": 4, "messages_acked_total": 1, "messages_rejected_total": 1,
@@ -58,7 +59,7 @@ def test_ages_are_of_what_is_ready(served: ServedBroker, channel: Any) -> None:
     assert 1.2 < figures["oldest_ready_message_age_seconds"] < time.time() - began + 1
     send(channel, "q", "new")
     found = scrape_until(port_of(served), lambda s: s.of("q").get("messages_ready") == 2).of("q")
-    assert found["newest_ready_message_age_seconds"] < found["oldest_ready_message_age_seconds"]
+    assert found.get("newest_ready_message_age_seconds", 0) < found["oldest_ready_message_age_seconds"]
     take_bodies(channel, "q")
     scrape_until(port_of(served), lambda s: "oldest_ready_message_age_seconds" not in s.of("q"))
 
