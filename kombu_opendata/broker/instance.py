@@ -367,7 +367,7 @@ class Instance:
         return count
 
     def forget_users(self, queue: BrokerQueue) -> None:
-        """The queue is going: who waits for a message gets none, and what is held takes nobody's credit any more."""
+        """The queue is going: consumers are told, waiting reads get none, and what is held takes nobody's credit."""
         for consumer in queue.consumers:
             consumer.channel.consumers.pop(consumer.tag, None)
             self.reply(consumer.session, Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))

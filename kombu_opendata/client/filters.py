@@ -47,10 +47,15 @@ def explain(
     """
     if message_id is not None and message_id < 0:
         raise RequestError(f"there is no message id {message_id}", message_id=message_id)
-    given = -1 if message_id is None else message_id
-    texts = {} if not headers and message_id is not None else header_texts(headers)
-    answer: Explained = connection.call(Explain(0, queue, given, texts, filter), timeout)
+    answer: Explained = connection.call(explain_request(queue, message_id, headers, filter), timeout)
     return answer.report
+
+
+def explain_request(queue: str, message_id: int | None, headers: Mapping[str, Any] | None, filter: str) -> Explain:
+    """The request of :func:`explain`, for those who send it themselves; ``rid`` is 0."""
+    if message_id is None:
+        return Explain(0, queue, -1, header_texts(headers), filter)
+    return Explain(0, queue, message_id, header_texts(headers) if headers else {}, filter)
 
 
 def header_texts(headers: Mapping[str, Any] | None) -> dict[str, str]:

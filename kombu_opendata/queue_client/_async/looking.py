@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
 
-from ...client.filters import header_texts
+from ...client.filters import explain_request
 from ...errors import MessageNotFound
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
@@ -137,7 +137,7 @@ class AsyncLooking(AsyncBase):
             NotFound: no such queue or message.
             SelectorError: the filter is none; the text shows where.
         """
-        given = -1 if id is None else checks.whole(id, "a message id", 0, (1 << 63) - 1)
-        texts = {} if not headers and id is not None else header_texts(headers)
-        answer: m.Explained = await self._calls.call(m.Explain(0, queue, given, texts, filter))
+        if id is not None:
+            checks.whole(id, "a message id", 0, (1 << 63) - 1)
+        answer: m.Explained = await self._calls.call(explain_request(queue, id, headers, filter))
         return answer.report
