@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..errors import InvalidMessage, RequestError, SelectorError
+from ..errors import RequestError, SelectorError
 from ..storage.limits import DEFAULT_RETRY_MAX_DELAY_MS
 from ..storage.queue_filters import ANY, FILTER, FILTER_MODE, MODES, filter_of
 from ..storage.state import (
@@ -349,14 +349,13 @@ def markdown() -> str:
     return "\n".join(rows) + "\n"
 
 
-def check_routing_key(routing_key: str) -> None:
+def check_short(text: str, what: str, error: type[RequestError] = RequestError) -> None:
     """AMQP's short strings: up to 255 bytes.
 
     Raises:
-        InvalidMessage: too long.
+        RequestError: too long; ``error`` is its class.
     """
-    if len(routing_key) > MAX_NAME_BYTES // 4:  # a character has up to four
-        size = len(routing_key.encode("utf-8", "surrogatepass"))
+    if len(text) > MAX_NAME_BYTES // 4:  # a character has up to four
+        size = len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_NAME_BYTES:
-            text = f"the routing key has {size} bytes, the limit is {MAX_NAME_BYTES}"
-            raise InvalidMessage(text, size=size, limit=MAX_NAME_BYTES)
+            raise error(f"the {what} has {size} bytes, the limit is {MAX_NAME_BYTES}", size=size, limit=MAX_NAME_BYTES)

@@ -45,13 +45,9 @@ def _check_name(name: str, what: str) -> None:
     Raises:
         RequestError: empty or too long.
     """
-    size = len(name.encode("utf-8", "surrogatepass"))
-    if size == 0:
+    if not name:
         raise RequestError(f"the {what} name is empty: give one")
-    if size > MAX_NAME_BYTES:
-        raise RequestError(
-            f"the {what} name has {size} bytes, the limit is {MAX_NAME_BYTES}", size=size, limit=MAX_NAME_BYTES
-        )
+    arguments.check_short(name, f"{what} name")
     try:
         name.encode()
     except UnicodeEncodeError as exc:
@@ -127,7 +123,7 @@ class Handlers:
         if len(msg.envelope) > self.max_message_bytes:
             size, limit = len(msg.envelope), self.max_message_bytes
             raise MessageTooLarge(f"the message has {size} bytes, the limit is {limit}", size=size, limit=limit)
-        arguments.check_routing_key(msg.routing_key)
+        arguments.check_short(msg.routing_key, "routing key", InvalidMessage)
         if not 0 <= msg.priority <= 255:
             raise InvalidMessage(f"priority {msg.priority} is not within 0–255", priority=msg.priority)
         if not 0 < msg.seq < 1 << 63:

@@ -13,7 +13,7 @@ from ..protocol.envelope import metadata_headers, open_envelope
 from ..storage import looking
 from ..storage.looking import AVAILABLE, DELAYED, DONE, FAILED, IN_FLIGHT, Row
 from ..storage.stored_messages import read_metadata
-from .arguments import check_routing_key
+from .arguments import check_short
 from .entities import BrokerQueue
 from .reading import PAGE_BYTES, check_quantity
 
@@ -210,7 +210,7 @@ def list_queues(self: Handlers, msg: q.ListQueues) -> None:
 
 def ask_routes(self: Handlers, msg: q.AskRoutes) -> None:
     """Route a message that is never stored."""
-    check_routing_key(msg.routing_key)
+    check_short(msg.routing_key, "routing key")
     envelope = m.Publish(0, 0, msg.exchange, msg.routing_key, msg.envelope, msg.texts, 0, 0)
     self.instance.reply(self.session, q.Routed(msg.rid, [queue.name for queue in self.targets(envelope)]))
 
