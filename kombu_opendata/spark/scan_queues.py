@@ -27,7 +27,7 @@ def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Sourc
     is_active = state in ("available", "in_flight")
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
-        columns: Columns = {name: [] for name in ("queue", "message_id", "priority", "at", "until", "attempts")}
+        columns = _no_rows()
         async for rows in store.scan_batches(low, high, batch=64):
             for key, value in rows:
                 parsed = keys.parse(key)
@@ -38,11 +38,15 @@ def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Sourc
                 _append(columns, parsed.name or "", found, is_active)
             if len(columns["queue"]) >= ROWS:
                 yield _named(state, columns)
-                columns = {name: [] for name in columns}
+                columns = _no_rows()
         if columns["queue"]:
             yield _named(state, columns)
 
     return source
+
+
+def _no_rows() -> Columns:
+    return {name: [] for name in ("queue", "message_id", "priority", "at", "until", "attempts")}
 
 
 def _entries(state: str, is_active: bool, key: bytes, value: bytes) -> list[tuple[int, ...]]:
@@ -61,15 +65,19 @@ def _append(columns: Columns, queue: str, found: list[tuple[int, ...]], is_activ
 
 
 def _named(state: str, columns: Columns) -> Columns:
-    """The columns as the tables have them. Priorities are stored counted down; times of 0 are none."""
-    columns["priority"] = [255 - priority for priority in columns["priority"]]
-    at, until = columns.pop("at"), columns.pop("until")
-    columns["state"] = [state] * len(at)
-    columns["at"] = [ms or None for ms in at]
-    name = {"available": "visible_at", "in_flight": "claimed_at", "done": "done_at", "failed": "failed_at"}[state]
-    columns[name] = columns["at"]
-    columns["expires_at" if state == "available" else "leased_until"] = [ms or None for ms in until]
-    return columns
+    """The columns as the tables have them. Stored priorities count down, and a stored time of 0 means none."""
+    at, until = ([ms or None for ms in columns[name]] for name in ("at", "until"))
+    at_name = {"available": "visible_at", "in_flight": "claimed_at", "done": "done_at", "failed": "failed_at"}[state]
+    return {
+        "queue": columns["queue"],
+        "message_id": columns["message_id"],
+        "priority": [255 - priority for priority in columns["priority"]],
+        "attempts": columns["attempts"],
+        "state": [state] * len(at),
+        "at": at,
+        at_name: at,
+        "expires_at" if state == "available" else "leased_until": until,
+    }
 
 
 async def bucket_keys(store: OfflineStore, state: str, bounds: Bounds) -> list[tuple[str, bytes]]:

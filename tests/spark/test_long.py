@@ -1,4 +1,4 @@
-"""Spark in processes of its own: speculation; drivers, queries and brokers that die; a hundred thousand tasks."""
+"""Spark in processes of its own: speculation; drivers, queries and brokers that die; many tasks, many done messages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ import pyspark
 import pytest
 
 from kombu_opendata.errors import NotFound
-from kombu_opendata.spark import SubmitResult, find_job, submit_tasks, use_java
+from kombu_opendata.spark import SubmitResult, find_job, read_table, submit_tasks, use_java
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
 from ..support.processes import Child, Children, wait_until
 from ..support.seeds import seeded_random
+from ..support.settled_store import done_records, write_store
 from ..support.spark import PROJECT, taken, task_context
 from ..support.workers import Worker
 
@@ -209,3 +210,28 @@ def test_two_workers_run_each_of_many_tasks_once(
 
     assert status.queues["celery"].done == TASKS
     ledger.assert_once(map(str, range(TASKS)))
+
+
+def test_a_million_settled_messages_are_read(spark: Any, tmp_path: Path) -> None:
+    """Each of them once, with the example of docs/spark.md: the p95 from publish to done."""
+    from pyspark.sql import functions as F
+
+    count, took_ms, hour = 1_000_000, 2_500, 3_600_000
+    write_store(tmp_path, "q", done_records("q", count, received_at_ms=500_000 * hour, took_ms=took_ms))
+    store = str(tmp_path)
+
+    done = read_table(spark, store, "done")
+    entries = read_table(spark, store, "entries")
+    messages = read_table(spark, store, "messages", columns=["message_id", "task", "received_at"])
+    took = messages.join(done, "message_id").select(
+        "task",
+        F.date_trunc("hour", "received_at").alias("hour"),
+        (F.col("done_at").cast("double") - F.col("received_at").cast("double")).alias("seconds"),
+    )
+
+    ids = (F.count("*"), F.count_distinct("message_id"), F.min("message_id"), F.max("message_id"))
+    assert tuple(done.agg(*ids).collect()[0]) == (count, count, 1, count)
+    assert [tuple(row) for row in entries.groupBy("queue", "state").count().collect()] == [("q", "done", count)]
+    (row,) = took.groupBy("task", "hour").agg(F.count("*"), F.percentile("seconds", 0.95)).collect()
+    assert (row[0], row[2]) == ("t.done", count)
+    assert row[3] == pytest.approx(took_ms / 1000, abs=0.001)
