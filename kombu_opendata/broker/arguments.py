@@ -5,7 +5,8 @@ A declaration is read once, by :func:`parse`. ``docs/queue-arguments.md`` has th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from ..errors import RequestError, SelectorError
@@ -27,6 +28,10 @@ MAX_MS = (1 << 53) - 1
 MAX_SECONDS = 0xFFFF_FFFF
 MIN_LEASE_SECONDS = 30
 MAX_LEASE_SECONDS = 86_400
+
+#: arguments of a declaration that are compared with all known names, and how long such a name may be
+_MAX_SUGGESTIONS = 8
+_MAX_COMPARED = 64
 
 DROP_HEAD = "drop-head"
 REJECT_PUBLISH = "reject-publish"
@@ -325,13 +330,38 @@ def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
         return parse(queue, good)
 
 
-def unknown(what: str, name: str, arguments: Iterable[str], known: Iterable[str] = _BY_NAME) -> list[str]:
-    """A warning for each argument that begins with ``x-`` and is not known; ``what`` is "queue" or "exchange"."""
+def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[str] = _BY_NAME.keys()) -> list[str]:
+    """A warning for each argument that is not known and begins with ``x-``, or would be known if it did.
+
+    Args:
+        what: "queue" or "exchange".
+    """
+    odd = [one for one in arguments if one not in known and (one.startswith("x-") or f"x-{one}" in known)]
     return [
-        f"{what} {name!r}: the argument {argument!r} is unknown and has no effect"
-        for argument in arguments
-        if argument.startswith("x-") and argument not in known
+        f"{what} {name!r}: the argument {one!r} is unknown and has no effect"
+        # a comparison with all known names takes time, and a declaration may have any number of arguments
+        + (_did_you_mean(one, known) if at < _MAX_SUGGESTIONS else "")
+        for at, one in enumerate(odd)
     ]
+
+
+def _did_you_mean(name: str, known: Collection[str]) -> str:
+    bare = {one.removeprefix("x-"): one for one in known}
+    wanted = name.removeprefix("x-").replace("_", "-")
+    close = get_close_matches(wanted, bare, n=1) if len(name) <= _MAX_COMPARED else []
+    return f"; did you mean {bare[close[0]]!r}?" if close else ""
+
+
+def refuse_unknown(queue: str, arguments: Iterable[str]) -> None:
+    """Refuse a queue's arguments that are not known.
+
+    Raises:
+        RequestError: there is one; the text names the argument that was probably meant.
+    """
+    found = unknown("queue", queue, arguments)
+    if found:
+        text = found[0] if found[0].endswith("?") else f"{found[0]}."
+        raise RequestError(f"{text} To keep it for another broker, use force (--force).", queue=queue)
 
 
 def difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> tuple[str, str, str]:

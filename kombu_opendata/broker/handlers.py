@@ -189,6 +189,8 @@ class Handlers:
             name = f"amq.gen-{uuid.uuid4().hex}"
         _check_name(name, "queue")
         _check_arguments(msg.arguments, f"queue {name!r}")
+        if msg.strict:
+            arguments.refuse_unknown(name, msg.arguments)
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
         queue = self.instance.queues.get(name)
         if queue is None:

@@ -83,12 +83,14 @@ def show(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None
 @click.option("--single-active-consumer", is_flag=True, help="one consumer at a time gets messages")
 @click.option("--transient", is_flag=True, help="in memory, gone with the broker")
 @click.option("--argument", "arguments", multiple=True, metavar="NAME=VALUE", help="any other x- argument; NAME:=JSON")
+@click.option("--force", is_flag=True, help="keep arguments that are unknown here, such as another broker's")
 @target_options
 @json_option
 def create(
     queue: str,
     transient: bool,
     arguments: tuple[str, ...],
+    force: bool,
     url: str | None,
     tls_ca: str | None,
     as_json: bool,
@@ -106,7 +108,7 @@ def create(
             given[name] = round(given[name])
     options = QueueOptions(durable=not transient, arguments=headers_of(arguments, "argument"), **given)
     with find(url, tls_ca).client(creates=True) as client:
-        client.create(queue, options)
+        client.create(queue, options, force=force)
         info = client.get_queue(queue) if as_json else None
     if as_json:
         print_json(info)

@@ -117,7 +117,10 @@ class Publish(_Message, tag=3):
 
 
 class DeclareQueue(_Message, tag=4):
-    """Answer: QueueInfo. An empty name asks for a generated one (transient queues only)."""
+    """Answer: QueueInfo. An empty name asks for a generated one (transient queues only).
+
+    ``strict`` refuses unknown ``x-`` arguments, which otherwise are warnings of the answer.
+    """
 
     rid: int
     queue: str
@@ -126,6 +129,7 @@ class DeclareQueue(_Message, tag=4):
     auto_delete: bool
     arguments: dict[str, Any]
     passive: bool
+    strict: bool = False
 
 
 class DeleteQueue(_Message, tag=5):

@@ -50,7 +50,7 @@ class QueueOptions:
         durable: False is a queue in memory, gone with the broker (pgmq's unlogged one).
         auto_delete: it goes with its last consumer; it is in memory then.
         exclusive: for this client alone; it is in memory then.
-        arguments: any other ``x-`` arguments.
+        arguments: any other ``x-`` arguments; unknown ones are refused.
     """
 
     filter: str | None = None

@@ -72,6 +72,8 @@ def exists(channel: Any, queue: str) -> bool:
 def test_an_unknown_argument_is_warned_of_once(channel: Any, broker: EmbeddedBroker) -> None:
     with pytest.warns(errors.UnknownArgumentWarning, match="queue 'odd': the argument 'x-colour' is unknown"):
         make(channel, "odd", colour="red")
+    with pytest.warns(errors.UnknownArgumentWarning, match=r"'x-max-lenght' .*; did you mean 'x-max-length'\?"):
+        make(channel, "misspelt", max_lenght=100)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make(channel, "odd", colour="red")

@@ -17,19 +17,23 @@ from .base import AsyncBase
 class AsyncQueues(AsyncBase):
     """Calls about queues and about how messages get there."""
 
-    async def create(self, queue: str, options: QueueOptions | None = None) -> None:
+    async def create(self, queue: str, options: QueueOptions | None = None, *, force: bool = False) -> None:
         """Create a queue; nothing happens if there is one that was created alike.
+
+        Args:
+            force: keep ``x-`` arguments that this broker does not know, such as those of another broker. They have no
+                effect.
 
         Raises:
             PreconditionFailed: there is one with other options: drop it first.
-            RequestError: a name or an option that can't be.
+            RequestError: a name, an option or an argument that can't be.
         """
         checks.name(queue, "the queue's name")
         chosen = QueueOptions() if options is None else options
         if not isinstance(chosen, QueueOptions):
             raise RequestError(f"a queue is created with QueueOptions, not {type(chosen).__name__}", name="options")
         kind = chosen.durable, chosen.exclusive, chosen.auto_delete
-        await self._calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False))
+        await self._calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False, not force))
 
     async def drop(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue with all its messages; returns how many waited. The attempts that ended stay in the history.

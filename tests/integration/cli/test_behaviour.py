@@ -57,6 +57,8 @@ from .conftest import HOSTILE, run
         ("failed redrive orders --where x>", 2, "line 1, column"),
         ("queue create q2 --filter x>", 2, "line 1, column"),
         ("queue create orders --max-length 3", 1, "orders"),
+        ("queue create q2 --argument x-max-lenght:=100", 1, "did you mean 'x-max-length'? To keep it"),
+        ("queue create q2 --argument max-length:=100", 1, "did you mean 'x-max-length'?"),
         ("filter explain", 2, "QUEUE"),
         ("filter explain --filter x>3 -H x=1", 1, "does not match"),
         ("store inspect --kind nonsense", 2, "nonsense"),
@@ -174,6 +176,17 @@ def test_pages_of_the_last_hours_lead_on(verb: str, limits: tuple[str, ...], inv
     again = invoke(*words, *window, "--json", "--next", told["next"])
     assert again.exit_code == 0, again.output
     assert json.loads(again.stdout)["items"]
+
+
+def test_an_argument_of_another_broker_is_forced(url: str) -> None:
+    words = "queue", "create", "forced", "--argument", "x-colour=red", "--json"
+    told = run(*words, url=url)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr == (
+        "Error: queue 'forced': the argument 'x-colour' is unknown and has no effect. "
+        "To keep it for another broker, use force (--force).\n"
+    )
+    assert json.loads(run(*words, "--force", url=url).stdout)["arguments"] == {"x-colour": "red"}
 
 
 def test_a_question_can_be_refused(client: QueueClient, invoke: Callable[..., Any], monkeypatch: Any) -> None:

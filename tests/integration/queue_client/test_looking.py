@@ -132,6 +132,15 @@ def test_queues_are_listed_as_they_were_created(client: Any, name: str) -> None:
         client.create(name)
 
 
+def test_an_unknown_argument_is_refused_unless_it_is_forced(client: Any, name: str) -> None:
+    options = QueueOptions(arguments={"x-max-lenght": 100})
+    with pytest.raises(errors.RequestError, match=r"'x-max-lenght' .*did you mean 'x-max-length'\?.* use force"):
+        client.create(name, options)
+    assert name not in [info.name for info in client.list_queues()]
+    client.create(name, options, force=True)
+    assert client.get_queue(name).arguments == {"x-max-lenght": 100}
+
+
 @pytest.mark.parametrize(
     "options",
     [{"max_attempts": 0}, {"lease_seconds": 1}, {"lease_seconds": 40.5}, {"message_ttl_seconds": -1},

@@ -134,6 +134,36 @@ def test_only_unknown_x_arguments_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("x-max-lenght", "x-max-length"),
+        ("x-max_length", "x-max-length"),
+        ("max-length", "x-max-length"),
+        ("x-ttl", ""),
+        ("x-message-tll", "x-message-ttl"),
+        ("x-" + "max-lenght" * 1000, ""),
+    ],
+)
+def test_the_name_that_was_probably_meant(given: str, meant: str) -> None:
+    (warning,) = unknown("queue", "q", {given: 1})
+    assert warning.removeprefix(f"queue 'q': the argument {given!r} is unknown and has no effect") == (
+        f"; did you mean {meant!r}?" if meant else ""
+    )
+
+
+def test_a_declaration_full_of_misspelt_arguments_costs_few_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    def compare(name: str, *_args: Any, **_more: Any) -> list[str]:
+        compared.append(name)
+        return []
+
+    monkeypatch.setattr(arguments, "get_close_matches", compare)
+    assert len(unknown("queue", "q", [f"x-max-lenght-{n}" for n in range(10_000)])) == 10_000
+    assert len(compared) < 10
+
+
+@pytest.mark.parametrize(
     ("have", "want", "expected"),
     [
         ({"x-a": 1, "x-b": 1}, {"x-a": 1, "x-b": 2}, ("x-b", "with x-b=1", "with x-b=2")),
