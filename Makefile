@@ -16,7 +16,7 @@ TWICE := --numprocesses 2 --dist loadfile
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.test ## thousands of tasks, the broker killed with -9 half way, each task counted
+demo: $(VENV)/.demo ## thousands of tasks, the broker killed with -9 half way, each task counted
 	@$(BIN)/python examples/demo $(ARGS)
 
 test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 15 minutes)
@@ -53,17 +53,23 @@ $(BIN)/python:
 	@$(PIP) install --quiet --upgrade pip
 
 # The order-only interpreter keeps its own time stamp out of it: only a changed pyproject.toml installs again.
-$(VENV)/.test: pyproject.toml | $(BIN)/python
+# What a target installs has all that the ones above it need, whose stamps it sets, too.
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV) …"
-	@$(PIP) install --quiet --editable '.[test]'
+	@$(PIP) install --quiet --editable .
 	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	@echo "installing into $(VENV), with what the tests need: 1.6 GB, most of it Spark …"
+	@$(PIP) install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.demo
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV), with the peers' clients …"
 	@$(PIP) install --quiet --editable '.[test,bench]'
-	@touch $@ $(VENV)/.test
+	@touch $@ $(VENV)/.test $(VENV)/.demo
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing the development tools into $(VENV) …"
 	@$(PIP) install --quiet --editable '.[dev]'
-	@touch $@ $(VENV)/.test
+	@touch $@ $(VENV)/.test $(VENV)/.demo

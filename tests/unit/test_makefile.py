@@ -1,0 +1,55 @@
+"""What the Makefile's targets install. Only a dry run of make is asked: nothing is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def installed(target: str, venv: Path) -> list[str]:
+    """What pip would install for a target, into this environment."""
+    words = ["make", "--dry-run", "--no-print-directory", "--directory", str(ROOT), target, f"VENV={venv}"]
+    clean = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    told = subprocess.run(words, env=clean, capture_output=True, text=True, timeout=60, check=True)
+    return re.findall(r"pip .*install .*--editable (\S+)", told.stdout)
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """An environment that has an interpreter and nothing else."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    return tmp_path
+
+
+def test_the_demo_installs_the_package_and_no_extra(venv: Path) -> None:
+    assert installed("demo", venv) == ["."]
+
+
+def test_the_demo_installs_nothing_where_the_tests_ran(venv: Path) -> None:
+    assert installed("test", venv) == ["'.[test]'"]
+    for stamp in (".test", ".demo"):
+        (venv / stamp).touch()
+    assert installed("demo", venv) == installed("test", venv) == []
+
+
+@pytest.mark.parametrize("target", ["test", "test-long", "lint", "bench"])
+def test_an_environment_of_the_demo_gets_what_another_target_needs(target: str, venv: Path) -> None:
+    (venv / ".demo").touch()
+    assert installed("demo", venv) == []
+    assert installed(target, venv) != []
+
+
+@pytest.mark.parametrize("stamp", [".test", ".bench", ".dev"])
+def test_a_stamp_of_more_is_also_one_of_the_demo(stamp: str) -> None:
+    (rule,) = re.findall(rf"(?m)^\$\(VENV\)/\{stamp}:.*\n(?:\t.*\n)+", (ROOT / "Makefile").read_text())
+    assert re.search(r"touch \$@ .*\$\(VENV\)/\.demo\b", rule)
