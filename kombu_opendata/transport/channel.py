@@ -102,11 +102,17 @@ class Channel(DeclaringChannel):
         properties = properties or {}
         if priority is not None:
             properties["priority"] = priority
-        return OutgoingMessage(body, content_type, content_encoding, headers or {}, properties)
+        return {
+            "body": body,
+            "content-encoding": content_encoding,
+            "content-type": content_type,
+            "headers": headers or {},
+            "properties": properties,
+        }
 
     def basic_publish(
         self,
-        message: OutgoingMessage,
+        message: OutgoingMessage | str | bytes,
         exchange: str = "",
         routing_key: str = "",
         mandatory: bool = False,
@@ -117,7 +123,8 @@ class Channel(DeclaringChannel):
     ) -> Published | None:
         """Publish; returns when the message is durable in every queue that takes it.
 
-        With ``publish_mode`` "pipeline" and in a batch it returns None once the message is sent.
+        With ``publish_mode`` "pipeline" and in a batch it returns None once the message is sent. ``message`` is what
+        :meth:`prepare_message` made, or just a body.
 
         Raises:
             PublishFailed: earlier ones, sent without waiting, failed; this one was not sent.
@@ -129,22 +136,25 @@ class Channel(DeclaringChannel):
         connection = self._connection()
         exchange, routing_key = exchange or "", routing_key or ""
         try:
+            sent = message if isinstance(message, dict) else messages.outgoing(message)
             # Celery's retry passes on mandatory=None
-            request = _request(message, exchange, routing_key, bool(mandatory), int(connection.clock.wall() * 1000))
+            request = _request(sent, exchange, routing_key, bool(mandatory), int(connection.clock.wall() * 1000))
             failures = collector_for(connection)
             if failures is None:
                 return connection.publish(request, confirm_timeout if timeout is None else timeout)
             if failures is connection.failures:
                 connection.raise_failures("; this message was not sent")
-            message_id = message.properties.get("message_id") or message.properties.get("correlation_id") or ""
+            properties = sent["properties"]
+            message_id = properties.get("message_id") or properties.get("correlation_id") or ""
             connection.publish_later(request, failures, str(message_id))
             return None
         except Unroutable as exc:
             error = translate(exc)
             if not self.events["basic_return"]:
                 raise error from exc
+            returned = messages.returned(sent)
             for callback in self.events["basic_return"]:
-                callback(error, exchange, routing_key, message)
+                callback(error, exchange, routing_key, returned)
             return None
         except OpenDataError as exc:
             raise translate(exc) from exc
@@ -360,14 +370,22 @@ class Channel(DeclaringChannel):
 
 def _request(message: OutgoingMessage, exchange: str, routing_key: str, mandatory: bool, now_ms: int) -> Publish:
     """The request for :meth:`Channel.basic_publish`; the client numbers it."""
-    body, content_type, content_encoding, headers, properties = message
+    content_type, headers, properties = message.get("content-type"), message["headers"], message["properties"]
     priority = priority_of(properties.get("priority"))
     return Publish(
         0,
         0,
         exchange,
         routing_key,
-        encode(body, content_type, content_encoding, headers, properties, exchange, routing_key),
+        encode(
+            message["body"],
+            content_type,
+            message.get("content-encoding"),
+            headers,
+            properties,
+            exchange,
+            routing_key,
+        ),
         metadata_headers(headers, exchange, routing_key, priority, content_type),
         priority,
         now_ms,

@@ -23,7 +23,15 @@ __all__ = [
 
 MAX_PRIORITY = 255
 
+#: the properties of AMQP 0-9-1; all others are a client's own
+AMQP_PROPERTIES = frozenset((
+    "content_type", "content_encoding", "application_headers", "delivery_mode", "priority", "correlation_id",
+    "reply_to", "expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id",
+))  # fmt: skip
+
 _BODY_TYPES = (bytes, str, bytearray, memoryview)
+#: what msgspec raises for values that it can't encode
+_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 def encode(
@@ -37,15 +45,28 @@ def encode(
 ) -> bytes:
     """The envelope of a message.
 
+    A property that AMQP doesn't have and msgpack can't encode is left out, as clients of RabbitMQ leave it out.
+
     Raises:
-        InvalidMessage: a value that msgpack does not know; the text names the header or property.
+        InvalidMessage: another value that msgpack can't encode; the text names the header or property.
     """
     if not isinstance(body, _BODY_TYPES):
         raise InvalidMessage(f"the body must be bytes or text, not {type(body).__name__}", name="body")
     try:
         return encode_fields((body, content_type, content_encoding, headers, properties, exchange, routing_key))
-    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+    except _UNENCODABLE as exc:
+        sent = {name: value for name, value in properties.items() if name in AMQP_PROPERTIES or _is_encodable(value)}
+        if len(sent) < len(properties):
+            return encode(body, content_type, content_encoding, headers, sent, exchange, routing_key)
         raise _culprit(body, headers, properties, exc) from exc
+
+
+def _is_encodable(value: Any) -> bool:
+    try:
+        encode_fields(value)
+    except _UNENCODABLE:
+        return False
+    return True
 
 
 def _culprit(body: Any, headers: Mapping[Any, Any], properties: Mapping[Any, Any], exc: Exception) -> InvalidMessage:
@@ -53,7 +74,7 @@ def _culprit(body: Any, headers: Mapping[Any, Any], properties: Mapping[Any, Any
         for name, value in values.items():
             try:
                 encode_fields({name: value})
-            except (TypeError, ValueError, OverflowError, RecursionError) as reason:
+            except _UNENCODABLE as reason:
                 return InvalidMessage(f"{kind} {name!r} can't be encoded: {reason}", kind=kind, name=str(name))
     try:
         encode_fields(body)

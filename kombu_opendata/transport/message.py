@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kombu.message import Message as KombuMessage
 
+from ..errors import InvalidMessage
 from ..protocol.messages import Delivery
 from .envelope import decode
 
 DELIVERY_COUNT = "x-delivery-count"
 
 
-class OutgoingMessage(NamedTuple):
-    """What ``prepare_message`` makes and ``basic_publish`` takes."""
+#: what ``prepare_message`` makes and ``basic_publish`` takes, as Kombu's virtual transports have it: ``body``,
+#: ``content-type``, ``content-encoding``, ``headers``, ``properties``
+OutgoingMessage = dict[str, Any]
 
-    body: Any
-    content_type: str | None
-    content_encoding: str | None
-    headers: dict[str, Any]
-    properties: dict[str, Any]
+
+def outgoing(message: Any) -> OutgoingMessage:
+    """What a caller of ``basic_publish`` gave instead of a prepared message: a bare body.
+
+    Raises:
+        InvalidMessage: it is neither.
+    """
+    if isinstance(message, (str, bytes, bytearray, memoryview)):
+        return {"body": message, "headers": {}, "properties": {}}
+    raise InvalidMessage(
+        f"basic_publish takes what prepare_message makes, or a body as text or bytes, not {type(message).__name__}"
+    )
+
+
+def returned(message: OutgoingMessage) -> KombuMessage:
+    """A message that no queue takes, as callbacks for ``basic_return`` get it."""
+    return KombuMessage(  # type: ignore[no-untyped-call]
+        message["body"],
+        content_type=message.get("content-type"),
+        content_encoding=message.get("content-encoding"),
+        properties=message["properties"],
+        headers=message["headers"],
+    )
 
 
 class Message(KombuMessage):

@@ -91,3 +91,16 @@ def test_an_unknown_duty_is_told(broker_url: str) -> None:
     told = celery(broker_url, "opendata", "maintain", "sweep")
     assert told.returncode == 2
     assert "'sweep' is not one of 'route', 'expire_leases', 'collect'" in told.stderr
+
+
+def test_celerys_amqp_shell_publishes_and_gets(broker_url: str) -> None:
+    for arguments, shown in [
+        (["queue.declare", "shell", "false", "true", "false"], "queue:shell messages:0 consumers:0"),
+        (["basic.publish", "from the shell", "", "shell"], "OK"),
+        (["basic.publish", "lost", "", "nobody", "true"], "no queue takes messages"),
+        (["basic.get", "shell"], "from the shell"),
+    ]:
+        told = celery(broker_url, "amqp", *arguments)
+        assert told.returncode == 0, told.stderr
+        assert shown in told.stdout + told.stderr
+        assert ("ERROR" in told.stderr) == ("lost" in arguments)

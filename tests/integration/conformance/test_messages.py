@@ -10,6 +10,7 @@ import amqp.exceptions as amqp
 import pytest
 
 from kombu_opendata import errors
+from kombu_opendata.errors import InvalidMessage
 
 from ...support.kombu_client import Inbox, declare, drain_until, send, take, take_bodies
 
@@ -166,3 +167,25 @@ def test_an_expired_message_is_not_delivered(channel: Any, name: str, durable: b
 def test_a_message_that_lives_long_enough_is_delivered(channel: Any, queue: str) -> None:
     send(channel, queue, "a", expiration="20000")
     assert take_bodies(channel, queue) == ["a"]
+
+
+@pytest.mark.parametrize("body", ["text", b"bytes"])
+def test_a_bare_body_is_published(channel: Any, queue: str, body: str | bytes) -> None:
+    channel.basic_publish(body, routing_key=queue)
+    [got] = take(channel, queue)
+    assert got.body == body
+    assert (got.content_type, got.headers) == (None, {})
+
+
+def test_something_else_than_a_message_is_refused(channel: Any, queue: str) -> None:
+    with pytest.raises(InvalidMessage, match="takes what prepare_message makes, or a body"):
+        channel.basic_publish(17, routing_key=queue)
+
+
+def test_a_task_with_an_option_that_can_not_be_encoded_is_sent_without_it(connection: Any, queue: str) -> None:
+    producer = connection.Producer()
+    producer.publish("body", routing_key=queue, lock=object(), note="kept", correlation_id="c")
+    with connection.channel() as channel:
+        [got] = take(channel, queue)
+    assert "lock" not in got.properties
+    assert (got.properties["note"], got.properties["correlation_id"]) == ("kept", "c")

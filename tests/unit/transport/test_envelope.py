@@ -50,6 +50,15 @@ def test_what_can_not_be_encoded_is_named(headers: Any, properties: Any, says: s
         encode(b"", headers, properties)
 
 
+def test_a_property_that_amqp_does_not_have_is_left_out_when_it_can_not_be_encoded() -> None:
+    recursive: list[Any] = []
+    recursive.append(recursive)
+    properties = {"correlation_id": "c", "lock": object(), "huge": 2**70, "deep": recursive, "note": ["kept"]}
+    sent = envelope.decode(encode(b"", {}, properties))[4]
+    assert sent == {"correlation_id": "c", "note": ["kept"]}
+    assert set(properties) == {"correlation_id", "lock", "huge", "deep", "note"}
+
+
 @pytest.mark.parametrize("body", [None, {"a": 1}, 3])
 def test_a_body_is_bytes_or_text(body: Any) -> None:
     with pytest.raises(InvalidMessage, match="the body must be bytes or text"):
