@@ -22,6 +22,7 @@ from .records import (
     keys,
     leases,
     metadata,
+    newest_time,
     options,
     payload,
     producer,
@@ -62,6 +63,8 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
         batch.put(keys.SEQ_BLOCK_KEY, seq_block.encode(*dirty.block))
     if position is not None:
         batch.put(keys.JOURNAL_POSITION_KEY, journal_position.encode(position))
+    if state.newest_ms and (len(batch) or dirty):
+        batch.put(keys.NEWEST_TIME_KEY, newest_time.encode(state.newest_ms))
     return dirty
 
 

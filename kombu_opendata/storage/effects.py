@@ -35,6 +35,7 @@ BIND = 13  #: queue, exchange, routing key, arguments
 UNBIND = 14  #: queue, exchange, routing key, arguments
 SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
+TIME = 17  #: at — the last effect of each commit: no time in the commit, or in one before, is after it
 #: hash of the key, ids, expires at, digest, queues of each message
 SENT_WITH_KEY = 43
 EXTEND = 44  #: queue, at, pairs, lease until — in flight: the leases end then

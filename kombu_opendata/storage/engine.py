@@ -165,7 +165,8 @@ class Engine(OperationsById):
         count = len(self.effects)
         size = 0
         if count:
-            payload = effects.encode(self.effects)
+            self.state.time(self.clock.now_ms())
+            payload = effects.encode([*self.effects, (effects.TIME, self.state.newest_ms)])
             self.journal.append(payload)
             size = len(payload)
             self.commits += 1
@@ -220,6 +221,7 @@ class Engine(OperationsById):
                 self.effects = []
                 self.new_bytes = 0
             now = self.clock.now_ms()
+            self.state.time(now)
             batch, self.batch = self.batch, self.store.batch()
             self.payloads.begin_flush()
             began = self.checkpoint_started_at = asyncio.get_running_loop().time()

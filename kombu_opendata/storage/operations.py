@@ -151,6 +151,7 @@ class Operations:
         """Lease these available messages to a session, for the queue's lease or so many ms."""
         # One that was returned within this millisecond is claimed as of the next: the token is the claim's time.
         at = max([self.clock.now_ms(), *(entry.visible_at for entry in entries)])
+        self.state.time(at)
         until = at + (lease_ms or 1000 * queue.options.lease_seconds)
         counts = queue.counts
         counts.delivered += len(entries)

@@ -22,6 +22,7 @@ from .records import (
     keys,
     leases,
     metadata,
+    newest_time,
     options,
     producer,
     seq_block,
@@ -81,21 +82,21 @@ async def rebuild(
     state = StoreState()
     wanted: Wanted = {place for effects in records for effect in effects for place in buckets_of(effect)}
     await _load_settings(store, state)
-    newest = await _load_active(store, state, wanted, clock.now_ms())
-    newest = max(newest, await _load_sessions(store, state), await _newest_stored(store, state))
+    await _load_active(store, state, wanted, clock.now_ms())
+    await _load_sessions(store, state)
     await _load_deadlines(store, state)
     await state.results.load(store)
     await state.staged.load(store)
     await _load_dead_letters(store, state)
     await _load_cursors(store, state)
     await _load_settled(store, state, records)
-    clock.not_before(max(newest, _newest_effect(records), history.last_ended_ms if history is not None else 0))
     state.history = history
     publishes = []
     for effects in records:
         for effect in effects:
             if state.replay(effect) is not None:
                 publishes.append(effect)
+    clock.not_before(state.newest_ms)
     for queue in state.queues.values():
         queue.done.at_hand.clear()
         queue.failed.at_hand.clear()
@@ -117,7 +118,10 @@ async def _rows(store: Reads, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
 
 
 async def _load_settings(store: Reads, state: StoreState) -> None:
-    """Message ids, queues with their settled lists, exchanges, bindings, publish counters."""
+    """The newest time, message ids, queues with their settled lists, exchanges, bindings, publish counters."""
+    at = await store.get(keys.NEWEST_TIME_KEY)
+    if at is not None:
+        state.newest_ms = newest_time.decode(keys.NEWEST_TIME_KEY, at)
     block = await store.get(keys.SEQ_BLOCK_KEY)
     if block is not None:
         base, size = seq_block.decode(keys.SEQ_BLOCK_KEY, block)
@@ -160,9 +164,8 @@ async def _load_log(store: Reads, log: SettledLog, prefix: bytes, first: int) ->
         log.restore(first, keys.parse(key).bucket or 0, settled.decode(key, value))
 
 
-async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int) -> int:
-    """The queues' buckets: loaded if they are in use, else as a summary. Returns the newest time stamp seen."""
-    newest = 0
+async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int) -> None:
+    """The queues' buckets: loaded if they are in use, else as a summary."""
     tails: dict[str, tuple[int, Any]] = {}
     async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.ACTIVE)):
         for key, value in rows:
@@ -173,7 +176,6 @@ async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int
             number = parsed.bucket or 0
             lists = active.decode(key, value)
             tails[queue.name] = (number, lists)
-            newest = max(newest, max((row[2] for row in lists[1]), default=0))
             if number == 0 or lists[1] or (queue.name, number) in wanted:
                 queue.messages.restore(number, lists[0], lists[1], now)
             else:
@@ -185,39 +187,16 @@ async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int
         messages.tail = number
         messages.tail_used = len(lists[0]) + len(lists[1])
         messages.dirty.clear()
-    return newest
 
 
-async def _newest_stored(store: Reads, state: StoreState) -> int:
-    """The newest time stamp of a publish or a settlement."""
-    newest = 0
-    for key, value in await store.scan(*keys.kind_range(keys.RecordKind.METADATA), limit=1, descending=True):
-        newest = metadata.decode(key, value).received_at_ms
-    for queue in state.queues.values():
-        newest = max(newest, queue.done.newest_at_ms(), queue.failed.newest_at_ms())
-    return newest
-
-
-def _newest_effect(records: list[list[fx.Effect]]) -> int:
-    """The newest time stamp in the journal."""
-    places = {
-        fx.PUBLISH: 3, fx.CLAIM: 3, fx.ACK: 2, fx.RETURN: 2, fx.FAIL: 2, fx.ROUTE: 3, fx.MOVE_SETTLED: 2,
-        fx.EXTEND: 2, fx.DELAY: 2, fx.DELETE: 2, fx.ARCHIVE: 2, fx.STAGED_COMMIT: 2,
-    }  # fmt: skip
-    stamped = (effect for effects in records for effect in effects if effect[0] in places)
-    return max((effect[places[effect[0]]] for effect in stamped), default=0)
-
-
-async def _load_sessions(store: Reads, state: StoreState) -> int:
-    """Who holds what; returns the newest time stamp. A lease without a holder belongs to the empty session.
+async def _load_sessions(store: Reads, state: StoreState) -> None:
+    """Who holds what. A lease without a holder belongs to the empty session.
 
     Names are all kept until the journal is applied, whose claims and acknowledgements may be theirs.
     """
-    newest = 0
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.LEASES]):
         session = key[2:]
-        name, at, held = leases.decode(key, value)
-        newest = max(newest, at)
+        name, _at, held = leases.decode(key, value)
         state.session_names[session] = name
         for queue_name, ids in held.items():
             queue = state.queues.get(queue_name)
@@ -228,7 +207,6 @@ async def _load_sessions(store: Reads, state: StoreState) -> int:
     for queue in state.queues.values():
         for entry in queue.messages.in_flight.values():
             state.leases.setdefault(entry.session, {})[(entry.queue, entry.id)] = entry
-    return newest
 
 
 def _forget_idle_sessions(state: StoreState) -> None:

@@ -116,10 +116,6 @@ class SettledLog:
         full = (self.tail - self.first) * BUCKET_ENTRIES
         return full - sum(BUCKET_ENTRIES - size for size in self.sizes.values()) + len(self.rows)
 
-    def newest_at_ms(self) -> int:
-        """When the last message was added; 0 when the tail is empty."""
-        return int.from_bytes(self.rows[-1][8:16], "little") if self.rows else 0
-
     def unsaved_ids(self) -> list[int]:
         """The ids in buckets that changed since the last checkpoint."""
         return [int.from_bytes(row[:8], "little") for rows in self.dirty.values() for row in rows]

@@ -115,6 +115,7 @@ class StoreState:
         self.leases: dict[bytes, dict[tuple[str, int], Entry]] = {}
         self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
         self.cursors: dict[str, Cursor] = {}  # by queue: what is routed in the background, or was
+        self.newest_ms = 0  # ms since the epoch: no time in what was committed is after it
         self.next_id = 0
         self.block_end = 0
         self.dirty = Dirty()
@@ -439,6 +440,10 @@ class StoreState:
             else:
                 self.put_back(queue, entry, at, bool(more[0]), *more[1:])
 
+    def time(self, at: int) -> None:
+        """It is ``at`` now, or was."""
+        self.newest_ms = max(self.newest_ms, at)
+
     def block(self, base: int, size: int) -> None:
         """Message ids up to ``base + size`` may be given out."""
         self.next_id = max(self.next_id, base)
@@ -458,7 +463,7 @@ _PLAIN = {
     fx.BLOCK: "block", fx.RENEW: "renew", fx.DECLARE_QUEUE: "redeclare_queue", fx.DELETE_QUEUE: "delete_queue",
     fx.DECLARE_EXCHANGE: "declare_exchange", fx.DELETE_EXCHANGE: "delete_exchange", fx.BIND: "bind",
     fx.UNBIND: "unbind", fx.SESSION: "name_session", fx.FORGET: "forget_session",
-    fx.DEAD_LETTER_SENT: "dead_letter_sent", fx.STAGED_COMMIT: "commit_staged",
+    fx.DEAD_LETTER_SENT: "dead_letter_sent", fx.STAGED_COMMIT: "commit_staged", fx.TIME: "time",
 }  # fmt: skip
 
 

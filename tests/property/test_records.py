@@ -24,6 +24,7 @@ from kombu_opendata.storage.records import (
     keys,
     leases,
     metadata,
+    newest_time,
     options,
     payload,
     producer,
@@ -170,6 +171,7 @@ FORMATS = {
         block_of,
         lambda value: {512 + place: count for place, count in value.items()},
     ),
+    "newest time": Format(keys.NEWEST_TIME_KEY, i64, newest_time.encode),
     "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, journal_position.encode),
 }
 formats = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)

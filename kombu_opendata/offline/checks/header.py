@@ -14,7 +14,7 @@ from .base import Family
 class HeaderFamily(Family):
     """The records of which there is one each."""
 
-    kinds = (RecordKind.STORE_HEADER, RecordKind.SEQ_BLOCK, RecordKind.JOURNAL_POSITION)
+    kinds = (RecordKind.STORE_HEADER, RecordKind.SEQ_BLOCK, RecordKind.JOURNAL_POSITION, RecordKind.NEWEST_TIME)
 
     def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.SEQ_BLOCK:
@@ -26,6 +26,8 @@ class HeaderFamily(Family):
                 yield finding("header-instance", text, key=raw)
             if not 0 < value.created_at_ms <= self.context.now_ms + 86_400_000:
                 yield finding("time-implausible", f"the store was made at {value.created_at_ms} ms", key=raw)
+        elif key.kind is RecordKind.NEWEST_TIME and not self.context.is_plausible(value):
+            yield finding("time-implausible", f"the newest time in the store is {value} ms", key=raw)
 
     def _block(self, raw: bytes, base: int, size: int) -> Iterator[Finding]:
         self.context.block_end = base + size

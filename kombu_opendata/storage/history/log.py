@@ -98,7 +98,6 @@ class HistoryLog:
     def __init__(self, attempt: int = 0, row: int = 0) -> None:
         self.open = Chunk(attempt, row)
         self.chunks: deque[Chunk] = deque()
-        self.last_ended_ms = 0
         self._indexed: Place = (0, 0)
         self._forgotten: dict[int, int] = {}  # block of messages → the end of the last chunk with attempts of them
         self._forgotten_upto = 0

@@ -106,8 +106,6 @@ class History:
             last = Chunk.of((attempt, row), history_log.decode(key, value))
             if last.end > self.indexer.place:
                 log = HistoryLog(*last.end)
-            if last.attempts:
-                log.last_ended_ms = last.attempts[-1][4]
         log.indexed(self.indexer.place)
         return log
 

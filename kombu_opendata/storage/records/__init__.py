@@ -30,6 +30,7 @@ module                record                                                   f
 ``history_index``     which messages and attempts have a value                 ours
 ``history_headers``   headers of collected messages, for their attempts        ours
 ``staged``            staged jobs and their batch objects                      ours
+``newest_time``       no time in the store is after it                         ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -57,6 +58,7 @@ from kombu_opendata.storage.records import (
     keys,
     leases,
     metadata,
+    newest_time,
     options,
     payload,
     producer,
@@ -113,6 +115,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.HISTORY_PAGE: history_index.decode_page,
     RecordKind.HISTORY_HEAD: history_index.decode_head,
     RecordKind.HISTORY_HEADERS: history_headers.decode,
+    RecordKind.NEWEST_TIME: newest_time.decode,
 }
 
 

@@ -233,4 +233,5 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.HISTORY_PAGE: _parse_numbers(U8, U64, U16),
     RecordKind.HISTORY_HEAD: _parse_fixed,
     RecordKind.HISTORY_HEADERS: _parse_numbers(U64, U64),
+    RecordKind.NEWEST_TIME: _parse_fixed,
 }

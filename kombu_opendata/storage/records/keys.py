@@ -38,6 +38,7 @@ key                                                                    record
 ``01 24 <space u8> <run u64> <page u16>``                              history page
 ``01 25``                                                              history head
 ``01 2a <attempt u64> <id u64>``                                       history headers
+``01 2b``                                                              newest time
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -72,6 +73,7 @@ SEQ_BLOCK_KEY = PREFIXES[RecordKind.SEQ_BLOCK]
 STORE_HEADER_KEY = PREFIXES[RecordKind.STORE_HEADER]
 JOURNAL_POSITION_KEY = PREFIXES[RecordKind.JOURNAL_POSITION]
 HISTORY_HEAD_KEY = PREFIXES[RecordKind.HISTORY_HEAD]
+NEWEST_TIME_KEY = PREFIXES[RecordKind.NEWEST_TIME]
 
 _PAYLOAD = PREFIXES[RecordKind.PAYLOAD]
 _METADATA = PREFIXES[RecordKind.METADATA]
@@ -109,6 +111,7 @@ __all__ = [
     "HISTORY_HEAD_KEY",
     "JOURNAL_POSITION_KEY",
     "MAX_MESSAGE_ID",
+    "NEWEST_TIME_KEY",
     "SEQ_BLOCK_KEY",
     "SESSION_BYTES",
     "STORE_HEADER_KEY",

@@ -61,6 +61,7 @@ class RecordKind(enum.Enum):
     HISTORY_PAGE = "history page"
     HISTORY_HEAD = "history head"
     HISTORY_HEADERS = "history headers"
+    NEWEST_TIME = "newest time"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -100,4 +101,5 @@ PREFIXES = {
     RecordKind.HISTORY_PAGE: b"\x01\x24",
     RecordKind.HISTORY_HEAD: b"\x01\x25",
     RecordKind.HISTORY_HEADERS: b"\x01\x2a",
+    RecordKind.NEWEST_TIME: b"\x01\x2b",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,64 @@ def test_a_clock_that_was_set_back_over_a_restart(tmp_path: Path, last: str, sto
             assert again.claimed_at == held.claimed_at
         else:
             assert (await world.claim("q")).claimed_at >= newest
+
+    run(tmp_path / "s", steps)
+
+
+async def _renewed(world: World) -> None:
+    await world.claim("q")
+    await world.engine.commit()
+    world.clock.advance(10_000)
+    world.engine.renew(SESSION, 60_000)
+
+
+async def _expired(world: World) -> None:
+    (entry,) = world.queue("q").messages.available.values()
+    world.clock.advance(10_000)
+    world.engine.remove(world.queue("q"), (entry,), "expired")
+
+
+async def _claimed_ahead(world: World) -> None:
+    """Each claim in the same millisecond is of the next one."""
+    for _ in range(5):
+        world.engine.put_back(world.queue("q"), (await world.claim("q"),), "me", costs_attempt=False)
+
+
+async def _result(world: World) -> None:
+    world.clock.advance(10_000)
+    world.engine.results.store(b"task", 1, b"value", 60_000)
+
+
+async def _queue(world: World) -> None:
+    world.clock.advance(10_000)
+    world.engine.declare_queue("new", QueueOptions())
+
+
+async def _staged(world: World) -> None:
+    world.clock.advance(10_000)
+    world.engine.staging.commit("job", [])
+
+
+STEPS = [_renewed, _expired, _claimed_ahead, _result, _queue, _staged]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("step", STEPS, ids=[step.__name__[1:] for step in STEPS])
+def test_time_goes_on_from_the_last_commit_whatever_it_did(
+    tmp_path: Path, step: Callable[[World], Awaitable[None]], stored: bool
+) -> None:
+    """The host's clock is set back, and the broker is killed."""
+
+    async def steps(world: World) -> None:
+        world.publish("q")
+        await world.engine.commit()
+        await step(world)
+        entries = [*world.queue("q").messages.available.values(), *world.queue("q").messages.in_flight.values()]
+        newest = max([world.clock.now_ms(), *(entry.claimed_at for entry in entries)])
+        await (world.engine.checkpoint() if stored else world.engine.commit())
+        world.clock = ManualClock(newest - 3_600_000)
+        await world.crash()
+        assert world.clock.now_ms() >= newest
 
     run(tmp_path / "s", steps)
 

@@ -24,6 +24,7 @@ SESSION = bytes(range(16))
         (keys.routes_key(258), "01170000000000000102"),
         (keys.routes_block_key(258), "01290000000000000001"),
         (keys.JOURNAL_POSITION_KEY, "0118"),
+        (keys.NEWEST_TIME_KEY, "012b"),
         (keys.result_key(b"k\x00"), "01196b010100"),
         (keys.result_expiry_key(258, b"k"), "011a00000000000001026b00"),
         (keys.chord_key(b"g"), "011e6700"),
