@@ -118,7 +118,8 @@ def batch(app: Any = None) -> Batch:
         RequestError: its broker is none of this transport.
     """
     client = _client_of(app)
-    from .transport.transport import Transport, addresses_of
+    from .transport.connection_fields import addresses_of
+    from .transport.transport import Transport
 
     if not issubclass(client.get_transport_cls(), Transport):
         raise RequestError(f"batch() needs an opendata:// broker, and this one is {client.as_uri()}")

@@ -9,7 +9,8 @@ URL                                                     what it names
 ``opendata+memory://name``                              a broker inside this process, for unit tests
 ======================================================  ==========================================================
 
-User, secret, host, folder and instance are percent-decoded.
+User, secret, host, folder and instance are percent-decoded. A secret with ``/``, ``?`` or ``#`` in it must be
+percent-encoded, because the URL's host would end there.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Literal
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from .errors import InvalidURL
 
@@ -29,9 +31,15 @@ LOCK_NAME = "broker.lock"
 LOG_NAME = "broker.log"
 
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_STORE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]@\s]+)(?::([0-9]{0,5}))?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_LIST = re.compile(r";(?=[A-Za-z][A-Za-z0-9+.-]*://)")
+_STORE_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 #: of object stores, which are given to the broker
 STORE_SCHEMES = frozenset({"s3", "s3a", "az", "abfs", "abfss", "adl", "azure", "gs", "gcs", "http", "https"})
+
+_ENCODE = "percent-encode the user and the secret: '/' is %2F, '?' is %3F, '#' is %23, ';' is %3B"
+SCHEMES = ("opendata", "opendatas", "opendata+memory")
 
 Kind = Literal["embedded", "tcp", "memory"]
 
@@ -91,58 +99,75 @@ def parse(url: str) -> Address:
     Raises:
         InvalidURL: the text says what to write instead.
     """
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        raise _invalid(url, "it is no URL; write opendata:///absolute/folder or opendata://host:port")
+    if any(ord(c) < 32 for c in url):
+        raise invalid(url, "it has control characters; percent-encode them")
+    scheme, _, rest = url.partition("://")
+    if _SCHEME.match(url) is None:
+        raise invalid(url, "it is no URL; write opendata:///absolute/folder or opendata://host:port")
     if scheme in ("opendata+memory", "memory"):
         return memory(unquote(rest.strip("/")))
     if scheme.removeprefix("opendata+") in STORE_SCHEMES:
         raise _remote_store(url, url.removeprefix("opendata+"))
     if scheme not in ("opendata", "opendatas"):
-        raise _invalid(url, f"{scheme!r} is none of opendata, opendatas, opendata+memory")
-    if _STORE_URL.match(rest):
+        meant = get_close_matches(scheme.lower(), SCHEMES, n=1, cutoff=0.7)
+        hint = f"; did you mean {meant[0]}://?" if meant else ""
+        raise invalid(url, f"{scheme!r} is none of {', '.join(SCHEMES)}{hint}")
+    store = _STORE_URL.match(rest)
+    if store is not None and store[1] in STORE_SCHEMES | {"file"}:
         raise _remote_store(url, rest)
     if rest.startswith("/"):
         if scheme == "opendatas":
-            raise _invalid(url, "a folder is reached without TLS; write opendata:///absolute/folder")
+            raise invalid(url, "a folder is reached without TLS; write opendata:///absolute/folder")
         if "?" in rest or "#" in rest:
-            raise _invalid(url, "a folder takes no query; give options as transport options, or write %3F or %23")
+            raise invalid(url, "a folder takes no query; give options as transport options, or write %3F or %23")
         return embedded(unquote(rest))
     if rest.startswith((".", "~")):
-        raise _invalid(url, "the folder must be absolute, and a host does not begin so; write opendata:///folder")
+        raise invalid(url, "the folder must be absolute, and a host does not begin so; write opendata:///folder")
     return _parse_host(url, scheme, rest)
 
 
 def _parse_host(url: str, scheme: str, rest: str) -> Address:
-    try:
-        parts = urlsplit(f"//{rest}")
-        host, port = parts.hostname, parts.port
-    except ValueError as exc:
-        raise _invalid(url, str(exc)) from exc
-    if not host:
-        raise _invalid(url, "it names neither a folder nor a host; write opendata:///absolute/folder")
-    if parts.query or parts.fragment:
-        raise _invalid(url, "it takes no query; give options as transport options")
+    authority, path = _split_authority(rest)
+    if "@" in path:
+        raise invalid(url, _ENCODE)
+    if "?" in path or "#" in path:
+        raise invalid(url, "it takes no query; give options as transport options")
+    login, _, place = authority.rpartition("@")
+    user, _, secret = login.partition(":")
+    if not place:
+        raise invalid(url, "it names neither a folder nor a host; write opendata:///absolute/folder")
+    found = _HOST.fullmatch(place)
+    if found is None or int(found[2] or 0) > 65_535:
+        raise invalid(
+            url,
+            f"the host is followed by nothing or by ':' and a port up to 65535; if it has a secret, {_ENCODE}",
+        )
     return tcp(
-        unquote(host),
-        port,
-        unquote(parts.path),
-        unquote(parts.username or ""),
-        unquote(parts.password or ""),
+        unquote(found[1].strip("[]")).lower(),
+        int(found[2] or 0) or None,
+        unquote(path),
+        unquote(user),
+        unquote(secret),
         tls=scheme == "opendatas",
     )
+
+
+def _split_authority(rest: str) -> tuple[str, str]:
+    """What stands before the first ``/``, ``?`` or ``#``, and the rest from there."""
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    return authority, rest[len(authority) :]
 
 
 def embedded(folder: str) -> Address:
     """The embedded broker of an absolute folder."""
     url = f"opendata://{folder}"
     if not folder.startswith("/"):
-        raise _invalid(url, "the folder must be absolute")
+        raise invalid(url, "the folder must be absolute")
     if any(ord(c) < 32 for c in folder):
-        raise _invalid(url, "the folder's name has control characters")
+        raise invalid(url, "the folder's name has control characters")
     clean = "/" + posixpath.normpath(folder).lstrip("/")
     if clean == "/":
-        raise _invalid(url, "it names no folder")
+        raise invalid(url, "it names no folder")
     return Address("embedded", folder=clean)
 
 
@@ -152,7 +177,7 @@ def tcp(
     """A broker on a host; an empty instance (or AMQP's ``/``) is the default one."""
     instance = instance.strip("/") or DEFAULT_INSTANCE
     if not _INSTANCE.fullmatch(instance):
-        raise _invalid(
+        raise invalid(
             f"opendata://{host}/{instance}",
             "the instance is one name of letters, digits, '.', '_' and '-' "
             "(for a folder write three slashes: opendata:///absolute/folder)",
@@ -166,11 +191,40 @@ def memory(name: str) -> Address:
 
 
 def masked(url: str, mask: str = "**") -> str:
-    """Any URL, also a wrong one, with what looks like a secret masked."""
-    return re.sub(r"(//[^/@:]*):[^/@]*@", lambda found: f"{found[1]}:{mask}@", url)
+    """A URL, or a list of them separated by ``;``, with each secret masked.
+
+    Wrong URLs are masked as well, whatever the secret holds: all from the first ``:`` after the scheme to the last
+    ``@``, and what stands in a port's place and is no port.
+    """
+    parts = _LIST.split(url)
+    if any(_is_cut(part) for part in parts):  # a ';' inside a secret, most likely
+        parts = [url]
+    return ";".join(_mask_one(part, mask) for part in parts)
 
 
-def _invalid(url: str, why: str) -> InvalidURL:
+def _mask_one(url: str, mask: str) -> str:
+    found = _SCHEME.match(url)
+    scheme = found[0] if found else ""
+    login, at, place = url[len(scheme) :].rpartition("@")
+    if not at:
+        return f"{scheme}{place.partition(':')[0]}:{mask}" if _is_cut(url) else url
+    if not scheme:
+        return f"{mask}@{place}"
+    user, colon, _secret = login.partition(":")
+    return f"{scheme}{user}{colon}{mask if colon else ''}@{place}"
+
+
+def _is_cut(url: str) -> bool:
+    """Whether it may be the beginning of a URL with a secret: a ``:`` that no port follows, and no ``@``."""
+    found = _SCHEME.match(url)
+    if found is None or "@" in url:
+        return False
+    authority, _ = _split_authority(url[found.end() :])
+    return ":" in authority and _HOST.fullmatch(authority) is None
+
+
+def invalid(url: str, why: str) -> InvalidURL:
+    """The error that says why a URL can't be used; the URL is masked."""
     shown = masked(url)
     return InvalidURL(f"broker URL {shown!r} can't be used: {why}", url=shown)
 
@@ -178,8 +232,9 @@ def _invalid(url: str, why: str) -> InvalidURL:
 def _remote_store(url: str, store: str) -> InvalidURL:
     scheme, _, path = store.partition(":")
     if scheme == "file":
-        return _invalid(url, f"a client names the folder itself; write opendata:///{path.lstrip('/')}")
-    return _invalid(
+        return invalid(url, f"a client names the folder itself; write opendata:///{path.lstrip('/')}")
+    store = masked(store)
+    return invalid(
         url,
         "a store is given to the broker, not to a client, because a store has one writer: run "
         f"'opendata-queue broker --store {store} --listen tcp:0.0.0.0:{DEFAULT_PORT} --users FILE' on one host "

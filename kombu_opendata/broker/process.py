@@ -14,10 +14,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ..errors import OpenDataError, StartError, StoreInUse, StoreUnwritable
-from ..url import LOCK_NAME
+from ..url import LOCK_NAME, masked
 from . import logs
 from .options import LOOPBACK, BrokerOptions, Listen
 from .server import Server
@@ -139,13 +138,9 @@ def run(options: BrokerOptions) -> int:
 
 
 def _say_start(options: BrokerOptions) -> None:
-    parts = urlsplit(options.store)
-    store = (
-        options.store.replace(f"{parts.netloc.rpartition('@')[0]}@", "***@") if "@" in parts.netloc else options.store
-    )
     text = "kombu-opendata %s (SlateDB %s, Python %s, pid %d) starts on %s: %s"
     versions = version("kombu-opendata"), version("slatedb"), platform.python_version()
-    log.info(text, *versions, os.getpid(), store, ", ".join(options.described()))
+    log.info(text, *versions, os.getpid(), masked(options.store), ", ".join(options.described()))
 
 
 def _failed(readiness: Readiness, exc: OpenDataError, log_format: str) -> int:

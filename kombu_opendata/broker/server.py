@@ -23,6 +23,7 @@ from ..protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from ..storage.clock import Clock, SystemClock
 from ..storage.engine import Engine, EngineSettings
 from ..storage.state import DEFAULT_LEASE_SECONDS
+from ..url import masked
 from . import leases
 from .arguments import MAX_NAME_BYTES
 from .connection import Connection
@@ -300,7 +301,7 @@ class Server:
         return {
             "version": self.version,
             "pid": os.getpid(),
-            "store": self.settings.store,
+            "store": masked(self.settings.store),
             "connections": len(self.connections),
             "instances": {
                 name: {

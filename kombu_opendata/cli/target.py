@@ -184,12 +184,13 @@ def _place(url: str, tls_ca: str | None) -> Place:
 
 
 def _of_app(app: Any) -> list[Place]:
-    from ..transport.transport import address_of, options_of
+    from ..transport.connection_fields import address_of
+    from ..transport.transport import options_of
 
     connection = app.connection_for_write()
     found = []
     for url in connection.alt or [None]:
-        one = connection.clone(hostname=url, alternates=[]) if url is not None else connection
+        one = app.connection_for_write(url) if url is not None else connection
         if one.transport.driver_type != "opendata":
             raise Failure(f"the app's broker is {one.as_uri()}: it is no opendata:// URL")
         found.append(Place(address_of(one), options_of(one)))

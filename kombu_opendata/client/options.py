@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import RequestError
@@ -67,8 +67,8 @@ class Options:
 
     name: str = ""
     user: str = ""
-    secret: str | Callable[[], str] = ""
-    tls: bool | Mapping[str, Any] | None = None
+    secret: str | Callable[[], str] = field(default="", repr=False)
+    tls: bool | Mapping[str, Any] | None = field(default=None, repr=False)
     connect_timeout: float = 5.0
     start_timeout: float = 15.0
     reconnect_timeout: float = 10.0

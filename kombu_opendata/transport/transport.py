@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import amqp.exceptions as amqp
 from kombu.transport import base
-from kombu.utils.url import parse_url
 
 from .. import url as urls
 from ..celery_integration.worker import adapt
 from ..client.connection import BrokerConnection
 from ..client.options import SECONDS, Options, check_broker_options
 from ..errors import ConnectionLost, OpenDataError, RequestError, StartError, StoreError, VersionMismatch
-from ..url import Address
 from . import channel as channels
+from . import connection_fields
 from . import message as messages
+from .connection_fields import address_of
 from .errors import translate
 from .loop import LoopReader
 
@@ -71,6 +71,8 @@ class Transport(base.Transport):
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         self.client = client
+        if client is not None:
+            connection_fields.fill_in(client)
         adapt()
 
     def driver_version(self) -> str:
@@ -83,6 +85,7 @@ class Transport(base.Transport):
         """Connect; starts the embedded broker of a folder if nobody answers there."""
         client: Any = self.client
         try:
+            connection_fields.check_alternates(client)
             connection = self.Connection(address_of(client), options_of(client))
             connection.client = client
             connection.connect()
@@ -177,8 +180,12 @@ class Transport(base.Transport):
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         """The broker's URL, its secret masked unless asked for."""
+        client: Any = self.client
         try:
-            return address_of(self.client).as_uri(include_password, mask)
+            address = address_of(client)
+            if include_password and callable(client.password):
+                address = replace(address, user=client.userid or "", secret=client.password())
+            return address.as_uri(include_password, mask)
         except OpenDataError:
             return urls.masked(str(uri), mask)
 
@@ -192,45 +199,6 @@ class TLSTransport(Transport):
             client.ssl = True
 
 
-def address_of(client: Any) -> Address:
-    """The address that a kombu.Connection stands for.
-
-    Kombu leaves the first URL whole, in ``hostname``. When it fails over to another it takes that one apart, and keeps
-    the former's port and virtual host where the new one has none; so the URL is looked up again in the list.
-    """
-    hostname = client.hostname
-    if hostname and "://" in hostname:
-        prefix = client.uri_prefix
-        return urls.parse(f"{prefix}+{hostname}" if prefix and not hostname.startswith(f"{prefix}") else hostname)
-    for alternate in client.alt:
-        if _is_current(client, alternate):
-            return urls.parse(alternate)
-    scheme = str(client.transport_cls)
-    if scheme == "opendata+memory":
-        return urls.memory(hostname or "")
-    vhost = client.virtual_host or ""
-    if not hostname:
-        return urls.embedded("/" + vhost.lstrip("/"))
-    secret = "" if callable(client.password) else client.password or ""
-    return urls.tcp(hostname, client.port, vhost, client.userid or "", secret, tls=scheme == "opendatas")
-
-
-def addresses_of(client: Any) -> list[Address]:
-    """The address of a kombu.Connection, and those that it may fail over to."""
-    return [address_of(client), *(urls.parse(alternate) for alternate in client.alt if "://" in alternate)]
-
-
-def _is_current(client: Any, alternate: str) -> bool:
-    if "://" not in alternate:
-        return False
-    parts = parse_url(alternate)
-    same_host = parts["hostname"] == client.hostname and urlsplit(alternate).scheme == str(client.transport_cls)
-    return same_host and all(
-        stated is None or stated == current
-        for stated, current in ((parts["port"], client.port), (parts["virtual_host"], client.virtual_host))
-    )
-
-
 def options_of(client: Any) -> Options:
     """The settings that a kombu.Connection carries; transport options that are not ours are Kombu's own."""
     given = client.transport_options or {}
@@ -241,7 +209,7 @@ def options_of(client: Any) -> Options:
     return Options(
         name=str(given.get("consumer_name") or ""),
         user=client.userid or "",
-        secret=client.password or "",
+        secret=client.password if callable(client.password) else str(client.password or ""),
         tls=client.ssl or None,
         connect_timeout=float(client.connect_timeout or Options.connect_timeout),
         heartbeat=float(client.heartbeat or 0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import threading
 from collections import deque
@@ -13,8 +14,9 @@ from kombu import connection as kombu_connection
 
 from kombu_opendata import errors
 from kombu_opendata.transport import TLSTransport, Transport
+from kombu_opendata.transport.connection_fields import address_of
 from kombu_opendata.transport.loop import BATCH
-from kombu_opendata.transport.transport import address_of, options_of
+from kombu_opendata.transport.transport import options_of
 from kombu_opendata.url import Address, parse
 
 # untyped
@@ -47,6 +49,52 @@ def test_failing_over_ends_at_each_url_in_turn() -> None:
         assert address_of(connection.clone()) == parse(url)
         assert parse(connection.as_uri(include_password=True)) == parse(url)
         connection.maybe_switch_next()
+
+
+def fields(connection: Any) -> dict[str, Any]:
+    names = ("transport", "hostname", "port", "userid", "password", "virtual_host")
+    info = connection.info()
+    return {name: info[name] for name in names}
+
+
+def test_the_fields_are_those_of_other_transports() -> None:
+    url = "//alice:s3%2Fcret@broker.example:1234/inst"
+    ours, theirs = (fields(KombuConnection(f"{scheme}:{url}")) for scheme in ("opendata", "amqp"))
+    assert ours == {**theirs, "transport": "opendata"}
+    again = pickle.loads(pickle.dumps(KombuConnection(f"opendata:{url}")))
+    assert fields(again) == ours
+
+
+def test_the_fields_of_a_folder() -> None:
+    connection = KombuConnection("opendata:///srv/a%3Bb")
+    shown = {"transport": "opendata", "hostname": "/srv/a%3Bb", "port": None, "userid": None, "password": None}
+    for one in (connection, connection.clone(), connection.clone().clone()):
+        assert fields(one) == {**shown, "virtual_host": "default"}
+        assert address_of(one) == parse("opendata:///srv/a%3Bb")
+
+
+def test_no_field_shows_a_secret_when_it_is_logged() -> None:
+    connection = KombuConnection("opendata://a:s3cret@one;opendata://b:s3cret@two")
+    for _ in range(3):
+        info = connection.info()
+        assert "s3cret" not in f"{info} {connection!r} {connection.as_uri()}"
+        assert info["password"] == "s3cret"
+        connection.maybe_switch_next()
+
+
+def test_a_callable_secret_is_asked_for_the_whole_uri() -> None:
+    connection = KombuConnection("opendata://host/inst", userid="u", password=lambda: "fresh")
+    assert connection.as_uri(include_password=True) == "opendata://u:fresh@host:5677/inst"
+    assert "fresh" not in connection.as_uri()
+
+
+@pytest.mark.parametrize("second", ["opendata://b:s3c/ret@two", "opendata://b:s3c[ret@two"])
+def test_a_wrong_url_to_fail_over_to_is_said_at_the_first_connect(second: str) -> None:
+    one = KombuConnection("opendata://one")
+    one.alt = ["opendata://one", second]  # a URL with a '[' does not pass Kombu's constructor
+    with pytest.raises(errors.InvalidURL) as caught:
+        one.connect()
+    assert "s3c" not in str(caught.value)
 
 
 def test_user_and_secret_may_come_beside_the_url() -> None:

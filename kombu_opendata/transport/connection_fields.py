@@ -1,0 +1,134 @@
+"""The fields of a kombu.Connection (``hostname``, ``userid``, ``port`` …) and the address they stand for.
+
+Kombu leaves the first URL whole, in ``hostname``, because it would cut a folder's name or a secret at a ``#`` and show
+part of a secret in its own error. So the fields are filled in from our own reading of the URL as soon as the connection
+has a transport, which is before ``Connection.info()`` reads them. They are then those of the other transports:
+
+============  ====================================================  ==================
+field         a broker on a host                                    a folder's broker
+============  ====================================================  ==================
+hostname      the host                                              the folder, percent-encoded
+port          the port                                              None
+userid        the user, else the ``userid`` given beside the URL    None
+password      the secret, else the ``password`` given beside it     None
+virtual_host  the instance                                          the instance
+============  ====================================================  ==================
+
+``opendata+memory://`` and wrong URLs stay whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from kombu.utils.url import parse_url
+
+from .. import url as urls
+from ..errors import InvalidURL
+from ..url import Address
+
+
+class Hidden(str):
+    """A text with a secret: its repr masks it, so a dictionary of fields can be logged."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(urls.masked(self) if "://" in self else "**")
+
+
+class FilledIn(str):
+    """A hostname that was read from a URL: the other fields are of the same URL."""
+
+    __slots__ = ()
+
+
+def fill_in(client: Any) -> None:
+    """Set the fields from the URL that the connection has now."""
+    client.alt = [Hidden(alternate) for alternate in client.alt]
+    if any("://" not in part and "@" in part for part in client.alt):  # Kombu cut a URL at the ';' of its secret
+        client.hostname = Hidden(";".join(client.alt))
+        client.alt = [client.hostname]
+    try:
+        address = address_of(client)
+    except InvalidURL:  # is raised when it connects
+        client.hostname = Hidden(_whole(client))
+        client.uri_prefix = None
+        return
+    if address.kind == "memory":
+        return
+    client.hostname = FilledIn(quote(address.folder) if address.kind == "embedded" else address.host)
+    client.port = address.port if address.kind == "tcp" else None
+    client.virtual_host = address.instance
+    client.userid = address.user or client.userid
+    if address.secret:
+        client.password = Hidden(address.secret)
+
+
+def address_of(client: Any) -> Address:
+    """The address that a kombu.Connection stands for.
+
+    When Kombu fails over to another URL it takes that one apart, and keeps the former's port and virtual host where the
+    new one has none; so the URL is looked up again in the list.
+
+    Raises:
+        InvalidURL: it is none.
+    """
+    hostname = client.hostname
+    if hostname and "://" in hostname:
+        return urls.parse(_whole(client))
+    if not isinstance(hostname, FilledIn):
+        for alternate in client.alt:
+            if _is_current(client, alternate):
+                return urls.parse(alternate)
+    scheme = str(client.transport_cls)
+    if scheme == "opendata+memory":
+        return urls.memory(hostname or "")
+    vhost = client.virtual_host or ""
+    if not hostname:
+        return urls.embedded("/" + vhost.lstrip("/"))
+    if hostname.startswith("/"):
+        return urls.embedded(unquote(hostname))
+    secret = "" if callable(client.password) else str(client.password or "")
+    return urls.tcp(str(hostname), client.port, vhost, client.userid or "", secret, tls=scheme == "opendatas")
+
+
+def addresses_of(client: Any) -> list[Address]:
+    """The address of a kombu.Connection, and those that it may fail over to."""
+    return [address_of(client), *(urls.parse(alternate) for alternate in client.alt if "://" in alternate)]
+
+
+def check_alternates(client: Any) -> None:
+    """Look at the URLs to fail over to before one is needed: Kombu would show parts of a wrong one.
+
+    Raises:
+        InvalidURL: one can't be used.
+    """
+    for alternate in client.alt:
+        if alternate.partition("://")[0] in urls.SCHEMES:
+            urls.parse(alternate)
+            try:
+                parse_url(alternate)
+            except ValueError:
+                raise urls.invalid(alternate, "percent-encode the user and the secret") from None
+
+
+def _whole(client: Any) -> str:
+    """The URL, if ``hostname`` is one, with the scheme's part before a ``+`` that Kombu takes off."""
+    prefix, hostname = client.uri_prefix, str(client.hostname)
+    return f"{prefix}+{hostname}" if prefix and not hostname.startswith(f"{prefix}") else hostname
+
+
+def _is_current(client: Any, alternate: str) -> bool:
+    if "://" not in alternate:
+        return False
+    try:
+        parts = parse_url(alternate)
+    except ValueError:
+        return False
+    same_host = parts["hostname"] == client.hostname and urlsplit(alternate).scheme == str(client.transport_cls)
+    return same_host and all(
+        stated is None or stated == current
+        for stated, current in ((parts["port"], client.port), (parts["virtual_host"], client.virtual_host))
+    )
