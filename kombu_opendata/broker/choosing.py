@@ -16,10 +16,10 @@ from ..protocol import queue_messages as q
 from ..selectors import compile_selector
 from ..storage import looking
 from ..storage.queue_buckets import Entry
-from . import grouping, timed
+from . import grouping
 from .entities import BrokerQueue
 from .looking import headers_of
-from .reading import PAGE_BYTES, claim
+from .reading import Claimed
 
 if TYPE_CHECKING:
     from .handlers import Handlers
@@ -50,7 +50,7 @@ def condition_of(msg: q.Read) -> Condition:
     return fits
 
 
-def looker(self: Handlers, msg: q.Read, queue: BrokerQueue) -> Callable[[], Awaitable[list[q.ReadRow]]]:
+def looker(self: Handlers, msg: q.Read, queue: BrokerQueue) -> Callable[[], Awaitable[Claimed]]:
     """What looks for messages once and claims them.
 
     Raises:
@@ -62,9 +62,7 @@ def looker(self: Handlers, msg: q.Read, queue: BrokerQueue) -> Callable[[], Awai
     return partial(_look, self, msg, queue, condition_of(msg))
 
 
-async def choose(
-    self: Handlers, msg: q.Read, queue: BrokerQueue, look: Callable[[], Awaitable[list[q.ReadRow]]]
-) -> None:
+async def choose(self: Handlers, msg: q.Read, queue: BrokerQueue, look: Callable[[], Awaitable[Claimed]]) -> None:
     """Answer a Read that looks for messages."""
     loop, calls = self.instance.loop, self.instance.calls
     deadline = loop.time() + msg.wait_ms / 1000
@@ -76,8 +74,8 @@ async def choose(
     try:
         while True:
             before, began = _signature(queue), loop.time()
-            rows = await look()
-            if rows or is_over():
+            claimed = await look()
+            if claimed or is_over():
                 break
             pause = max(_PACE_SECONDS, 10 * (loop.time() - began))
             await _wait(stop, min(pause, max(deadline - loop.time(), 0)))
@@ -88,7 +86,7 @@ async def choose(
                 await _wait(stop, min(_PACE_SECONDS, max(deadline - loop.time(), 0)))
     finally:
         calls.stops.pop((self.session.id, msg.rid), None)
-    calls.answer(self.session, q.ReadMessages(msg.rid, rows), sum(len(row[4]) for row in rows))
+    await claimed.look_up_and_answer(self.instance)
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:
@@ -107,11 +105,9 @@ def _signature(queue: BrokerQueue) -> tuple[int, ...]:
     return counts.published, returned, ended, queue.messages.delays, len(queue.messages)
 
 
-async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Condition) -> list[q.ReadRow]:
+async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Condition) -> Claimed:
     """One pass; claims what fits as soon as it is found."""
-    rows: list[q.ReadRow] = []
-    size = 0
-    holder, name = timed.session_of(self.session.name), self.session.name
+    claimed = Claimed(self.session, queue, msg)
     async for entries in _candidates(self, queue):
         places = [(entry.id, entry.priority) for entry in entries]
         for entry, headers in zip(entries, await headers_of(self, queue, places), strict=True):
@@ -120,18 +116,16 @@ async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Cond
             envelope = entry.envelope if queue.stored is None else await self.engine.payloads.read(entry.id)
             session = self.instance.sessions.get(self.session.id)
             if session is None or session.connection is None or session.suspended or queue.deleting:
-                return rows
+                return claimed
             now = self.engine.clock.now_ms()
             waits = queue.messages.available.get(entry.id) is entry and looking.is_visible(entry, now)
             if envelope is None or not waits or 0 < entry.deadline <= now:
                 continue
-            row = claim(self.instance, queue, entry, holder, name, msg, envelope)
-            rows.append(row)
-            size += len(row[4])
-            if len(rows) >= msg.quantity or size >= PAGE_BYTES:
-                return rows
+            claimed.add(self.instance, entry, envelope)
+            if claimed.is_enough:
+                return claimed
         self.instance.schedule()
-    return rows
+    return claimed
 
 
 async def _candidates(self: Handlers, queue: BrokerQueue) -> AsyncIterator[list[Entry]]:

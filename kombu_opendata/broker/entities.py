@@ -130,7 +130,7 @@ class BrokerQueue:
     """A queue as the broker serves it; ``stored`` is its durable state, None for a transient queue.
 
     ``consumers`` are in order of priority, then of age. ``active`` names the single active consumer; it may be away for
-    the grace of its session. ``counts`` say what happened since the broker's start, or since the queue was declared.
+    the grace of its session. ``counts`` say what happened in it; those of a transient queue are not stored.
     ``sends`` are those with idempotency keys to a transient queue and no stored one, the newest; of the others, which
     the store has, ``has_stored_sends`` says whether there were any.
     """
@@ -149,7 +149,7 @@ class BrokerQueue:
             if stored is not None
             else QueueState(name, durable=False, counts_bytes=self.limits.counts_bytes)
         )
-        self.counts = stored.counts if stored is not None else QueueCounts()
+        self.counts = stored.counts if stored is not None else QueueCounts(now_ms)
         self.consumers: list[Consumer] = []
         self.has_ranks = False
         self.active: tuple[bytes, int, str] | None = None

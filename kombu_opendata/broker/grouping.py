@@ -15,10 +15,9 @@ from weakref import WeakKeyDictionary
 from ..errors import PreconditionFailed, RequestError
 from ..protocol import queue_messages as q
 from ..storage import looking
-from . import timed
 from .entities import BrokerQueue
 from .looking import headers_of, waiting_rows
-from .reading import PAGE_BYTES, claim
+from .reading import Claimed
 
 if TYPE_CHECKING:
     from .handlers import Handlers
@@ -80,7 +79,7 @@ def check(msg: q.Read) -> None:
         raise RequestError("a read by groups takes no condition: it would hand out messages past others of their group")
 
 
-async def look(self: Handlers, msg: q.Read, queue: BrokerQueue) -> list[q.ReadRow]:
+async def look(self: Handlers, msg: q.Read, queue: BrokerQueue) -> Claimed:
     """One pass; claims what may be handed out."""
     groups = _known.setdefault(queue, Groups())
     async with groups.looking:
@@ -131,13 +130,11 @@ def _in_order(order: str, lines: list[list[int]]) -> Iterator[int]:
     return chain.from_iterable(lines)
 
 
-async def _claim(self: Handlers, msg: q.Read, queue: BrokerQueue, lines: list[list[int]]) -> list[q.ReadRow]:
+async def _claim(self: Handlers, msg: q.Read, queue: BrokerQueue, lines: list[list[int]]) -> Claimed:
     """Claim the first of these, each unless one before it in its group could not be claimed."""
-    rows: list[q.ReadRow] = []
-    size = 0
+    claimed = Claimed(self.session, queue, msg)
     line_of = {id: number for number, line in enumerate(lines) for id in line}
     passed: set[int] = set()
-    holder, name = timed.session_of(self.session.name), self.session.name
     for id in _in_order(msg.grouped, lines):
         if line_of[id] in passed:
             continue
@@ -155,13 +152,11 @@ async def _claim(self: Handlers, msg: q.Read, queue: BrokerQueue, lines: list[li
             continue
         if 0 < entry.deadline <= now:
             continue
-        row = claim(self.instance, queue, entry, holder, name, msg, envelope)
-        rows.append(row)
-        size += len(row[4])
-        if len(rows) >= msg.quantity or size >= PAGE_BYTES:
+        claimed.add(self.instance, entry, envelope)
+        if claimed.is_enough:
             break
     self.instance.schedule()
-    return rows
+    return claimed
 
 
 def _parts(rows: list[tuple[int, int]]) -> Iterable[list[tuple[int, int]]]:

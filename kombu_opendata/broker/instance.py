@@ -315,7 +315,7 @@ class Instance:
         if queue.limits.message_ttl_ms >= 0:
             deadline = queue.limits.deadline(deadline, visible, now)
         entry = queue.messages.add(0, id, priority, visible, deadline, now, len(envelope))
-        entry.envelope = envelope
+        entry.envelope, entry.received_at = envelope, now
         queue.counts.published += 1
 
     def transient_id(self) -> int:

@@ -51,7 +51,7 @@ def end(
             costs = outcome == Outcome.REQUEUE
             visible_at = queue.limits.retry_at(now, entry.attempts) if costs else 0
             queue.messages.put_back(entry, now, costs_attempt=costs, visible_at=visible_at)
-            queue.counts.came_back(1, costs_attempt=costs, lease_expired=lease_expired)
+            queue.counts.came_back(costs_attempt=costs, lease_expired=lease_expired)
         else:
             queue.messages.settle(entry)
             if outcome == Outcome.ACK:

@@ -201,11 +201,10 @@ def _headers_in(envelope: bytes, priority: int) -> dict[str, str]:
 
 # ---------------------------------------------------------------------- queues and routes
 def list_queues(self: Handlers, msg: q.ListQueues) -> None:
-    found = [
-        (queue.name, *queue.properties, len(queue.consumers))
-        for queue in self.instance.queues.values() if not queue.deleting
-    ]  # fmt: skip
-    self.instance.reply(self.session, q.QueueList(msg.rid, found))
+    queues = [queue for queue in self.instance.queues.values() if not queue.deleting]
+    found = [(queue.name, *queue.properties, len(queue.consumers)) for queue in queues]
+    created_at_ms = [queue.counts.created_at_ms for queue in queues]
+    self.instance.reply(self.session, q.QueueList(msg.rid, found, created_at_ms))
 
 
 def ask_routes(self: Handlers, msg: q.AskRoutes) -> None:

@@ -56,7 +56,6 @@ class _Row:
         """Add a queue's figures; no standing is that of an empty one."""
         self.in_flight += len(queue.messages.in_flight)
         self.consumers += len(queue.consumers)
-        self.counts.add(queue.counts)
         if standing is None:
             return
         self.ready += standing.ready
@@ -78,6 +77,8 @@ class InstanceView:
     """Which queues of an instance have series of their own, and what was counted in those that are gone.
 
     The first ``max_queues`` stored ones have, by their declaration; who has one keeps it, so that no counter goes down.
+    A sum of several queues begins at 0 with the broker: it would go down otherwise, by what was counted in queues that
+    are gone.
     """
 
     def __init__(self, instance: Instance, max_queues: int) -> None:
@@ -92,7 +93,7 @@ class InstanceView:
     def _queue_gone(self, queue: BrokerQueue) -> None:
         label = self._went[queue] = self._label(queue)
         if label in self._gone:
-            self._gone[label].add(queue.counts)
+            self._gone[label].add_since_start(queue.counts)
         self._labelled.discard(queue.name)
         self._others.discard(queue.name)
 
@@ -131,12 +132,16 @@ class InstanceView:
                     await pace.rest()
             if queue in self._went:
                 if (label := self._went[queue]) in self._gone:
-                    rows[label].counts.add(queue.counts)
+                    rows[label].counts.add_since_start(queue.counts)
                 continue
             row = rows.get(label := self._label(queue))
             if row is None:
                 row = rows[label] = _Row()
             row.add(queue, standing)
+            if label == OTHER:
+                row.counts.add_since_start(queue.counts)
+            else:
+                row.counts.add(queue.counts)
             if queue.stored is None:
                 transient += 1
             else:

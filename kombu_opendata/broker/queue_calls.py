@@ -74,14 +74,14 @@ class QueueCalls:
     # ------------------------------------------------------------------ tasks
     def spawn(self, session: Session, rid: int, work: Awaitable[None], *, once: bool = False) -> None:
         """Do a call in a task. ``once``: its client may ask again while it runs, which changes nothing."""
+        if once:
+            self._under_way.add((session.id, rid))
         task = self._instance.loop.create_task(self._do(session, rid, work, once))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _do(self, session: Session, rid: int, work: Awaitable[None], once: bool) -> None:
         connection = session.connection
-        if once:
-            self._under_way.add((session.id, rid))
         try:
             await work
         except Exception as exc:

@@ -87,7 +87,7 @@ async def _figures(self: Handlers, queue: BrokerQueue) -> dict[str, Any]:
         **settled,
         **queue.counts.as_dict(),
         **self.instance.rates.of(queue),
-        "counted_since_ms": self.instance.opened_at_ms,
+        "counted_since_ms": queue.counts.since_ms,
     }
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from asyncio import TimerHandle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import PreconditionFailed, RequestError
+from ..errors import PreconditionFailed, RequestError, StoreError
 from ..protocol import queue_messages as q
 from ..protocol.messages import Outcome
 from ..storage.queue_buckets import Entry
+from ..storage.stored_messages import read_metadata
 from . import leases, timed
 from .entities import BrokerQueue, Session
 
 if TYPE_CHECKING:
     from .handlers import Handlers
     from .instance import Instance
+
+log = logging.getLogger(__name__)
 
 MAX_QUANTITY = 1000
 #: of a lease, a delay, a wait: thirty days
@@ -25,15 +29,86 @@ MAX_WAIT_MS = 3_600_000
 PAGE_BYTES = 4 << 20
 
 
+class Claimed:
+    """What a Read has claimed so far."""
+
+    def __init__(self, session: Session, queue: BrokerQueue, msg: q.Read) -> None:
+        self._session, self._queue, self._msg = session, queue, msg
+        self._holder = timed.session_of(session.name)
+        self._rows: list[q.ReadRow] = []
+        self._received: list[int] = []  # of each row
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def is_enough(self) -> bool:
+        return len(self._rows) >= self._msg.quantity or self._bytes >= PAGE_BYTES
+
+    def add(self, instance: Instance, entry: Entry, envelope: bytes | None = None) -> None:
+        """Claim an available message, whose payload is given or at hand."""
+        engine, queue, name, msg = instance.engine, self._queue, self._session.name, self._msg
+        stored, holder = queue.stored, self._holder
+        if stored is not None:
+            envelope = engine.payloads.find(entry.id) or b"" if envelope is None else envelope
+            engine.name_session(holder, name)
+            engine.claim(stored, (entry,), holder, msg.vt_ms)
+        else:
+            envelope = entry.envelope or b""
+            at = max(engine.clock.now_ms(), entry.visible_at)
+            queue.messages.claim(entry, holder, at, at + msg.vt_ms)
+            instance.timed.transient_readers[holder] = name
+            queue.counts.delivered += 1
+            queue.counts.redelivered += entry.returned
+        instance.delivered += 1
+        returned = entry.returned or entry.attempts > 1
+        self._rows.append((entry.id, entry.claimed_at, entry.attempts, entry.lease_until, envelope, returned))
+        self._received.append(entry.received_at)
+        self._bytes += len(envelope)
+        if msg.pop:
+            leases.end(instance, Session(holder, name), queue, entry, Outcome.ACK)
+        else:
+            instance.timed.note(queue.name, entry)
+
+    def clear(self) -> None:
+        """They are gone with their queue."""
+        self._rows.clear()
+        self._received.clear()
+
+    def answer(self, instance: Instance) -> None:
+        """Answer the Read; of messages that were out of memory since they came, the store is asked when that was."""
+        if self._queue.stored is None or all(self._received):
+            self._answer(instance)
+        else:
+            instance.calls.spawn(self._session, self._msg.rid, self.look_up_and_answer(instance), once=True)
+
+    async def look_up_and_answer(self, instance: Instance) -> None:
+        """As :meth:`answer`, in the task of a call."""
+        engine = instance.engine
+        unknown = [row[0] for row, at in zip(self._rows, self._received, strict=True) if not at]
+        if unknown and self._queue.stored is not None:
+            try:
+                known = await read_metadata(engine.store, engine.payloads, unknown)
+            except StoreError as exc:
+                log.error("when messages were received can't be read: %s", exc)
+                known = {}
+            received = {id: about.received_at_ms for id, about in known.items()}
+            self._received = [at or received.get(row[0], 0) for row, at in zip(self._rows, self._received, strict=True)]
+        self._answer(instance)
+
+    def _answer(self, instance: Instance) -> None:
+        answer = q.ReadMessages(self._msg.rid, self._rows, self._received)
+        instance.calls.answer(self._session, answer, self._bytes)
+
+
 class Reader:
     """A Read that waits at its queue, or takes what is there."""
 
-    def __init__(self, session: Session, msg: q.Read) -> None:
+    def __init__(self, session: Session, queue: BrokerQueue, msg: q.Read) -> None:
         self.session = session
         self._msg = msg
-        self._holder = timed.session_of(session.name)
-        self._rows: list[q.ReadRow] = []
-        self._bytes = 0
+        self._claimed = Claimed(session, queue, msg)
         self._timer: TimerHandle | None = None
         self._waits = msg.wait_ms > 0
 
@@ -48,29 +123,27 @@ class Reader:
         queue.getters.append(self)
         instance.wake(queue)
 
-    def take(self, instance: Instance, queue: BrokerQueue, entry: Entry) -> bool:
-        row = claim(instance, queue, entry, self._holder, self.session.name, self._msg)
-        self._rows.append(row)
-        self._bytes += len(row[4])
-        if len(self._rows) < self._msg.quantity and self._bytes < PAGE_BYTES:
+    def take(self, instance: Instance, _queue: BrokerQueue, entry: Entry) -> bool:
+        self._claimed.add(instance, entry)
+        if not self._claimed.is_enough:
             return False
         self._answer(instance)
         return True
 
     def nothing(self, instance: Instance, queue: BrokerQueue) -> bool:
-        if self._waits and not self._rows:
+        if self._waits and not self._claimed:
             return False
         self._answer(instance)
         return True
 
     def end(self, instance: Instance, queue: BrokerQueue) -> None:
-        self._rows.clear()  # they are gone with their queue
+        self._claimed.clear()
         self._answer(instance)
 
     def drop(self, instance: Instance, queue: BrokerQueue) -> None:
         """The client asks again and gets what this one took; if it does not, the time of the leases ends."""
         self._cancel()
-        if self._rows:
+        if self._claimed:
             self._answer(instance)
 
     def stop(self, instance: Instance, queue: BrokerQueue) -> None:
@@ -81,42 +154,11 @@ class Reader:
 
     def _answer(self, instance: Instance) -> None:
         self._cancel()
-        instance.calls.answer(self.session, q.ReadMessages(self._msg.rid, self._rows), self._bytes)
+        self._claimed.answer(instance)
 
     def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-
-def claim(
-    instance: Instance,
-    queue: BrokerQueue,
-    entry: Entry,
-    holder: bytes,
-    name: str,
-    msg: q.Read,
-    envelope: bytes | None = None,
-) -> q.ReadRow:
-    """Claim an available message, whose payload is given or at hand, for a reader."""
-    engine, stored = instance.engine, queue.stored
-    if stored is not None:
-        envelope = engine.payloads.find(entry.id) or b"" if envelope is None else envelope
-        engine.name_session(holder, name)
-        engine.claim(stored, (entry,), holder, msg.vt_ms)
-    else:
-        envelope = entry.envelope or b""
-        at = max(engine.clock.now_ms(), entry.visible_at)
-        queue.messages.claim(entry, holder, at, at + msg.vt_ms)
-        instance.timed.transient_readers[holder] = name
-        queue.counts.delivered += 1
-        queue.counts.redelivered += entry.returned
-    instance.delivered += 1
-    row = entry.id, entry.claimed_at, entry.attempts, entry.lease_until, envelope, entry.returned or entry.attempts > 1
-    if msg.pop:
-        leases.end(instance, Session(holder, name), queue, entry, Outcome.ACK)
-    else:
-        instance.timed.note(queue.name, entry)
-    return row
 
 
 # ---------------------------------------------------------------------- the calls
@@ -156,7 +198,7 @@ def read(self: Handlers, msg: q.Read) -> None:
         work = choose(self, msg, queue, looker(self, msg, queue))
         self.instance.calls.spawn(self.session, msg.rid, work, once=True)
     else:
-        Reader(self.session, msg).begin(self.instance, queue)
+        Reader(self.session, queue, msg).begin(self.instance, queue)
 
 
 def stop_reading(self: Handlers, msg: q.StopReading) -> None:

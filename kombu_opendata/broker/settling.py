@@ -179,7 +179,7 @@ def _end_held(self: Handlers, queue: BrokerQueue, entry: Entry, ending: Ending, 
         costs = ending == Ending.SET_VT
         if stored is None:
             queue.messages.put_back(entry, now, costs_attempt=costs, visible_at=now + delay_ms)
-            queue.counts.came_back(1, costs_attempt=costs, lease_expired=False)
+            queue.counts.came_back(costs_attempt=costs, lease_expired=False)
         elif costs:
             self.engine.give_up(stored, (entry,), holder.name)
         else:

@@ -147,7 +147,7 @@ async def scan(
 
     Args:
         kind: only those; a :class:`RecordKind` or its name (``active``, ``dead letter``, …).
-        queue: only this queue's; with ``kind`` active, done, failed, config or options, or all of these without.
+        queue: only this queue's; ``kind`` is active, done, failed, config, options or queue counts then, or all these.
         prefix: only keys that begin like this.
         start: only keys from here on; the last one's key and a 0 byte goes on behind it.
         limit: at most so many.
@@ -191,6 +191,7 @@ _OF_QUEUE = {
     RecordKind.FAILED: keys.failed_prefix,
     RecordKind.CONFIG: keys.config_key,
     RecordKind.OPTIONS: keys.options_key,
+    RecordKind.QUEUE_COUNTS: keys.queue_counts_key,
 }
 
 

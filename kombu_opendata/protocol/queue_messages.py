@@ -198,8 +198,11 @@ class Sent(Message, tag=170):
 
 
 class ReadMessages(Message, tag=171):
+    """``received_at_ms`` has one for each of ``messages``, 0 where it is not known."""
+
     rid: int
     messages: list[ReadRow]
+    received_at_ms: list[int] = msgspec.field(default_factory=list)
 
 
 class SettledMessages(Message, tag=173):
@@ -247,9 +250,12 @@ class Metrics(Message, tag=177):
 
 
 class QueueList(Message, tag=178):
+    """``created_at_ms`` has one for each of ``queues``, 0 where it is not known."""
+
     rid: int
     queues: list[tuple[str, bool, bool, bool, dict[str, Any], int]]  # name, durable, exclusive, auto delete, arguments,
     #                                                                  consumers
+    created_at_ms: list[int] = msgspec.field(default_factory=list)
 
 
 class Routed(Message, tag=179):

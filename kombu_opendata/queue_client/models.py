@@ -36,7 +36,7 @@ class Message:
         redelivered: it was handed out before.
         token: of the lease; 0 where nothing holds it. It is good for one settlement.
         leased_until: when the lease of a read ends; None for a delivery of ``consume``, which its connection holds.
-        received_at: when the broker took it; None in a read, which does not look for it.
+        received_at: when the broker took it; None in a delivery of ``consume``.
         visible_at: when it can be read, in a peek.
         raw: the bytes of the body as they are stored.
     """
@@ -82,11 +82,16 @@ def message_of(id: int, queue: str, envelope: bytes, **fields: Any) -> Message:
     )
 
 
-def message_read(queue: str, row: q.ReadRow) -> Message:
-    """A message of a Read."""
+def messages_read(queue: str, answer: q.ReadMessages) -> list[Message]:
+    """The messages of a Read."""
+    received = answer.received_at_ms or [0] * len(answer.messages)  # an older broker does not say
+    return [_message_read(queue, row, moment(at)) for row, at in zip(answer.messages, received, strict=True)]
+
+
+def _message_read(queue: str, row: q.ReadRow, received_at: datetime | None) -> Message:
     id, token, attempts, until, envelope, redelivered = row
     fields = {"attempts": attempts, "redelivered": redelivered, "token": token, "leased_until": moment(until)}
-    return message_of(id, queue, envelope, **fields)
+    return message_of(id, queue, envelope, received_at=received_at, **fields)
 
 
 def message_delivered(delivery: m.Delivery, source: Any) -> Message:
@@ -195,7 +200,13 @@ class Settled:
 
 @dataclass(frozen=True)
 class QueueInfo:
-    """A queue as it was created. ``arguments`` are the ``x-`` arguments of docs/queue-arguments.md."""
+    """A queue as it was created.
+
+    Attributes:
+        arguments: the ``x-`` arguments of docs/queue-arguments.md.
+        consumers: that are connected now.
+        created_at: None for a queue of a store that was written before this was kept.
+    """
 
     name: str
     durable: bool
@@ -203,6 +214,14 @@ class QueueInfo:
     auto_delete: bool
     arguments: dict[str, Any]
     consumers: int
+    created_at: datetime | None = None
+
+
+def queue_infos(answer: q.QueueList) -> list[QueueInfo]:
+    """All queues, by name."""
+    created = answer.created_at_ms or [0] * len(answer.queues)  # an older broker does not say
+    found = [QueueInfo(*queue, moment(at)) for queue, at in zip(answer.queues, created, strict=True)]
+    return sorted(found, key=lambda info: info.name)
 
 
 @dataclass(frozen=True)
@@ -223,11 +242,13 @@ class QueueMetrics:
         visible: can be read now. delayed: later. in_flight: held by somebody.
         oldest_age_seconds, newest_age_seconds: since the broker took the oldest and the newest message of ``length``;
             None where there is none, and for queues that are not stored.
-        total: sent to the queue since ``counted_since``, when the broker started (or the queue was created).
+        total: sent to the queue since ``counted_since``.
         done, failed: settled and kept; exact up to 4,000,000, of more what was deleted from older ones may count.
         consumers: that are connected.
         sent_per_second, delivered_per_second, acked_per_second: over the last minute.
         counts: all counters since ``counted_since``, by the names of docs/client-api.md.
+        counted_since: when the queue was created. Restarts of the broker change nothing of that; only in a store that
+            was written before counters were kept, it is when this version of the broker opened it first.
         at: when this was.
     """
 

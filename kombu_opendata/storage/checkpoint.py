@@ -26,6 +26,7 @@ from .records import (
     options,
     payload,
     producer,
+    queue_counts,
     seq_block,
     settled,
     topology,
@@ -70,6 +71,8 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
 
 def _put_queue(queue: Queue, batch: Batch) -> None:
     messages = queue.messages
+    if messages.dirty or messages.dropped:  # whatever is counted changes a bucket
+        _put_counts(queue, batch)
     for number in messages.dirty:
         bucket = messages.buckets[number]
         batch.put(keys.active_key(queue.name, number), active.encode(*bucket.rows()))
@@ -80,6 +83,14 @@ def _put_queue(queue: Queue, batch: Batch) -> None:
     messages.dropped.clear()
     for log, key in ((queue.done, keys.done_key), (queue.failed, keys.failed_key)):
         _put_log(queue.name, log, key, batch)
+
+
+def _put_counts(queue: Queue, batch: Batch) -> None:
+    counts = queue.counts
+    values = counts.changed()
+    if values is not None:
+        stored = queue_counts.StoredCounts(counts.created_at_ms, counts.since_ms, values)
+        batch.put(keys.queue_counts_key(queue.name), queue_counts.encode(stored))
 
 
 def _put_log(name: str, log: SettledLog, key: Callable[[str, int], bytes], batch: Batch) -> None:
@@ -199,7 +210,7 @@ async def _delete_queue_records(
 ) -> set[int]:
     """Delete a queue's records but for those that were just put (``kept``); returns what was done or had failed."""
     ids: set[int] = set()
-    gone = [keys.config_key(name), keys.options_key(name)]
+    gone = [keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)]
     for prefix, known in (
         (keys.active_prefix(name), None),
         (keys.done_prefix(name), deleted.done_buckets),
@@ -219,7 +230,7 @@ async def _delete_queue_records(
 def _records_of(queue: Queue) -> frozenset[bytes]:
     """The keys of a queue that was declared since the last checkpoint."""
     name = queue.name
-    found = {keys.config_key(name), keys.options_key(name)}
+    found = {keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)}
     found.update(keys.active_key(name, number) for number in queue.messages.dirty)
     found.update(keys.done_key(name, number) for number in queue.done.dirty)
     found.update(keys.failed_key(name, number) for number in queue.failed.dirty)

@@ -17,17 +17,17 @@ BLOCK = 1  #: base, size — message ids up to base + size may be used
 #: id, created, received, visible, deadline, retention s, headers, envelope, priority, [(queue, bucket)], session, seq,
 #: queues
 PUBLISH = 2
-CLAIM = 3  #: queue, session, at, lease until, pairs
+CLAIM = 3  #: queue, session, at, lease until, pairs[, how many of them were delivered before]
 ACK = 4  #: queue, at, pairs
 RETURN = 5  #: queue, at, pairs, costs an attempt, consumer[, visible[, whether the lease expired]]
-#: queue, at, pairs, consumer, reason[, whether no attempts were left] — the reason is not empty when the messages
-#: become dead letters
+#: queue, at, pairs, consumer, reason[, whether no attempts were left[, whether the lease expired]] — the reason is not
+#: empty when the messages become dead letters
 FAIL = 6
 #: queue, pairs, reason, at[, why] — available messages that expired or were purged; with a reason they become dead
 #: letters
 REMOVE = 7
 RENEW = 8  #: session, lease until[, at: by each queue's own lease from then]
-DECLARE_QUEUE = 9  #: name, max attempts, done retention s, failed retention s, lease s, arguments
+DECLARE_QUEUE = 9  #: name, max attempts, done retention s, failed retention s, lease s, arguments[, at]
 DELETE_QUEUE = 10  #: name
 DECLARE_EXCHANGE = 11  #: name, type, durable, auto_delete, arguments
 DELETE_EXCHANGE = 12  #: name

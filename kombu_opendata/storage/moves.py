@@ -87,6 +87,7 @@ def move_settled(
 
 
 def _add(state: StoreState, queue: Queue, row: Row, at: int, more: int) -> None:
+    queue.counts.published += 1
     id, bucket, priority, visible_at, deadline, size = row
     entry = queue.messages.add(bucket, id, priority, visible_at, deadline, max(at, min(visible_at, at + 1)), size)
     entry.claimed_at = at  # one that is visible from the next millisecond can be claimed at once: as of then

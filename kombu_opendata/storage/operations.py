@@ -120,8 +120,6 @@ class Operations:
         visible_at = max(visible_at, now)
         row = checkpoint.message_rows(id, created_at, now, visible_at, retention, headers)
         places = [(queue.name, queue.messages.place()) for queue in queues]
-        for queue in queues:
-            queue.counts.published += 1
         size = len(envelope)
         large = size > MAX_INLINE_BYTES
         self.state.publish(id, places, priority, visible_at, deadline, now, large=large, size=size, headers=headers)
@@ -153,15 +151,15 @@ class Operations:
         at = max([self.clock.now_ms(), *(entry.visible_at for entry in entries)])
         self.state.time(at)
         until = at + (lease_ms or 1000 * queue.options.lease_seconds)
-        counts = queue.counts
-        counts.delivered += len(entries)
         pairs: list[int] = []
+        redelivered = 0
         for entry in entries:
-            self.state.claim(queue.messages, entry, session, at, until)
             pairs += entry.id, entry.bucket
-            if entry.attempts > 1 or entry.returned:
-                counts.redelivered += 1
-        self.effects.append((fx.CLAIM, queue.name, session, at, until, pairs))
+            if entry.attempts or entry.returned:
+                redelivered += 1
+        self.state.claim(queue, entries, session, at, until, redelivered)
+        effect: fx.Effect = (fx.CLAIM, queue.name, session, at, until, pairs)
+        self.effects.append((*effect, redelivered) if redelivered else effect)
 
     def ack(self, queue: Queue, entries: Iterable[Entry]) -> None:
         """in flight → done."""
@@ -171,30 +169,32 @@ class Operations:
             self.state.ack(queue, entry, at)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
-        queue.counts.acked += len(pairs) // 2
         last = self.effects[-1] if self.effects else None
         if last is not None and last[0] == fx.ACK and last[1] == queue.name and last[2] == at:
             last[3].extend(pairs)
         else:
             self.effects.append((fx.ACK, queue.name, at, pairs))
 
-    def fail(self, queue: Queue, entries: Iterable[Entry], consumer: str, reason: str = "rejected") -> None:
+    def fail(
+        self,
+        queue: Queue,
+        entries: Iterable[Entry],
+        consumer: str,
+        reason: str = "rejected",
+        *,
+        lease_expired: bool = False,
+    ) -> None:
         """in flight → failed. With a reason they are dead letters as well, if the queue has an exchange for them."""
         at = self.clock.now_ms()
         given_up = reason == "delivery_limit"
         reason = reason if queue.dead_letters_to is not None else ""
         pairs: list[int] = []
         for entry in entries:
-            self.state.fail(queue, entry, at, consumer, reason, given_up)
+            self.state.fail(queue, entry, at, consumer, reason, given_up, lease_expired)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.FAIL, queue.name, at, pairs, consumer, reason, *((True,) if given_up else ())))
-        count = len(pairs) // 2
-        if given_up:
-            queue.counts.exhausted += count
-        else:
-            queue.counts.rejected += count
+        more = (given_up, lease_expired) if given_up else ()
+        self.effects.append((fx.FAIL, queue.name, at, pairs, consumer, reason, *more))
         if reason:
-            queue.counts.dead_lettered += count
             self.on_dead_letters()
 
     def put_back(
@@ -214,9 +214,7 @@ class Operations:
         at = self.clock.now_ms()
         back: list[int] = []
         spent: list[Entry] = []
-        count = 0
         for entry in entries:
-            count += 1
             if costs_attempt and UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
                 spent.append(entry)
                 continue
@@ -229,13 +227,12 @@ class Operations:
                 continue
             self.state.put_back(queue, entry, at, costs_attempt, consumer, 0, lease_expired)
             back += entry.id, entry.bucket
-        queue.counts.came_back(count, costs_attempt=costs_attempt, lease_expired=lease_expired)
         if back:
             self.effects.append(
                 (fx.RETURN, queue.name, at, back, costs_attempt, consumer, *((0, True) if lease_expired else ()))
             )
         if spent:
-            self.fail(queue, spent, consumer, "delivery_limit")
+            self.fail(queue, spent, consumer, "delivery_limit", lease_expired=lease_expired)
 
     def remove(self, queue: Queue, entries: Iterable[Entry], reason: str = "") -> int:
         """available → gone: expired, dropped or purged. Returns how many.
@@ -254,9 +251,7 @@ class Operations:
         count = len(pairs) // 2
         if pairs:
             self.effects.append((fx.REMOVE, queue.name, pairs, reason, at, *((why,) if why != reason else ())))
-            queue.counts.removed(count, why)
             if reason:
-                queue.counts.dead_lettered += count
                 self.on_dead_letters()
         if why == "expired":
             self.expired += count
@@ -291,7 +286,7 @@ class Operations:
 
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         """Create a durable queue: its config and its empty active, done and failed records."""
-        self._define((fx.DECLARE_QUEUE, name, *options))
+        self._define((fx.DECLARE_QUEUE, name, *options, self.clock.now_ms()))
         return self.state.queues[name]
 
     def drop_queue(self, name: str) -> None:

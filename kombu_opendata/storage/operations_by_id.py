@@ -45,7 +45,6 @@ class OperationsById(Operations):
             self.state.put_back(queue, entry, at, False, consumer, at + delay_ms)
             pairs += entry.id, entry.bucket
         self.effects.append((fx.RETURN, queue.name, at, pairs, False, consumer, at + delay_ms))
-        queue.counts.came_back(len(pairs) // 2, costs_attempt=False, lease_expired=False)
 
     def give_up(self, queue: Queue, entries: Iterable[Entry], consumer: str) -> None:
         """in flight → available at once, though the queue has a delay between attempts; failed if none is left."""
@@ -58,7 +57,6 @@ class OperationsById(Operations):
                 continue
             self.state.put_back(queue, entry, at, True, consumer)
             pairs += entry.id, entry.bucket
-        queue.counts.came_back(len(pairs) // 2 + len(spent), costs_attempt=True, lease_expired=False)
         if pairs:
             self.effects.append((fx.RETURN, queue.name, at, pairs, True, consumer))
         if spent:
@@ -69,10 +67,6 @@ class OperationsById(Operations):
         at = self.clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
-            if entry.session:
-                queue.counts.deleted += 1
-            else:
-                queue.counts.purged += 1
             self.state.delete(queue, entry, at)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
@@ -86,5 +80,4 @@ class OperationsById(Operations):
             self.state.archive(queue, entry, at, operator)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
-        queue.counts.archived += len(pairs) // 2
         self.effects.append((fx.ARCHIVE, queue.name, at, pairs, operator))

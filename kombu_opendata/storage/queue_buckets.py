@@ -10,14 +10,14 @@ class Entry:
     """One message in one queue.
 
     ``priority`` is the stored one: lower first. ``session`` is the lease's holder. ``envelope`` is set in transient
-    queues only, whose messages are nowhere else; ``size`` only where the queue counts bytes. ``returned``: it was
-    delivered before. That is not stored: a message that was released, at no cost of an attempt, is without it once it
-    was out of memory.
+    queues only, whose messages are nowhere else; ``size`` only where the queue counts bytes. ``received_at`` is when
+    the broker took the message, or 0 once the entry was out of memory. ``returned``: it was delivered before. That is
+    not stored: a message that was released, at no cost of an attempt, is without it once it was out of memory.
     """
 
     __slots__ = (
         "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue",
-        "returned", "session", "size", "visible_at",
+        "received_at", "returned", "session", "size", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -30,6 +30,7 @@ class Entry:
         self.visible_at = visible_at
         self.deadline = deadline
         self.attempts = attempts
+        self.received_at = 0
         self.claimed_at = 0
         self.lease_until = 0
         self.session = b""

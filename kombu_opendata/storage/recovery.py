@@ -25,6 +25,7 @@ from .records import (
     newest_time,
     options,
     producer,
+    queue_counts,
     seq_block,
     settled,
     topology,
@@ -97,7 +98,9 @@ async def rebuild(
             if state.replay(effect) is not None:
                 publishes.append(effect)
     clock.not_before(state.newest_ms)
+    now = clock.now_ms()
     for queue in state.queues.values():
+        queue.counts.start(now)
         queue.done.at_hand.clear()
         queue.failed.at_hand.clear()
     _forget_idle_sessions(state)
@@ -128,6 +131,10 @@ async def _load_settings(store: Reads, state: StoreState) -> None:
         state.next_id = state.block_end = base + size
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.OPTIONS]):
         await _load_queue(store, state, keys.parse(key).name or "", options.decode(key, value))
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.QUEUE_COUNTS]):
+        counted = state.queues.get(keys.parse(key).name or "")
+        if counted is not None:
+            counted.counts.restore(*queue_counts.decode(key, value))
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.EXCHANGE]):
         stored = topology.decode_exchange(key, value)
         state.topology.add_exchange(keys.parse(key).name or "", *stored)

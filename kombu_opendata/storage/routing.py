@@ -166,7 +166,6 @@ class Router:
         at = engine.clock.now_ms()
         cursor = cursor._replace(changed_at_ms=at)
         moves.route(engine.state, queue.name, cursor, at, rows, taken)
-        queue.counts.published += len(rows)
         engine.effects.append((fx.ROUTE, queue.name, tuple(cursor), at, rows, taken))
         engine.sync_soon = True
 

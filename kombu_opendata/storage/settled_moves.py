@@ -248,7 +248,6 @@ class Redrive:
         engine.check_room(_ROW_BYTES * (len(rows) + 4))
         stored_messages.place(self._target, rows)
         _apply(engine, self._source, "failed", number, done.ids, self._target.name, rows)
-        self._target.counts.published += len(rows)
         done.moved += len(rows)
 
 

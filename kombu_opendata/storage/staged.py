@@ -130,9 +130,6 @@ class Staging:
         names = [[queue.name for queue in queues] for queues in targets]
         rows: Iterable[Row] = rows_of(chunk, block) if block is not None else ()
         staged_rows.apply(state, chunk, rows, names, runs, place)
-        for target, count in zip(runs[::2], runs[1::2], strict=True):
-            for queue in targets[target] if target >= 0 else ():
-                queue.counts.published += count
         engine.effects.append((fx.STAGED_ROUTE, *chunk, names, runs, places))
         engine.new_bytes += size
         engine.sync_soon = True

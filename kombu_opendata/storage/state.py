@@ -6,7 +6,7 @@ for. What changed since the last checkpoint is remembered here for :mod:`kombu_o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from . import effects as fx
@@ -49,11 +49,11 @@ class QueueOptions(NamedTuple):
 
 
 class Queue:
-    """A durable queue: its messages, its done and failed lists, its options; and what happened since the start."""
+    """A durable queue: its messages, its done and failed lists, its options; and what was counted in it."""
 
     __slots__ = ("at_hand", "counts", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
 
-    def __init__(self, name: str, options: QueueOptions) -> None:
+    def __init__(self, name: str, options: QueueOptions, created_at_ms: int = 0) -> None:
         self.name = name
         self.options = options
         self.limits = Limits.of(options.arguments)
@@ -62,7 +62,7 @@ class Queue:
         self.done = SettledLog()
         self.failed = SettledLog()
         self.dead_letters_to = dead_letters_to(options.arguments)
-        self.counts = QueueCounts()
+        self.counts = QueueCounts(created_at_ms)
 
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
@@ -146,7 +146,8 @@ class StoreState:
             ends = deadline
             if queue.limits.message_ttl_ms >= 0:
                 ends = queue.limits.deadline(deadline, visible, now)
-            queue.messages.add(bucket, id, priority, visible, ends, now, size)
+            queue.messages.add(bucket, id, priority, visible, ends, now, size).received_at = now
+            queue.counts.published += 1
         if large or len(places) > 1:
             self.dirty.routes[id] = len(places)
 
@@ -155,13 +156,19 @@ class StoreState:
         self.producers[session] = self.producers.get(session, NONE).after(seq, id, queues, now)
         self.dirty.producers.add(session)
 
-    def claim(self, queue: QueueState, entry: Entry, session: bytes, at: int, lease_until: int) -> None:
-        queue.claim(entry, session, at, lease_until)
+    def claim(
+        self, queue: Queue, entries: Sequence[Entry], session: bytes, at: int, lease_until: int, redelivered: int
+    ) -> None:
+        """available → in flight. ``redelivered`` says how many were delivered before: not every entry still knows."""
         leases = self.leases.get(session)
         if leases is None:
             leases = self.leases[session] = {}
-        leases[(entry.queue, entry.id)] = entry
+        for entry in entries:
+            queue.messages.claim(entry, session, at, lease_until)
+            leases[(entry.queue, entry.id)] = entry
         self.dirty.sessions.add(session)
+        queue.counts.delivered += len(entries)
+        queue.counts.redelivered += redelivered
 
     def _unlease(self, entry: Entry) -> None:
         leases = self.leases.get(entry.session)
@@ -178,13 +185,30 @@ class StoreState:
         self._unlease(entry)
         queue.messages.settle(entry)
         queue.done.append(entry.id, at, entry.attempts)
+        queue.counts.acked += 1
         if self.staged.active:
             self.staged.count(queue.name, entry.id, DONE, at)
 
     def fail(
-        self, queue: Queue, entry: Entry, at: int, consumer: str, reason: str = "", given_up: bool = False
+        self,
+        queue: Queue,
+        entry: Entry,
+        at: int,
+        consumer: str,
+        reason: str = "",
+        given_up: bool = False,
+        lease_expired: bool = False,
     ) -> None:
-        """in flight → failed; with a reason a dead letter as well. ``given_up``: it had no attempts left."""
+        """in flight → failed; with a reason a dead letter as well.
+
+        Args:
+            given_up: it had no attempts left, when it was given back or its lease expired.
+        """
+        if given_up:
+            queue.counts.came_back(costs_attempt=True, lease_expired=lease_expired)
+            queue.counts.exhausted += 1
+        else:
+            queue.counts.rejected += 1
         if self.history is not None:
             self.history.ended(entry, consumer, at, GIVEN_UP if given_up else REJECTED)
         self._unlease(entry)
@@ -211,6 +235,7 @@ class StoreState:
             outcome = EXPIRED if expired else REQUEUED if costs_attempt else RELEASED
             self.history.ended(entry, consumer, at, outcome)
         self._unlease(entry)
+        queue.counts.came_back(costs_attempt=costs_attempt, lease_expired=expired)
         if costs_attempt:
             self._record_attempt(entry, consumer)
         queue.messages.put_back(entry, at, costs_attempt=costs_attempt, visible_at=visible_at)
@@ -228,8 +253,10 @@ class StoreState:
         if entry.id in queue.messages.in_flight:
             self._unlease(entry)
             queue.messages.settle(entry)
+            queue.counts.deleted += 1
         else:
             queue.messages.remove(entry)
+            queue.counts.purged += 1
         self.dirty.garbage.append(entry.id)
         if self.staged.active:
             self.staged.count(queue.name, entry.id, REMOVED, at)
@@ -240,6 +267,7 @@ class StoreState:
             self.history.by_hand(entry.id, queue.name, at, entry.attempts, ACKED, operator)
         queue.messages.remove(entry)
         queue.done.append(entry.id, at, entry.attempts)
+        queue.counts.archived += 1
         if self.staged.active:
             self.staged.count(queue.name, entry.id, DONE, at)
 
@@ -255,6 +283,7 @@ class StoreState:
         if self.history is not None:
             self.history.left(entry.id, queue.name, at, why or reason)
         queue.messages.remove(entry)
+        queue.counts.removed(1, why or reason)
         if self.staged.active:
             self.staged.count(queue.name, entry.id, REMOVED, at)
         if reason:
@@ -268,6 +297,7 @@ class StoreState:
         place = (queue.name, entry.id)
         self.dead_letters[place] = DeadLetter(reason, at, entry.priority, *queue.dead_letters_to, last_use)
         self.dirty.dead_letters.add(place)
+        queue.counts.dead_lettered += 1
 
     def dead_letter_sent(self, name: str, id: int) -> None:
         """The dead letter was published, or nobody takes it."""
@@ -303,8 +333,9 @@ class StoreState:
         self.next_id = max(self.next_id, first_id + job.rows)
 
     # ------------------------------------------------------------------ queues, exchanges, bindings
-    def declare_queue(self, name: str, options: QueueOptions) -> Queue:
-        queue = self.queues[name] = Queue(name, options)
+    def declare_queue(self, name: str, options: QueueOptions, at: int = 0) -> Queue:
+        """``at``: ms since the epoch; 0 if that is not known."""
+        queue = self.queues[name] = Queue(name, options, at)
         self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
         return queue
@@ -390,10 +421,10 @@ class StoreState:
             staged_rows.replay(self, effect)
             return effect[2], effect
         if kind == fx.CLAIM:
-            _, name, session, at, until, pairs = effect
-            messages = self.queues[name].messages
-            for id in pairs[::2]:
-                self.claim(messages, messages.available[id], session, at, until)
+            _, name, session, at, until, pairs, *redelivered = effect
+            queue = self.queues[name]
+            entries = [queue.messages.available[id] for id in pairs[::2]]
+            self.claim(queue, entries, session, at, until, sum(redelivered))
         elif kind in _SETTLE:
             self._replay_settle(effect)
         elif kind in _BY_ID:
@@ -451,9 +482,9 @@ class StoreState:
         self.dirty.block = (base, size)
 
     def redeclare_queue(
-        self, name: str, max_attempts: int, done: int, failed: int, lease: int, arguments: dict[str, Any]
+        self, name: str, max_attempts: int, done: int, failed: int, lease: int, arguments: dict[str, Any], at: int = 0
     ) -> None:
-        self.declare_queue(name, QueueOptions(max_attempts, done, failed, lease, arguments))
+        self.declare_queue(name, QueueOptions(max_attempts, done, failed, lease, arguments), at)
 
 
 _SETTLE = {fx.ACK, fx.RETURN, fx.FAIL, fx.REMOVE}

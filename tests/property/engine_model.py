@@ -175,6 +175,7 @@ class Model:
     producers: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)  # last number, id, queues
     stored: set[int] = field(default_factory=set)  # numbers of publishes
     keys: dict[bytes, Sending] = field(default_factory=dict)  # idempotency keys
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)  # of each queue, as the engine says at a commit
     #: collected rows since the last checkpoint: a crash brings them back
     swept: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
 

@@ -76,6 +76,12 @@ class CrashableEngine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.engine: Engine = self.run(Engine.open(self.url(), "default", self.clock, SETTINGS))
+        assert self.counts() == self.committed.counts
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What was counted in each queue, and when it was declared."""
+        found = {name: queue.counts for name, queue in self.engine.state.queues.items()}
+        return {name: {**counts.as_dict(), "created_at_ms": counts.created_at_ms} for name, counts in found.items()}
 
     def freeze(self) -> Callable[[], None]:
         """Keep the store as it is now; the returned function goes on with it."""
@@ -110,6 +116,7 @@ class CrashableEngine(RuleBasedStateMachine):
     def note_commit(self, checkpoint: bool = False) -> None:
         if checkpoint or self.engine.journal is None:
             self.model.swept.clear()
+        self.model.counts = self.counts()
         self.committed = copy.deepcopy(self.model)
 
     def end(self, commit: bool) -> None:

@@ -28,6 +28,7 @@ from kombu_opendata.storage.records import (
     options,
     payload,
     producer,
+    queue_counts,
     results,
     routes,
     routes_block,
@@ -127,6 +128,11 @@ FORMATS = {
         keys.cursor_key("q"),
         st.builds(cursor.Cursor, u64, u64, u64, i64, i64, i64, i64, u64, u64, st.booleans(), st.booleans(), texts),
         cursor.encode,
+    ),
+    "queue counts": Format(
+        keys.queue_counts_key("q"),
+        st.builds(queue_counts.StoredCounts, i64, i64, st.lists(u64, max_size=4).map(tuple)),
+        queue_counts.encode,
     ),
     "idempotency": Format(
         keys.idempotency_key(bytes(16)),
@@ -280,6 +286,7 @@ parsed_keys = st.one_of(
         lambda i, q: (keys.dead_letter_key(i, q), keys.Key(keys.RecordKind.DEAD_LETTER, q, id=i)), message_ids, names
     ),
     st.builds(lambda q: (keys.cursor_key(q), keys.Key(keys.RecordKind.CURSOR, q)), names),
+    st.builds(lambda q: (keys.queue_counts_key(q), keys.Key(keys.RecordKind.QUEUE_COUNTS, q)), names),
     st.builds(lambda j: (keys.staged_job_key(j), keys.Key(keys.RecordKind.STAGED_JOB, j)), names),
     st.builds(lambda i: (keys.staged_object_key(i), keys.Key(keys.RecordKind.STAGED_OBJECT, id=i)), message_ids),
     st.builds(

@@ -30,6 +30,7 @@ class QueueFacts:
     name: str
     config: QueueConfig | None = None
     options: QueueOptions | None = None
+    is_counted: bool = False
     buckets: dict[RecordKind, list[int]] = field(default_factory=dict)
     filled: dict[RecordKind, list[int]] = field(default_factory=dict)
 

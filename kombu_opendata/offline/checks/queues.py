@@ -22,9 +22,9 @@ _LARGEST = {
 
 
 class QueueFamily(Family):
-    """Config, options and the three kinds of buckets. Keeps: a summary of each bucket, the ids in flight."""
+    """Config, options, counts and the three kinds of buckets. Keeps: a summary of each bucket, the ids in flight."""
 
-    kinds = (RecordKind.CONFIG, RecordKind.OPTIONS, _ACTIVE, _DONE, _FAILED)
+    kinds = (RecordKind.CONFIG, RecordKind.OPTIONS, RecordKind.QUEUE_COUNTS, _ACTIVE, _DONE, _FAILED)
 
     def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
         queue = self.context.queue(key.name or "")
@@ -36,6 +36,8 @@ class QueueFamily(Family):
             queue.options = value
             if not value.lease_seconds:
                 yield finding("settings-implausible", f"queue {key.name!r} leases for 0 s", key=raw, queue=key.name)
+        elif key.kind is RecordKind.QUEUE_COUNTS:
+            queue.is_counted = True
         else:
             yield from self._bucket(queue, key, raw, value)
 
@@ -59,7 +61,8 @@ class QueueFamily(Family):
             missing = list(self._missing(queue))
             if queue.options is None and queue.config is None:
                 if self.context.sees(RecordKind.OPTIONS, RecordKind.CONFIG):
-                    kinds = ", ".join(kind.value for kind in queue.buckets)
+                    found = [*queue.buckets, *([RecordKind.QUEUE_COUNTS] if queue.is_counted else ())]
+                    kinds = ", ".join(kind.value for kind in found)
                     text = f"there is no queue {queue.name!r}, but it has records: {kinds}"
                     yield finding("queue-unknown", text, queue=queue.name)
             elif missing:
@@ -70,8 +73,8 @@ class QueueFamily(Family):
                     key=missing[0][1],
                     queue=queue.name,
                 )
-            for found in self._order(queue):
-                yield found
+            for wrong in self._order(queue):
+                yield wrong
 
     def _missing(self, queue: QueueFacts) -> Iterator[tuple[str, bytes]]:
         wanted = [

@@ -9,7 +9,7 @@ from ...errors import RequestError
 from ...protocol import queue_messages as q
 from .. import checks
 from ..checks import Seconds
-from ..models import Message, message_delivered, message_read
+from ..models import Message, message_delivered, messages_read
 from .base import AsyncBase
 
 MAX_QUANTITY = 1000
@@ -119,7 +119,7 @@ class AsyncReading(AsyncBase):
 
     async def _claimed(self, message: q.Read) -> list[Message]:
         answer = await self._calls.read(message)
-        return [message_read(message.queue, row) for row in answer.messages]
+        return messages_read(message.queue, answer)
 
     async def consume(
         self,

@@ -10,7 +10,7 @@ from ...errors import NotFound, RequestError
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from .. import checks
-from ..models import Binding, QueueInfo
+from ..models import Binding, QueueInfo, queue_infos
 from ..options import QueueOptions
 from .base import Base
 
@@ -55,7 +55,7 @@ class Queues(Base):
     def list_queues(self) -> list[QueueInfo]:
         """All queues, by name."""
         answer: q.QueueList = self._calls.call(q.ListQueues(0))
-        return sorted((QueueInfo(*found) for found in answer.queues), key=lambda info: info.name)
+        return queue_infos(answer)
 
     def get_queue(self, queue: str) -> QueueInfo:
         """A queue as it was created.

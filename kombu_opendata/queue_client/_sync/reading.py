@@ -10,7 +10,7 @@ from ...errors import RequestError
 from ...protocol import queue_messages as q
 from .. import checks
 from ..checks import Seconds
-from ..models import Message, message_delivered, message_read
+from ..models import Message, message_delivered, messages_read
 from .base import Base
 
 MAX_QUANTITY = 1000
@@ -120,7 +120,7 @@ class Reading(Base):
 
     def _claimed(self, message: q.Read) -> list[Message]:
         answer = self._calls.read(message)
-        return [message_read(message.queue, row) for row in answer.messages]
+        return messages_read(message.queue, answer)
 
     def consume(
         self,

@@ -62,6 +62,7 @@ from kombu_opendata.storage.records import (
     options,
     payload,
     producer,
+    queue_counts,
     results,
     routes,
     routes_block,
@@ -116,6 +117,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.HISTORY_HEAD: history_index.decode_head,
     RecordKind.HISTORY_HEADERS: history_headers.decode,
     RecordKind.NEWEST_TIME: newest_time.decode,
+    RecordKind.QUEUE_COUNTS: queue_counts.decode,
 }
 
 

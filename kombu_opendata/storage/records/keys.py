@@ -39,6 +39,7 @@ key                                                                    record
 ``01 25``                                                              history head
 ``01 2a <attempt u64> <id u64>``                                       history headers
 ``01 2b``                                                              newest time
+``01 2c <queue TB>``                                                   queue counts
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -106,6 +107,7 @@ _HISTORY_SEGMENT = PREFIXES[RecordKind.HISTORY_SEGMENT]
 _HISTORY_TRAIL = PREFIXES[RecordKind.HISTORY_TRAIL]
 _HISTORY_PAGE = PREFIXES[RecordKind.HISTORY_PAGE]
 _HISTORY_HEADERS = PREFIXES[RecordKind.HISTORY_HEADERS]
+_QUEUE_COUNTS = PREFIXES[RecordKind.QUEUE_COUNTS]
 
 __all__ = [
     "HISTORY_HEAD_KEY",
@@ -151,6 +153,7 @@ __all__ = [
     "payload_key",
     "prefix_range",
     "producer_key",
+    "queue_counts_key",
     "result_expiry_key",
     "result_key",
     "routes_block_key",
@@ -203,6 +206,10 @@ def binding_key(exchange: str, queue: str, routing_key: str, identity: str = "")
 
 def options_key(queue: str) -> bytes:
     return _OPTIONS + _name(queue)
+
+
+def queue_counts_key(queue: str) -> bytes:
+    return _QUEUE_COUNTS + _name(queue)
 
 
 def producer_key(session: bytes) -> bytes:

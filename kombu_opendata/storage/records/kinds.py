@@ -62,6 +62,7 @@ class RecordKind(enum.Enum):
     HISTORY_HEAD = "history head"
     HISTORY_HEADERS = "history headers"
     NEWEST_TIME = "newest time"
+    QUEUE_COUNTS = "queue counts"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -102,4 +103,5 @@ PREFIXES = {
     RecordKind.HISTORY_HEAD: b"\x01\x25",
     RecordKind.HISTORY_HEADERS: b"\x01\x2a",
     RecordKind.NEWEST_TIME: b"\x01\x2b",
+    RecordKind.QUEUE_COUNTS: b"\x01\x2c",
 }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import amqp.exceptions as amqp
 import pytest
 
+from kombu_opendata import QueueClient
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.storage.records.keys import RecordKind
 
@@ -153,3 +155,38 @@ def test_settlements_during_the_deletion_of_their_queue(
     broker.kill()
     with pytest.raises(amqp.NotFound):
         channel.queue_declare("q", passive=True)
+
+
+@pytest.mark.parametrize("end", [EmbeddedBroker.kill, EmbeddedBroker.terminate], ids=["kill", "sigterm"])
+def test_a_queue_keeps_its_totals_and_its_age(
+    broker_url: str, broker: EmbeddedBroker, end: Callable[[EmbeddedBroker], None]
+) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    with QueueClient(broker_url) as client:
+        client.create("q")
+        ids = client.send_batch("q", range(5))
+        first, second = client.read("q", 60, 2)
+        client.archive("q", first)
+        client.release("q", second)
+        created, counted = client.get_queue("q").created_at, client.metrics("q")
+        assert created is not None
+        assert before <= created <= datetime.now(UTC)
+        assert counted.counted_since == created
+        killed = broker.wait_up()
+        end(broker)
+    with QueueClient(broker_url) as client:
+        metrics = client.metrics("q")
+        assert broker.wait_up(other_than=killed) != killed
+        assert (metrics.total, metrics.counts) == (5, counted.counts)
+        assert {name: count for name, count in metrics.counts.items() if count} == {
+            "published": 5, "delivered": 2, "acked": 1, "released": 1,
+        }  # fmt: skip
+        assert metrics.counted_since == client.get_queue("q").created_at == created
+        read = client.read("q", 60, 10)
+        assert [message.id for message in read] == ids[1:]
+        received = [client.get(message.id).received_at for message in read]
+        assert None not in received
+        assert [message.received_at for message in read] == received
+        client.drop("q")
+        client.create("q")
+        assert client.metrics("q").total == 0

@@ -250,7 +250,7 @@ def test_a_scan_is_bounded(rich: Rich) -> None:
     )  # fmt: skip
     assert [one.of["id"] for one in first + second] == [0, 1, 2, 3]
     of_queue = look(rich.root, listed, queue="many")
-    assert {one.kind for one in of_queue} == {"active", "done", "failed", "config", "options"}
+    assert {one.kind for one in of_queue} == {"active", "done", "failed", "config", "options", "queue counts"}
     assert len(look(rich.root, listed, kind="active", queue="many")) == 4
     wrong: tuple[dict[str, Any], ...]
     wrong = ({"limit": 0}, {"kind": "nonsense"}, {"kind": "payload", "queue": "many"})

@@ -371,3 +371,17 @@ def test_iterators_end_with_the_session_that_made_their_exclusive_queue(reach: R
             assert next(messages).body == "a"
             client._calls._usable().close()  # the connection of all calls but those that wait
             assert list(messages) == []
+
+
+@kinds
+def test_each_read_says_when_the_message_was_received(client: Any, name: str, durable: bool) -> None:
+    client.create(name, QueueOptions(durable=durable))
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    client.send_batch(name, range(5), [{"n": n} for n in range(5)])
+    found = client.read(name, 60) + client.read(name, 60, where={"n": 3}) + client.pop(name)
+    found += client.read_grouped(name, 60, 1, header="n") + client.read_with_poll(name, 60, 1, max_poll_seconds=5)
+    assert sorted(message.body for message in found) == list(range(5))
+    assert all(before <= message.received_at <= datetime.now(UTC) for message in found)
+    client.set_vt(name, found[0], 0)
+    (again,) = client.read(name, 60)
+    assert again.received_at == found[0].received_at

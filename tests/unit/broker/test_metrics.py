@@ -115,6 +115,22 @@ def test_a_sum_keeps_what_was_counted_in_queues_that_are_gone() -> None:
     run(steps)
 
 
+def test_a_restart_sets_sums_back_to_0_and_nothing_else() -> None:
+    """What was counted in queues that are gone is not stored, so a sum with it would go down, by less than all."""
+
+    async def steps(world: World) -> None:
+        world.publish()
+        for queue in world.engine.state.queues.values():
+            queue.counts.start(world.clock.now_ms())  # as if the store had it
+        world.publish()
+        for labelled, label, expected in ((0, "(other)", 1), (10, "q", 2)):
+            snapshot = Snapshot()
+            await InstanceView(world.instance, labelled).collect(snapshot, Pace())
+            assert figure(snapshot, "messages_published_total", label) == expected
+
+    run(steps)
+
+
 @pytest.mark.usefixtures("short_pieces")
 def test_a_queue_that_goes_meanwhile_is_counted_once() -> None:
     async def steps(world: World) -> None:

@@ -35,9 +35,9 @@ def test_a_new_queue_has_its_config_and_three_empty_records(tmp_path: Path) -> N
         world.engine.store.write = spy  # type: ignore[method-assign]
         world.engine.declare_queue("new", QueueOptions(3, 60))
         await world.engine.checkpoint()
-        assert written == [
-            {key("new") for key in (keys.config_key, keys.options_key, keys.active_key, keys.done_key, keys.failed_key)}
-        ]
+        settings = keys.config_key, keys.options_key, keys.queue_counts_key
+        lists = keys.active_key, keys.done_key, keys.failed_key
+        assert written == [{key("new") for key in (*settings, *lists)}]
 
     store = PlainStore(run(tmp_path / "s", steps).root)
     assert store.active("new") == ([], [])

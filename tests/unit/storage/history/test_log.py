@@ -173,7 +173,7 @@ def test_journals_of_before_and_of_now_are_applied(effect: tuple[Any, ...], outc
     state.declare_queue("q", QueueOptions())
     state.publish(1, [("q", 0)], 255, 0, 0, 0, large=False)
     queue = state.queues["q"]
-    state.claim(queue.messages, queue.messages.available[1], SESSION, 5, 100)
+    state.claim(queue, [queue.messages.available[1]], SESSION, 5, 100, 0)
     state.replay(fx.decode(fx.encode([effect]))[0])
     (row,) = state.history.open.attempts
     assert row[-1] == outcome
