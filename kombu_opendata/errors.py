@@ -63,6 +63,18 @@ class QueueFull(RetryLater):
     code = "queue_full"
 
 
+class TooManyConnections(RetryLater):
+    """The broker takes no more connections now.
+
+    Attributes:
+        what: of which there are too many: ``connections``, ``strangers`` (that have not logged in), ``host`` (those of
+            the client's host).
+        limit: how many there may be.
+    """
+
+    code = "too_many_connections"
+
+
 class BrokerStopping(RetryLater):
     """The broker is shutting down."""
 
@@ -248,6 +260,16 @@ class ConnectionLost(OpenDataError):
     """The connection to the broker broke."""
 
     code = "connection_lost"
+
+
+class GreetingTimeout(ConnectionLost):
+    """The client did not say Hello in time; the broker closed the connection.
+
+    Attributes:
+        seconds: the time it had.
+    """
+
+    code = "greeting_timeout"
 
 
 class ProtocolError(ConnectionLost):

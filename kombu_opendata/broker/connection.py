@@ -26,6 +26,7 @@ from .explain import WithFilter, filter_to_compile
 from .handlers import Handlers
 
 if TYPE_CHECKING:
+    from .admission import Slot
     from .instance import Instance
     from .server import Server
 
@@ -47,6 +48,8 @@ _QUERIES = frozenset(
 )  # fmt: skip
 _MAX_QUERIES = 4
 _WITH_FILTERS = frozenset(get_args(WithFilter))
+#: of a connection that was told why it is closed, and does not read
+_LINGER_SECONDS = 2.0
 #: a client can't ask for more
 MIN_HEARTBEAT_MS = 100
 #: without heartbeats, a client's host is looked after as if they were this long
@@ -57,8 +60,9 @@ _HEARTBEAT = frame(m.BrokerHeartbeat())
 class Connection(asyncio.Protocol):
     """The protocol of one socket."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, slot: Slot) -> None:
         self._server = server
+        self.slot = slot
         self._transport: asyncio.Transport | None = None
         self._preamble = b""
         self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES)
@@ -66,7 +70,8 @@ class Connection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: deque[Any] = deque()  # came in, and must wait
         self._queries: Counter[int] = Counter()  # under way, by their numbers
-        self._greeting = False
+        self._greeting = False  # the Hello is being checked
+        self._resuming: tuple[Instance, m.Hello] | None = None  # logged in; its Resume is to come
         self._preparing = False  # a message waits for its filter to be compiled, and what came after it waits too
         self._leaving = False
         self.writable = True
@@ -78,12 +83,14 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self.slot.turn_away = self._cut_off
         self._server.connected(self)
         if is_tcp(self._socket()):
             set_tcp_options(self._socket(), user_timeout_ms=None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.slot.free()
         if self._beat is not None:
             self._beat.cancel()
         self._server.disconnected(self)
@@ -148,15 +155,7 @@ class Connection(asyncio.Protocol):
         if self._leaving:
             return
         if handlers is None:
-            if self._greeting:
-                self._backlog.append(message)
-            elif isinstance(message, m.Hello):
-                self._greeting = True
-                if self._transport is not None:
-                    self._transport.pause_reading()  # the backlog is what came in together with the Hello
-                self._spawn(self._greet(message))
-            else:
-                raise ProtocolError("the first message must be a Hello")
+            self._handle_greeting(message)
             return
         kind = type(message)
         if kind in _WITH_FILTERS and not self._preparing:
@@ -185,6 +184,25 @@ class Connection(asyncio.Protocol):
         if kind is m.Goodbye:
             self._leaving = True
             handlers.instance.answer_last(self, m.Ok(message.rid))
+
+    def _handle_greeting(self, message: Any) -> None:
+        """The messages before the Welcome. A stranger sends one frame: what came behind it would fill the memory."""
+        if self._greeting:
+            raise ProtocolError("nothing may follow the Hello before its answer")
+        if self._resuming is not None:
+            if not isinstance(message, m.Resume):
+                raise ProtocolError("the first message after the login must be the Resume that the Hello spoke of")
+            instance, hello = self._resuming
+            self._resuming = None
+            self._begin(instance, hello, message)
+            return
+        if not isinstance(message, m.Hello):
+            raise ProtocolError("the first message must be a Hello")
+        self._greeting = True
+        self.slot.greeted()
+        if self._transport is not None:
+            self._transport.pause_reading()
+        self._spawn(self._greet(message))
 
     def _refuse(self, handlers: Handlers, message: Any, exc: OpenDataError) -> None:
         if isinstance(exc, ProtocolError):
@@ -216,19 +234,23 @@ class Connection(asyncio.Protocol):
         try:
             instance = await self._server.authorize(hello)
         except OpenDataError as exc:
-            self._server.refused(exc, f"a client ({hello.name[:100]!r}) was refused")
+            self._server.refused(exc, "a client was refused", f"{hello.name[:100]!r} at {self.slot.peer}")
             self.send_all([m.Failed(hello.rid, exc.code, exc.text, exc.values)])
-            if self._transport is not None:
-                self._transport.close()
+            self._close_soon()
             return
-        if self._transport is None:
+        if self._transport is None or self._transport.is_closing():
             return
+        self.slot.logged_in()
         self._reader.max_frame_bytes = self._server.settings.max_frame_bytes
-        self._begin(instance, hello)
         self._greeting = False
+        if hello.resume_follows:
+            self._resuming = instance, hello
+            self.send_all([m.LoggedIn(hello.rid)])
+        else:
+            self._begin(instance, hello, hello)
         self._go_on()
 
-    def _begin(self, instance: Instance, hello: m.Hello) -> None:
+    def _begin(self, instance: Instance, hello: m.Hello, said: m.Hello | m.Resume) -> None:
         settings = self._server.settings
         session = self._server.session(instance, hello)
         old = session.connection
@@ -237,14 +259,14 @@ class Connection(asyncio.Protocol):
             old.abort()
         session.connection = self
         session.settled = session.reported_settled = 0
-        adopted = leases.resume(instance, session, hello)
+        adopted = leases.resume(instance, session, said)
         instance.engine.name_session(session.id, hello.name)
         self._handlers = Handlers(instance, session, settings.max_message_bytes, self._server.status)
         last = instance.engine.state.producers.get(session.id)
         instance.reply(
             session,
             m.Welcome(
-                hello.rid,
+                said.rid,
                 self._server.version,
                 settings.max_frame_bytes,
                 settings.max_message_bytes,
@@ -321,10 +343,20 @@ class Connection(asyncio.Protocol):
             transport.pause_reading()
 
     def _cut_off(self, exc: OpenDataError) -> None:
-        self._server.refused(exc, "a connection was closed")
+        self._server.refused(exc, "a connection was closed", self.slot.peer)
+        if len(self._preamble) < PREAMBLE_BYTES:
+            self._write(PREAMBLE)  # without it the client would not understand the rest
         self._write(frame(m.Failed(0, exc.code, exc.text, exc.values)))
+        self._close_soon()
+
+    def _close_soon(self) -> None:
+        """Close, and do not wait for long until the client has read what was written."""
+        self._reader.clear()
         if self._transport is not None:
             self._transport.close()
+            if self._beat is not None:
+                self._beat.cancel()
+            self._beat = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self.abort)
 
     def say_goodbye(self, reason: str) -> None:
         """Tell the client that the broker stops, and close."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from ..protocol.messages import Hello, Outcome
+from ..protocol.messages import Hello, Outcome, Resume
 from ..storage.queue_buckets import Entry
 from .entities import BrokerQueue, Channel, Session
 from .instance import Instance
@@ -87,20 +87,20 @@ def _wake_consumers(instance: Instance, channel: Channel) -> None:
         instance.wake(consumer.queue)
 
 
-def resume(instance: Instance, session: Session, hello: Hello) -> int:
+def resume(instance: Instance, session: Session, said: Hello | Resume) -> int:
     """Take a session over from its old connection or from before a restart; returns how many leases it still has.
 
     What the client settled and what it holds is taken as it says; every other lease was never received and is
     released, which costs no attempt.
     """
-    for outcome, name, id, token in hello.settles:
+    for outcome, name, id, token in said.settles:
         found = find(instance, session, name, id, token)
         if found is not None:
             end(instance, session, *found, outcome)
     session.lease_channels.clear()
     session.channels.clear()
     adopted: set[tuple[str, int]] = set()
-    for number, name, id, token in hello.held:
+    for number, name, id, token in said.held:
         if find(instance, session, name, id, token) is not None:
             channel = session.channel(number)
             channel.held += 1

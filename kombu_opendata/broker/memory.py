@@ -51,7 +51,8 @@ class MemoryBroker:
         theirs.setblocking(False)
 
         async def accept() -> Any:
-            return await self._loop.connect_accepted_socket(lambda: Connection(self.server), theirs)
+            slot = self.server.admission.take("", "this process")
+            return await self._loop.connect_accepted_socket(lambda: Connection(self.server, slot), theirs)
 
         asyncio.run_coroutine_threadsafe(accept(), self._loop).result(timeout=10)
         return ours

@@ -231,6 +231,8 @@ async def collect(server: Server, views: Iterable[InstanceView]) -> Snapshot:
     for view in views:
         await view.collect(snapshot, Pace())
     snapshot.set("connections", len(server.connections))
+    snapshot.set("connections_limit", server.admission.limits.connections)
+    snapshot.set("connections_not_logged_in", server.admission.strangers)
     snapshot.set("connections_opened_total", server.connections_opened)
     for metric, counter in (
         ("connections_refused_total", server.connections_refused),

@@ -105,6 +105,8 @@ INSTANCE = (
 BROKER = (
     Metric("build_info", GAUGE, ("version", "slatedb_version", "python_version"), "Always 1; the labels say it."),
     Metric("connections", GAUGE, _BROKER, "Open connections of clients."),
+    Metric("connections_limit", GAUGE, _BROKER, "How many connections the broker takes."),
+    Metric("connections_not_logged_in", GAUGE, _BROKER, "Open connections that have not logged in yet."),
     Metric("connections_opened_total", COUNTER, _BROKER, "Connections that clients opened."),
     Metric("connections_refused_total", COUNTER, ("code",), "Connections that were refused or cut off, by error."),
     Metric("requests_refused_total", COUNTER, ("code",), "Calls of clients that were answered by an error."),

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from ..errors import SocketPathTooLong, StartError
 from ..storage.engine import EngineSettings
 from ..storage.slate import SlateSettings
+from .admission import DEFAULT_GREETING_SECONDS, DEFAULT_MAX_CONNECTIONS, ConnectionLimits
 from .server import BrokerSettings
 from .users import UsersFile
 
@@ -87,6 +88,8 @@ class BrokerOptions:
     idle_exit_seconds: float = 0.0
     heartbeat_seconds: float = 60.0
     max_message_bytes: int = 64 << 20
+    max_connections: int = DEFAULT_MAX_CONNECTIONS
+    greeting_seconds: float = DEFAULT_GREETING_SECONDS
     sync: bool = True
     users: Path | None = None
     tls_cert: Path | None = None
@@ -126,6 +129,7 @@ class BrokerOptions:
             heartbeat_seconds=self.heartbeat_seconds,
             verify_secret=UsersFile(self.users).verify if self.users is not None else None,
             tls=self._tls(),
+            connections=ConnectionLimits(self.max_connections, greeting_seconds=self.greeting_seconds),
             engine=EngineSettings(
                 sync=self.sync,
                 retention_interval_seconds=self.maintain_every_seconds,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OpenDataError, StartError, StoreInUse, StoreUnwritable
 from ..url import LOCK_NAME, masked
 from . import logs
+from .admission import raise_descriptor_limit
 from .options import LOOPBACK, BrokerOptions, Listen
 from .server import Server
 
@@ -115,6 +116,7 @@ def run(options: BrokerOptions) -> int:
     """Run a broker until a signal or idleness ends it; returns the process's exit code."""
     logs.set_up(options.log_format, options.log_level)
     _bound_memory()
+    raise_descriptor_limit()
     readiness = Readiness(options.ready_fd)
     folder = options.folder
     lock = StoreLock(folder) if folder is not None else None

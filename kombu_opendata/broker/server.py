@@ -25,11 +25,13 @@ from ..storage.engine import Engine, EngineSettings
 from ..storage.state import DEFAULT_LEASE_SECONDS
 from ..url import masked
 from . import leases
+from .admission import Admission, ConnectionLimits, descriptor_limit
 from .arguments import MAX_NAME_BYTES
 from .connection import Connection
 from .entities import Session
 from .handlers import Handlers
 from .instance import Instance
+from .listener import BACKLOG, Listener
 from .logs import code_of
 from .maintenance import Maintenance
 from .notices import Notices
@@ -56,6 +58,7 @@ class BrokerSettings:
     heartbeat_seconds: float = 60.0  # over TCP; 0: as a client wishes
     verify_secret: Callable[[str, str], bool] | None = None  # (user, secret) → allowed; None: everybody
     tls: ssl.SSLContext | None = None
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     engine: EngineSettings = field(default_factory=EngineSettings)
 
 
@@ -72,7 +75,8 @@ class Server:
         self.connections_refused: Counter[str] = Counter()  # by the error's code
         self.requests_refused: Counter[str] = Counter()
         self._opening = asyncio.Lock()
-        self._servers: list[asyncio.Server] = []
+        self.admission = Admission(settings.connections.within(descriptor_limit()))
+        self._listeners: list[Listener] = []
         self._socket_paths: list[str] = []
         self._background: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -88,19 +92,44 @@ class Server:
         """Listen on a Unix socket that only this user can use; a stale one is replaced."""
         _remove_stale_socket(path)
         mask = os.umask(0o177)
+        sock = socket.socket(socket.AF_UNIX)
         try:
-            self._servers.append(await asyncio.get_running_loop().create_unix_server(lambda: Connection(self), path))
+            sock.bind(path)
         finally:
             os.umask(mask)
         self._socket_paths.append(path)
+        self._listen(sock)
 
     async def listen_tcp(self, host: str, port: int) -> int:
         """Listen on TCP, with TLS if the settings have it; returns the port."""
-        server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self), host, port, ssl=self.settings.tls
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        self._servers.append(server)
-        return int(server.sockets[0].getsockname()[1])
+        opened: list[Listener] = []
+        for family, kind, protocol, _name, address in dict.fromkeys(found):
+            try:
+                sock = socket.socket(family, kind, protocol)
+            except OSError:
+                continue  # a host without IPv6 may have a name for such an address all the same
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                sock.bind(address)
+                opened.append(self._listen(sock, self.settings.tls))
+            except OSError as exc:
+                sock.close()
+                if exc.errno != errno.EADDRNOTAVAIL:
+                    raise
+        if not opened:
+            raise OSError(errno.EADDRNOTAVAIL, f"{host} is no address of this host")
+        return int(opened[0].address[1])
+
+    def _listen(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> Listener:
+        sock.listen(BACKLOG)
+        listener = Listener(sock, self.admission, lambda slot: Connection(self, slot), self._turned_away, tls)
+        self._listeners.append(listener)
+        return listener
 
     async def run(self) -> str:
         """Serve until stopped; returns why it stopped.
@@ -132,8 +161,8 @@ class Server:
 
     async def close(self) -> None:
         """Say goodbye to the clients and close the stores, with everything in them."""
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
         for path in self._socket_paths:
             with suppress(FileNotFoundError):
                 os.unlink(path)
@@ -252,10 +281,18 @@ class Server:
         self.connections.add(connection)
         self.connections_opened += 1
 
-    def refused(self, exc: OpenDataError, what: str) -> None:
-        """A connection is cut off, or its client not let in."""
+    def refused(self, exc: OpenDataError, what: str, who: str) -> None:
+        """A connection is cut off, or its client not let in.
+
+        Args:
+            what: happened; one of a few texts.
+            who: it happened to.
+        """
         self.connections_refused[exc.code] += 1
-        self.notices.say(logging.WARNING, what.partition(" (")[0], "%s: %s", what, exc.text, code=exc.code)
+        self.notices.say(logging.WARNING, what, "%s (%s): %s", what, who, exc.text, code=exc.code)
+
+    def _turned_away(self, exc: OpenDataError, who: str) -> None:
+        self.refused(exc, "a connection was refused", who)
 
     def disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -303,6 +340,8 @@ class Server:
             "pid": os.getpid(),
             "store": masked(self.settings.store),
             "connections": len(self.connections),
+            "connections_limit": self.admission.limits.connections,
+            "connections_not_logged_in": self.admission.strangers,
             "instances": {
                 name: {
                     **_with_consumers(instance),

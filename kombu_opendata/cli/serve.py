@@ -36,6 +36,20 @@ class _Broker(Command):
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="certificate chain (PEM) for opendatas:// clients")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="its private key (PEM)")
 @click.option("--allow-anonymous", is_flag=True, help="listen on a network without --users")
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="of clients; fewer where ulimit -n does not allow as many",
+)
+@click.option(
+    "--greeting-timeout",
+    type=click.FloatRange(0.1),
+    default=10.0,
+    show_default=True,
+    help="seconds for a new connection to say who it is, TLS handshake included",
+)
 @click.option("--max-message-bytes", type=click.IntRange(1 << 10, 512 << 20), default=64 << 20, show_default=True)
 @click.option(
     "--no-sync", is_flag=True, help="no fsync: a power loss may lose answered messages, a crash of the broker not"
@@ -98,6 +112,8 @@ def broker(
     tls_cert: Path | None,
     tls_key: Path | None,
     allow_anonymous: bool,
+    max_connections: int,
+    greeting_timeout: float,
     max_message_bytes: int,
     no_sync: bool,
     idle_exit: float,
@@ -130,6 +146,8 @@ def broker(
             idle_exit_seconds=idle_exit,
             heartbeat_seconds=heartbeat,
             max_message_bytes=max_message_bytes,
+            max_connections=max_connections,
+            greeting_seconds=greeting_timeout,
             sync=not no_sync,
             users=users,
             tls_cert=tls_cert,

@@ -1,8 +1,9 @@
-"""The first exchange on a new socket: preambles, then Hello and Welcome."""
+"""The first exchange on a new socket: preambles, Hello and Welcome; a resume says in between what the client holds."""
 
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 from ..errors import BrokerStopping, ConnectionLost, ProtocolError, from_wire
 from ..protocol.framing import (
@@ -14,12 +15,17 @@ from ..protocol.framing import (
     check_preamble,
     frame,
 )
-from ..protocol.messages import BrokerGoodbye, BrokerMessage, Failed, Hello, Welcome
+from ..protocol.messages import BrokerGoodbye, BrokerMessage, Failed, Hello, LoggedIn, Resume, Welcome
 from .wire import RECEIVE_BYTES, Wire, wire_for
 
 
-def greet(sock: socket.socket, hello: Hello, timeout: float) -> tuple[Wire, Welcome, list[BrokerMessage]]:
+def greet(
+    sock: socket.socket, hello: Hello, timeout: float, resume: Resume | None = None
+) -> tuple[Wire, Welcome, list[BrokerMessage]]:
     """Open the protocol on a connected socket; returns also what came right behind the Welcome.
+
+    Args:
+        resume: sent after the login, if the Hello says that it follows.
 
     Raises:
         ConnectionLost: the peer went away.
@@ -28,17 +34,15 @@ def greet(sock: socket.socket, hello: Hello, timeout: float) -> tuple[Wire, Welc
         OpenDataError: the broker refused the Hello, with its own error.
     """
     reader = FrameReader(broker_messages, DEFAULT_MAX_FRAME_BYTES)
-    messages: list[BrokerMessage] = []
     try:
         sock.settimeout(timeout)
         sock.sendall(PREAMBLE)
         check_preamble(_receive_preamble(sock), peer="broker")
-        sock.sendall(frame(hello))
-        while not messages:
-            messages = list(reader.feed(_receive(sock, RECEIVE_BYTES)))
+        first, *rest = _ask(sock, reader, hello)
+        if resume is not None and isinstance(first, LoggedIn):
+            first, *rest = _ask(sock, reader, resume)
     except OSError as exc:
         raise ConnectionLost(f"the broker did not answer the greeting: {exc}") from exc
-    first, rest = messages[0], messages[1:]
     if isinstance(first, Welcome):
         reader.max_frame_bytes = first.max_frame_bytes
         return wire_for(sock, reader), first, rest
@@ -47,6 +51,16 @@ def greet(sock: socket.socket, hello: Hello, timeout: float) -> tuple[Wire, Welc
     if isinstance(first, BrokerGoodbye):
         raise BrokerStopping(f"the broker is stopping: {first.reason}")
     raise ProtocolError(f"the broker answered the Hello with {type(first).__name__}")
+
+
+def _ask(sock: socket.socket, reader: FrameReader[BrokerMessage], message: Hello | Resume) -> list[BrokerMessage]:
+    """Send a message; returns the first messages that come back."""
+    with suppress(BrokenPipeError, ConnectionResetError):  # a broker that refuses the connection has said why
+        sock.sendall(frame(message))
+    messages: list[BrokerMessage] = []
+    while not messages:
+        messages = list(reader.feed(_receive(sock, RECEIVE_BYTES)))
+    return messages
 
 
 def _receive_preamble(sock: socket.socket) -> bytes:

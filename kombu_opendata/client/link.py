@@ -160,9 +160,10 @@ class Link(Stream):
                 resume=self._known,
                 heartbeat_ms=int(1000 * options.heartbeat),
             )
-            wire, welcome, rest = greet(sock, hello, options.connect_timeout)
-            if welcome.adopted < len(hello.held):
-                logger.info("%d leases ended while the connection was lost", len(hello.held) - welcome.adopted)
+            resume = self.session.resume(self._rid) if self._known else None
+            wire, welcome, rest = greet(sock, hello, options.connect_timeout, resume)
+            if resume is not None and welcome.adopted < len(resume.held):
+                logger.info("%d leases ended while the connection was lost", len(resume.held) - welcome.adopted)
             self.welcome = welcome
             self.session.welcomed()
             if welcome.heartbeat_ms:

@@ -1,7 +1,8 @@
 """What of a client survives its socket: the session.
 
 Leases that the client holds, settlements that the broker has not confirmed, consumers, prefetch limits, transient
-topology and the publish counter. After a reconnect the Hello carries the first two, :meth:`Session.replay` the rest.
+topology and the publish counter. After a reconnect :meth:`Session.resume` has the first two, :meth:`Session.replay` the
+rest.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from ..protocol.messages import Consume, Credit, Delivery, Hello, Lease, Qos, Settle
+from ..protocol.messages import Consume, Credit, Delivery, Hello, Lease, Qos, Resume, Settle
 from .topology import Declaration, Topology
 
 
@@ -71,10 +72,12 @@ class Session:
     ) -> Hello:
         """The first message of a connection."""
         hello = Hello(rid, self.id, name, instance, user, secret, resume, heartbeat_ms=heartbeat_ms, client=self.client)
-        if resume:
-            hello.held = [(channel, *lease) for lease, channel in self.held.items()]
-            hello.settles = list(self.unconfirmed)
+        hello.resume_follows = resume
         return hello
+
+    def resume(self, rid: int) -> Resume:
+        """What the client has of the session, for the broker that the Hello was for."""
+        return Resume(rid, [(channel, *lease) for lease, channel in self.held.items()], list(self.unconfirmed))
 
     def welcomed(self) -> None:
         """The broker took the Hello, and with it all settlements: a new connection counts from 0."""

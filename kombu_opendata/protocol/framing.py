@@ -30,8 +30,8 @@ from .messages import BrokerMessage, ClientMessage
 MAJOR = 1
 MINOR = 0
 DEFAULT_MAX_FRAME_BYTES = 80 << 20
-#: largest frame a peer accepts before the Hello was accepted
-HELLO_MAX_FRAME_BYTES = 4 << 20
+#: largest frame that a broker accepts before the client has logged in
+HELLO_MAX_FRAME_BYTES = 8 << 10
 
 _PREAMBLE = struct.Struct("<4sHH")
 _LENGTH = struct.Struct("<I")
@@ -84,6 +84,10 @@ class FrameReader(Generic[M]):
     def __init__(self, decoder: msgspec.msgpack.Decoder[M], max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
         self._decode = decoder.decode
         self.max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+
+    def clear(self) -> None:
+        """Forget what came in of a frame that is not complete."""
         self._buffer = bytearray()
 
     def feed_all(self, data: Any) -> list[M]:

@@ -71,11 +71,10 @@ class Outcome(IntEnum):
 
 # ------------------------------------------------------------------ client → broker
 class Hello(_Message, tag=1):
-    """First message of a connection. Answer: Welcome or Failed.
+    """First message of a connection, of 8 KiB at most. Answer: Welcome or Failed; nothing may follow it before.
 
-    With ``resume`` the session existed before: ``held`` are the leases the client still has (with the channel each
-    belongs to) and ``settles`` the settlements that were sent but not yet confirmed, in order; all other leases of
-    the session were never received and are returned to their queues.
+    With ``resume`` the session existed before, and with ``resume_follows`` the answer to a login is LoggedIn: the
+    client then sends what it holds as a Resume. A client that sets only ``resume`` gives ``held`` and ``settles`` here.
     """
 
     rid: int
@@ -89,6 +88,7 @@ class Hello(_Message, tag=1):
     settles: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # outcome, queue, id, token
     heartbeat_ms: int = 0  # how often the client wants to hear of the broker; 0: it has no wish
     client: bytes = b""  # 16 random bytes; exclusive queues are for all sessions of one client. Empty: for this one
+    resume_follows: bool = False
 
 
 class Heartbeat(_Message, tag=2):
@@ -262,6 +262,19 @@ class GetStatus(_Message, tag=19):
     rid: int
 
 
+class Resume(_Message, tag=20):
+    """What a client has of a session that goes on; sent once, after LoggedIn. Answer: Welcome.
+
+    ``held`` are the leases that the client still has, with the channel each belongs to, and ``settles`` the settlements
+    that were sent but not yet confirmed, in order. All other leases of the session were never received and are
+    returned to their queues.
+    """
+
+    rid: int
+    held: list[tuple[int, str, int, int]]  # channel, queue, id, token
+    settles: list[tuple[int, str, int, int]]  # outcome, queue, id, token
+
+
 class Maintain(_Message, tag=60):
     """Do maintenance duties now; an empty list is all of them. Answer: Maintained.
 
@@ -304,6 +317,7 @@ ClientMessage = (
     | ListBindings
     | Goodbye
     | GetStatus
+    | Resume
     | Maintain
     | StoreResult
     | GetResults
@@ -339,7 +353,7 @@ Delivery = tuple[int, str, str, int, int, int, bytes, bool]
 
 # ------------------------------------------------------------------ broker → client
 class Welcome(_Message, tag=101):
-    """Answer to Hello: the limits of this connection and how many held leases were taken over.
+    """Answer to Hello, or to Resume: the limits of this connection and how many held leases were taken over.
 
     ``last_seq`` is the last publish of this session that was applied. The broker sends something at least every
     ``heartbeat_ms``; 0: only when there is something to say.
@@ -352,6 +366,12 @@ class Welcome(_Message, tag=101):
     heartbeat_ms: int
     last_seq: int
     adopted: int
+
+
+class LoggedIn(_Message, tag=115):
+    """Answer to a Hello with ``resume_follows``: the client may send its Resume."""
+
+    rid: int
 
 
 class Ok(_Message, tag=102):
@@ -447,6 +467,7 @@ class Maintained(_Message, tag=160):
 
 BrokerMessage = (
     Welcome
+    | LoggedIn
     | Ok
     | Failed
     | Published

@@ -23,11 +23,15 @@ class ServedBroker(Child):
         report: what it said over the ready pipe.
     """
 
-    def __init__(self, folder: Path, *options: str, lease_seconds: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *options: str, lease_seconds: int | None = None, descriptors: int | None = None
+    ) -> None:
         read_fd, write_fd = os.pipe()
         program = [str(COMMAND)]
         if lease_seconds is not None:
             program = [sys.executable, str(APPS / "short_leases.py"), str(lease_seconds)]
+        if descriptors is not None:
+            program = ["/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$0" "$@"', *program]
         try:
             command = [*program, "broker", *options, "--ready-fd", str(write_fd)]
             super().__init__(command, folder / "served.log", cwd=folder, pass_fds=(write_fd,))

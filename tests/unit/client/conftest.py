@@ -52,6 +52,10 @@ class Conversation:
         """Take the client's Hello and welcome it."""
         self.preamble()
         hello = self.receive(m.Hello)
+        if hello.resume_follows:
+            self.send(m.LoggedIn(hello.rid))
+            resume = self.receive(m.Resume)
+            hello.held, hello.settles = resume.held, resume.settles
         self.send(m.Welcome(hello.rid, "0", max_frame_bytes, max_message_bytes, 0, 0, len(hello.held)))
         return hello
 
