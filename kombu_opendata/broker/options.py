@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 from ..errors import SocketPathTooLong, StartError
 from ..storage.engine import EngineSettings
@@ -107,7 +107,7 @@ class BrokerOptions:
     @property
     def folder(self) -> Path | None:
         """The store's folder, when it is a local one."""
-        return Path(urlsplit(self.store).path) if self.store.startswith("file://") else None
+        return Path(unquote(self.store.removeprefix("file://"))) if self.store.startswith("file://") else None
 
     def settings(self) -> BrokerSettings:
         """The broker's settings.

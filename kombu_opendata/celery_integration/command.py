@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import click
 
-from ..cli.failures import EPILOG, Group
+from ..cli.failures import EPILOG, HELP, Group
 from ..cli.root import shared_commands
 
 
-@click.group("opendata", cls=Group, epilog=EPILOG)
+@click.group("opendata", cls=Group, context_settings=HELP, epilog=EPILOG)
 def opendata() -> None:
     """The app's broker: queues, messages, history, maintenance; see opendata-queue."""
 

@@ -32,6 +32,10 @@ EPILOG = (
 )
 
 
+#: settings of a root command, which those below it inherit
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
 class Failure(click.ClickException):
     """An error that a user sees as one line (a filter's also shows the place)."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from .values import MESSAGE_ID, MOMENT, header_choices
 
 if TYPE_CHECKING:
     from ..client.history import AttemptInfo, MessageInfo, Page
+    from ..queue_client import QueueClient
 
 _CELL = 60
 _MAX_PAGE = 1000
@@ -68,12 +69,11 @@ def messages(
     **wanted: Any,
 ) -> None:
     """List stored messages and what they are in each queue, newest first, by when the broker received them."""
-    from ..client.history import list_messages
-
     wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
     columns: list[Column] = [("id", True), ("received", False), ("queues", False), ("headers", False)]
-    with find(url, tls_ca).connection(looks=True) as connection:
-        _show(lambda **more: list_messages(connection, **more), wanted, everything, as_json, columns, _message_row)
+    with find(url, tls_ca).client(looks=True) as client:
+        _check_queues(client, wanted["queues"])
+        _show(client.list_messages, wanted, everything, as_json, columns, _message_row)
 
 
 def _message_row(one: MessageInfo) -> tuple[Any, ...]:
@@ -101,15 +101,14 @@ def attempts(
     **wanted: Any,
 ) -> None:
     """List the attempts that ended: who had which message from when to when, and how it ended."""
-    from ..client.history import list_attempts
-
     wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
     columns: list[Column] = [
         ("message", True), ("queue", False), ("ended", False), ("seconds", True), ("attempt", True),
         ("outcome", False), ("consumer", False),
     ]  # fmt: skip
-    with find(url, tls_ca).connection(looks=True) as connection:
-        _show(lambda **more: list_attempts(connection, **more), wanted, everything, as_json, columns, _attempt_row)
+    with find(url, tls_ca).client(looks=True) as client:
+        _check_queues(client, wanted["queues"])
+        _show(client.list_attempts, wanted, everything, as_json, columns, _attempt_row)
 
 
 def _attempt_row(one: AttemptInfo) -> tuple[Any, ...]:
@@ -119,6 +118,23 @@ def _attempt_row(one: AttemptInfo) -> tuple[Any, ...]:
 
 
 # ---------------------------------------------------------------------- pages
+def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:
+    """See that these queues are or were there.
+
+    Raises:
+        NotFound: one is unknown now and in the history.
+    """
+    from ..errors import NotFound
+
+    known = {info.name for info in client.list_queues()} if queues else set()
+    for queue in queues:
+        if queue in known:
+            continue
+        wanted: Any = {"queues": [queue], "limit": 1}
+        if not client.list_messages(**wanted).items and not client.list_attempts(**wanted).items:
+            raise NotFound(f"there is no queue {queue!r}, and none in the history", queue=queue)
+
+
 def _show(
     fetch: Fetch,
     wanted: dict[str, Any],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ import click
 
 from .failures import Command, Failure
 from .output import (
+    Column,
+    age,
     counted,
     local,
     note,
@@ -54,13 +56,25 @@ def peek(queue: str, limit: int, after: int, full: bool, url: str | None, tls_ca
                 print_json_line(_as_json(one))
             return
         rows = [_row(one, 0 if full else _CELL) for one in found]
-    columns = [("id", True), ("received", False), ("attempts", True), ("headers", False), ("body", False)]
-    print_table(columns, rows, none=f"no messages wait in queue {queue!r}")
+    # delays and priorities are rare, and the room is for the body
+    columns = [column for at, column in enumerate(_PEEKED) if column not in _RARE or any(row[at] for row in rows)]
+    rows = [tuple(cell for cell, column in zip(row, _PEEKED, strict=True) if column in columns) for row in rows]
+    print_table(columns, rows, none=f"no messages wait in queue {queue!r}", spare=("attempts",))
+
+
+_PEEKED: list[Column] = [
+    ("id", True), ("received", False), ("due", False), ("priority", True), ("attempts", True), ("headers", False),
+    ("body", False),
+]  # fmt: skip
+_RARE = (("due", False), ("priority", True))
 
 
 def _row(one: Message, limit: int) -> tuple[Any, ...]:
+    wait = (one.visible_at - datetime.now(UTC)).total_seconds() if one.visible_at is not None else 0
+    due = f"in {age(wait)}" if wait > 0 else ""
+    priority = one.properties.get("priority") or 0
     body = value_text(one.body, limit)
-    return str(one.id), local(one.received_at), one.attempts, pairs(one.headers, _CELL), body
+    return str(one.id), local(one.received_at), due, priority, one.attempts, pairs(one.headers, _CELL), body
 
 
 def _peeked(client: QueueClient, queue: str, limit: int, after: int) -> Iterator[Message]:

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +32,14 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 #: a column: its heading, and whether it has numbers
 Column = tuple[str, bool]
+
+
+class Fitted(NamedTuple):
+    """A table that fits, and the headings of the columns that it lost for that."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    left_out: list[str]
 
 
 # ---------------------------------------------------------------------- texts
@@ -228,21 +236,45 @@ def print_table(
     Where the terminal is too narrow for its numbers, the ``spare`` columns are left out, the first one first, and
     stderr says so; what is too wide even then is wrapped by the terminal, not cut.
     """
-    found = list(rows)
-    if not found:
+    every = list(rows)
+    if not every:
         say(none)
         return
-    screen, left_out = console(), []
-    for heading in spare:
-        if _whole_width(columns, found, _EASY_TEXT) <= screen.width:
-            break
-        kept = [at for at, (name, _) in enumerate(columns) if name != heading]
-        columns, found = [columns[at] for at in kept], [[row[at] for at in kept] for row in found]
-        left_out.append(heading)
+    screen = console()
+    columns, found, left_out = fitted(columns, every, screen.width, spare)
     screen.width = max(screen.width, _whole_width(columns, found, _SHORTEST_TEXT))
     screen.print(table(columns, found, title=title), crop=False)
     if left_out:
         note(f"not shown in so narrow a terminal: {', '.join(left_out)}; --json has all")
+
+
+def fitted(columns: Sequence[Column], rows: Sequence[Sequence[Any]], width: int, spare: Sequence[str]) -> Fitted:
+    """A table without those ``spare`` columns, the first one first, that keep texts from being easy to read."""
+    left_out: list[str] = []
+    for heading in spare:
+        if _whole_width(columns, rows, _EASY_TEXT) <= width:
+            break
+        kept = [at for at, (name, _) in enumerate(columns) if name != heading]
+        columns, rows = [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
+        left_out.append(heading)
+    return Fitted(columns, rows, left_out)
+
+
+def room_for_text(columns: Sequence[Column], rows: Sequence[Sequence[Any]], width: int) -> int:
+    """How wide the first column, of a text, may be beside the others."""
+    others = [row[1:] for row in rows]
+    return max(_SHORTEST_TEXT, width - _GAP - _whole_width(columns[1:], others, _SHORTEST_TEXT))
+
+
+def cut_middle(text: str, width: int) -> str:
+    """A text on one line that is at most so many columns wide: its beginning and its end."""
+    from rich.cells import cell_len, set_cell_size
+
+    whole = shown(text)
+    if cell_len(whole) <= width:
+        return whole
+    tail = (width - 1) // 2
+    return f"{set_cell_size(whole, width - 1 - tail)}…{set_cell_size(whole[::-1], tail)[::-1]}"
 
 
 def print_facts(facts: Mapping[str, Any], *, title: str = "") -> None:

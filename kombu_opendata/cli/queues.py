@@ -177,13 +177,17 @@ def metrics(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_jso
     elif len(queues) == 1:
         print_facts({"queue": found[0].queue, **_figures(found[0]), **found[0].counts})
     else:
-        print_table(COLUMNS, map(row, found), none="no queues", spare=("acked/s", "sent/s", "consumers"))
+        print_table(COLUMNS, map(row, found), none="no queues", spare=SPARE)
 
 
 COLUMNS: list[Column] = [
     ("queue", False), ("visible", True), ("delayed", True), ("in flight", True), ("done", True), ("failed", True),
     ("consumers", True), ("sent/s", True), ("acked/s", True), ("oldest", True),
 ]  # fmt: skip
+
+
+#: what a narrow terminal does without, the first one first
+SPARE = ("acked/s", "sent/s", "consumers", "done", "delayed", "oldest")
 
 
 def row(one: QueueMetrics) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .brokers import broker_tools, maintain, status
-from .failures import EPILOG, Group
+from .failures import EPILOG, HELP, Group
 from .filters import filter_group
 from .history import attempts, messages
 from .messages import message, peek, publish, send
@@ -36,7 +36,7 @@ class Root(Group):
         return name, command, rest
 
 
-@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+@click.group(cls=Root, context_settings=HELP, epilog=EPILOG)
 @click.version_option(package_name="kombu-opendata")
 def main() -> None:
     """A durable task queue in a folder or a bucket.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 from click.shell_completion import CompletionItem
@@ -28,8 +30,18 @@ class _Broker(Command):
         return found
 
 
+def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> str:
+    return text if "://" in text else f"file://{quote(os.path.abspath(text))}"
+
+
 @click.command(cls=_Broker, epilog=EPILOG)
-@click.option("--store", required=True, help="object store: file:///folder, s3://bucket/prefix, memory://name")
+@click.option(
+    "--store",
+    required=True,
+    callback=_store_url,
+    metavar="FOLDER|URL",
+    help="a folder, or an object store: s3://bucket/prefix, gs://…, az://…, memory://name",
+)
 @click.option("--listen", multiple=True, required=True, help="unix:PATH or tcp:HOST:PORT; may be repeated")
 @click.option("--instance", "instances", multiple=True, default=("default",), show_default=True, help="open at start")
 @click.option("--users", type=click.Path(path_type=Path), help="file with name:hash lines, see hash-secret")

@@ -35,7 +35,9 @@ def store_group() -> None:
 
 def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     place = click.argument("store", required=False, metavar="[FOLDER|URL]")
-    url = click.option("--url", help="the same; else the app's folder, or $OPENDATA_QUEUE_URL")
+    url = click.option(
+        "--url", "--store", "url", metavar="URL|FOLDER", help="the same; else the app's folder, or $OPENDATA_QUEUE_URL"
+    )
     instance = click.option("--instance", help="the database in the store; else the only one, or default")
     return place(url(instance(json_option(command))))
 

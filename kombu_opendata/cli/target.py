@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -82,6 +83,7 @@ class Target:
         Raises:
             Failure: no broker runs, or there is no store.
         """
+        from ..errors import NotFound
         from ..queue_client import QueueClient
 
         def make(place: Place) -> QueueClient:
@@ -89,7 +91,10 @@ class Target:
             return QueueClient(place.address.as_uri(include_secret=True), **settings)
 
         with self._opened(make, lambda client: client._calls.connect(), looks, creates) as client:
-            yield client
+            try:
+                yield client
+            except NotFound as exc:
+                raise _with_suggestion(client, exc) from exc
 
     @contextmanager
     def connection(self, *, looks: bool = False) -> Iterator[BrokerConnection]:
@@ -134,6 +139,15 @@ class Target:
                 f"'opendata-queue queue create NAME --url {address.folder}'"
             )
         return place
+
+
+def _with_suggestion(client: QueueClient, error: Any) -> Any:
+    """The error, with the queue that was probably meant if there is none of that name."""
+    names = [info.name for info in client.list_queues()] if error.values.get("queue") else []
+    close = get_close_matches(error.values["queue"], names, n=1) if names else []
+    if not close or close[0] == error.values["queue"]:
+        return error
+    return type(error)(f"{error.text}; did you mean {close[0]!r}?", **error.values)
 
 
 def _is_store(folder: str) -> bool:

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from ..errors import ConnectionLost, StartError
 from .failures import Command
-from .output import Column, age, console, counted, number, plain, print_json_line, table
+from .output import (
+    Column,
+    age,
+    console,
+    counted,
+    cut_middle,
+    fitted,
+    plain,
+    print_json_line,
+    print_table,
+    room_for_text,
+    say,
+    table,
+)
 from .target import find, json_option, target_options
 
 if TYPE_CHECKING:
     from ..queue_client.models import QueueMetrics
 
-#: lines of a screen that are not queues: the title, the headings with their lines, what was left out
-_OTHER_LINES = 6
 _WAITING = "no broker answers; waiting for one"
 _SORTS = ("rate", "length", "age", "name")
+
+#: waits so many seconds; True: somebody wants to quit
+Pause = Callable[[float], bool]
 
 
 class Line(NamedTuple):
@@ -49,47 +65,51 @@ def top(
     tls_ca: str | None,
     as_json: bool,
 ) -> None:
-    """Show depths, rates and ages live, until Ctrl-C. Rates are those between two looks.
+    """Show depths, rates and ages live, until q or Ctrl-C. Rates are those between two looks.
 
     Where stdout is no terminal, each look is printed below the one before; with --json, a line each.
     """
-    with find(url, tls_ca).client(looks=True) as client:
-        frames = _frames(client.metrics_all, interval, 1 if once else count, sort)
+    live = not once and not as_json and sys.stdout.isatty()
+    with find(url, tls_ca).client(looks=True) as client, _keyboard() if live else nullcontext(_sleep) as pause:
+        frames = _frames(client.metrics_all, interval, 1 if once else count, sort, pause)
         try:
-            _show(frames, as_json, live=not once and sys.stdout.isatty())
+            if live:
+                _show_live(frames)
+            else:
+                _show(frames, as_json)
         except KeyboardInterrupt:
             return  # that is how it ends
 
 
-def _show(frames: Iterator[list[Line] | None], as_json: bool, *, live: bool) -> None:
-    if as_json:
-        for lines in frames:
-            if lines is None:
-                continue
-            print_json_line(
-                {"at": lines[0].metrics.at if lines else None, "queues": [_as_json(line) for line in lines]}
-            )
-            sys.stdout.flush()
-        return
-    screen = console()
-    if not live:
-        for lines in frames:
-            screen.print(_WAITING if lines is None else draw(lines, screen.width), crop=False)
-            sys.stdout.flush()
-        return
+def _show(frames: Iterator[list[Line] | None], as_json: bool) -> None:
+    for lines in frames:
+        if as_json:
+            if lines is not None:
+                at = lines[0].metrics.at if lines else None
+                print_json_line({"at": at, "queues": [_as_json(line) for line in lines]})
+        elif lines is None:
+            say(_WAITING)
+        else:
+            for text in _title(lines, console().width):
+                say(text)
+            print_table(_COLUMNS, map(_cells, lines), none="no queues", spare=_SPARE)
+        sys.stdout.flush()
+
+
+def _show_live(frames: Iterator[list[Line] | None]) -> None:
     from rich.live import Live
 
+    screen = console()
     with Live(console=screen, screen=True, auto_refresh=False) as display:
         for lines in frames:
             display.update(_WAITING if lines is None else draw(lines, screen.width, screen.height), refresh=True)
 
 
 def _frames(
-    look: Callable[[], dict[str, QueueMetrics]], interval: float, count: int | None, sort: str
+    look: Callable[[], dict[str, QueueMetrics]], interval: float, count: int | None, sort: str, pause: Pause
 ) -> Iterator[list[Line] | None]:
     """The queues at each look; None where the broker is away, which is no end once there was one."""
     before: dict[str, QueueMetrics] = {}
-    waiting = threading.Event()
     number = 0
     next_at = time.monotonic()
     while True:
@@ -105,7 +125,8 @@ def _frames(
         if number == count:
             return
         next_at = max(next_at + interval, time.monotonic())
-        waiting.wait(next_at - time.monotonic())
+        if pause(next_at - time.monotonic()):
+            return
 
 
 def _line(now: QueueMetrics, before: QueueMetrics | None) -> Line:
@@ -135,56 +156,81 @@ def _as_json(line: Line) -> dict[str, Any]:
     return {**plain(line.metrics), **{name: round(value, 3) for name, value in rates.items()}}
 
 
+# ---------------------------------------------------------------------- keys
+def _sleep(seconds: float) -> bool:
+    time.sleep(max(0.0, seconds))
+    return False
+
+
+@contextmanager
+def _keyboard() -> Iterator[Pause]:
+    """A pause that the key q ends; Ctrl-C is a KeyboardInterrupt as ever. Without a keyboard, no key ends it."""
+    if not sys.stdin.isatty():
+        yield _sleep
+        return
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+
+    def pause(seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while select.select([terminal], [], [], max(0.0, end - time.monotonic()))[0]:
+            keys = os.read(terminal, 1024)
+            if not keys or b"q" in keys.lower():  # no keys: the terminal is gone
+                return True
+        return False
+
+    settings = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    try:
+        yield pause
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, settings)
+
+
 # ---------------------------------------------------------------------- drawing
 _COLUMNS: list[Column] = [
     ("queue", False), ("visible", True), ("delayed", True), ("in flight", True), ("sent/s", True), ("deliv/s", True),
     ("acked/s", True), ("oldest", True), ("failed", True), ("cons", True),
 ]  # fmt: skip
-#: what fits into 80 columns beside names of 20 characters
-_NARROW = 110
-#: between two columns, and what is left of a name
-_GAP = 3
-_SHORTEST_NAME = 8
-_LEFT_OUT_WHEN_NARROW = {"deliv/s", "failed"}
+#: what a narrow terminal does without, the first one first
+_SPARE = ("deliv/s", "failed", "cons", "delayed", "acked/s", "oldest", "sent/s", "in flight")
+#: lines of a screen that are neither title nor queues: the headings, the line below them, and the last line
+_OTHER_LINES = 3
+_GAP = "  "
 
 
-def draw(lines: list[Line], width: int, height: int = 0) -> Any:
-    """A frame that fits a terminal of so many columns, and lines (0: any number)."""
+def draw(lines: list[Line], width: int, height: int) -> Any:
+    """A frame of so many columns and lines; a queue is a line, with the middle of a long name left out."""
     from rich.console import Group
     from rich.text import Text
 
-    shown = lines[: max(1, height - _OTHER_LINES)] if height else lines
-    used = [n for n, (name, _) in enumerate(_COLUMNS) if width >= _NARROW or name not in _LEFT_OUT_WHEN_NARROW]
-    rows = [[_cells(line)[n] for n in used] for line in shown]
-    columns = [_COLUMNS[n] for n in used]
-    made = table(columns, rows)
-    if height:
-        _keep_numbers_whole(made, columns, rows, width)
-    parts: list[Any] = [Text(_title(lines)), made]
-    if len(shown) < len(lines):
-        parts.append(Text(f"and {len(lines) - len(shown)} more"))
-    return Group(*parts)
+    title = _title(lines, width)
+    shown = lines[: max(1, height - _OTHER_LINES - len(title))]
+    columns, rows, _ = fitted(_COLUMNS, [_cells(line) for line in shown], width, _SPARE)
+    room = room_for_text(columns, rows, width)
+    made = table(columns, [(cut_middle(name, room), *figures) for name, *figures in rows])
+    hidden = f"and {len(lines) - len(shown):,} more{_GAP}" if len(shown) < len(lines) else ""
+    return Group(*map(Text, title), made, Text(f"{hidden}q: quit", style="dim"))
 
 
-def _keep_numbers_whole(made: Any, columns: list[Column], rows: list[list[Any]], width: int) -> None:
-    """Where the screen is narrow, names are cut: a line a queue."""
-    left = width
-    for at, (heading, _) in enumerate(columns[1:], 1):
-        cells = (row[at] for row in rows)
-        texts = (number(cell) if type(cell) in (int, float) else str(cell) for cell in cells)
-        left -= _GAP + max(len(heading), *(len(text) for text in texts), 0)
-    name = made.columns[0]
-    name.max_width, name.no_wrap, name.overflow = max(_SHORTEST_NAME, left), True, "ellipsis"
-
-
-def _title(lines: list[Line]) -> str:
+def _title(lines: list[Line], width: int) -> list[str]:
+    """What all queues have together, on as few lines as there are columns for."""
     at = next((line.metrics.at for line in lines if line.metrics.at is not None), None)
-    clock = "" if at is None else at.astimezone().strftime("%H:%M:%S  ")
     waiting = sum(line.metrics.visible + line.metrics.delayed for line in lines)
     held = sum(line.metrics.in_flight for line in lines)
     sent, acked = sum(line.sent for line in lines), sum(line.acked for line in lines)
-    queues = counted(len(lines), "queue")
-    return f"{clock}{queues}  {waiting:,} waiting  {held:,} in flight  {sent:,.1f} sent/s  {acked:,.1f} acked/s"
+    parts = [] if at is None else [at.astimezone().strftime("%H:%M:%S")]
+    parts += [counted(len(lines), "queue"), f"{waiting:,} waiting", f"{held:,} in flight"]
+    texts = [""]
+    for part in (*parts, f"{sent:,.1f} sent/s", f"{acked:,.1f} acked/s"):
+        longer = f"{texts[-1]}{_GAP}{part}" if texts[-1] else part
+        if len(longer) <= width:
+            texts[-1] = longer
+        else:
+            texts.append(part)
+    return texts
 
 
 def _cells(line: Line) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from ..errors import ConnectionLost, SocketPathTooLong, StartError, StoreInUse, StoreUnwritable, from_wire
 from ..url import Address
@@ -127,7 +128,7 @@ def start_broker(address: Address, options: Options, deadline: float, clock: Clo
             process = subprocess.Popen(
                 [
                     sys.executable, "-m", "kombu_opendata.broker",
-                    "--store", f"file://{address.folder}",
+                    "--store", f"file://{quote(address.folder)}",
                     "--listen", f"unix:{address.socket_path}",
                     "--embedded",
                     "--ready-fd", str(write_fd),

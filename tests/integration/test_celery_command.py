@@ -104,3 +104,11 @@ def test_celerys_amqp_shell_publishes_and_gets(broker_url: str) -> None:
         assert told.returncode == 0, told.stderr
         assert shown in told.stdout + told.stderr
         assert ("ERROR" in told.stderr) == ("lost" in arguments)
+
+
+@pytest.mark.parametrize("words", [["opendata"], ["opendata", "queue", "create"], ["opendata", "broker", "stop"]])
+def test_help_has_a_short_name(words: list[str], broker_url: str) -> None:
+    short, long = celery(broker_url, *words, "-h"), celery(broker_url, *words, "--help")
+    assert short.returncode == 0, short.stderr
+    assert short.stdout == long.stdout
+    assert f"celery {' '.join(words)} [" in short.stdout.splitlines()[0]

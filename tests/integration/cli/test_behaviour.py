@@ -308,3 +308,13 @@ def test_top_goes_on_when_its_broker_was_restarted(store_folder: Path) -> None:
                 assert any("second" in line for line in top.stdout)
             finally:
                 top.terminate()
+
+
+def test_a_broker_is_run_on_a_plain_folder_of_any_name(tmp_path: Path, started: Children) -> None:
+    folder = tmp_path / "odd #%41 name"
+    broker = ServedBroker(tmp_path, "--store", str(folder), "--listen", "tcp:127.0.0.1:0")
+    started.add(broker)
+    assert run("queue", "create", "q", url=f"opendata://127.0.0.1:{broker.port}").returncode == 0
+    assert (folder / "broker.pid").exists()
+    assert run("broker", "stop", str(folder)).returncode == 0
+    assert json.loads(run("store", "stats", str(folder), "--json").stdout)["queues"].keys() == {"q"}
