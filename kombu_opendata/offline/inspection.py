@@ -220,7 +220,7 @@ def as_record(key: bytes, value: bytes) -> Record:
 
 
 #: kinds that decode to a plain tuple
-_FIELD_NAMES = {RecordKind.SEQ_BLOCK: ("base", "size"), RecordKind.LEASES: ("consumer", "at_ms", "leases")}
+_FIELD_NAMES = {RecordKind.SEQ_BLOCK: ("base", "size")}
 
 
 def _bucket(kind: RecordKind, decoded: Any) -> Any:
@@ -352,10 +352,10 @@ async def _holders(store: OfflineStore, found: MessageDetails) -> None:
         return
     async for rows in store.scan_batches(*keys.kind_range(RecordKind.LEASES)):
         for key, value in rows:
-            consumer, _at, leases = stored.leases.decode(key, value)
-            for queue in held.keys() & leases.keys():
-                if found.id in leases[queue]:
-                    held[queue].holder, held[queue].consumer = key[2:].hex(), consumer
+            leases = stored.leases.decode(key, value)
+            for queue in held.keys() & leases.held.keys():
+                if found.id in leases.held[queue]:
+                    held[queue].holder, held[queue].consumer = key[2:].hex(), leases.consumer
 
 
 # ---- a queue

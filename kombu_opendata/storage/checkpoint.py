@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Set
 
 from . import payloads
 from .ffi import Batch
+from .queue_buckets import Entry
 from .records import (
     active,
     attempts,
@@ -32,6 +33,7 @@ from .records import (
     topology,
 )  # fmt: skip
 from .records.config import QueueConfig
+from .records.leases import Leases
 from .route_counts import RouteCounts, portions
 from .settled_log import SettledLog
 from .slate import Reads
@@ -161,14 +163,24 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
         else:
             batch.put(keys.producer_key(session), producer.encode(last))
     for session in dirty.sessions:
-        groups: dict[str, list[int]] = {}
-        for queue, id in state.leases.get(session, ()):
-            groups.setdefault(queue, []).append(id)
+        groups: dict[str, list[Entry]] = {}
+        for entry in state.leases.get(session, {}).values():
+            groups.setdefault(entry.queue, []).append(entry)
         name = state.session_names.get(session, "")
         if groups or name:
-            batch.put(keys.session_key(session), leases.encode(name, now, groups))
+            batch.put(keys.session_key(session), leases.encode(_leases(name, now, groups)))
         else:
             batch.delete(keys.session_key(session))
+
+
+def _leases(name: str, now: int, groups: Mapping[str, list[Entry]]) -> Leases:
+    held = {queue: [entry.id for entry in entries] for queue, entries in groups.items()}
+    deadlines = {
+        queue: [entry.deadline for entry in entries]
+        for queue, entries in groups.items()
+        if any(entry.deadline for entry in entries)
+    }
+    return Leases(name, now, held, deadlines)
 
 
 async def resolve(

@@ -10,6 +10,31 @@ from typing import Any, NamedTuple
 
 DEFAULT_RETRY_MAX_DELAY_MS = 3_600_000
 MAX_DEADLINE_MS = (1 << 63) - 1
+_MAX_RETENTION_SECONDS = 0xFFFF_FFFF
+#: the metadata header with a message's time to live, ms, where that is not the record's retention in whole seconds
+TTL_HEADER = "x-opendata-ttl-ms"
+_MAX_TTL_DIGITS = 19
+
+
+def retention_of(ttl_ms: int) -> int:
+    """The retention of a message's metadata record, whole seconds rounded up; 0 for a TTL of -1, which is none."""
+    return min(-(-ttl_ms // 1000), _MAX_RETENTION_SECONDS) if ttl_ms > 0 else int(ttl_ms == 0)
+
+
+def is_exact(ttl_ms: int) -> bool:
+    """Whether the retention says the TTL to the millisecond, so that no header needs to."""
+    return ttl_ms < 0 or ttl_ms == 1000 * retention_of(ttl_ms)
+
+
+def stored_deadline(received_at: int, retention_seconds: int, headers: Mapping[str, str]) -> int:
+    """When a stored message expires, 0 for never, by its metadata."""
+    if not retention_seconds:
+        return 0
+    ttl, text = 1000 * retention_seconds, headers.get(TTL_HEADER, "")
+    # The header may be a producer's own: it counts only if it says the retention more exactly.
+    if text.isdecimal() and len(text) <= _MAX_TTL_DIGITS and retention_of(int(text)) == retention_seconds:
+        ttl = int(text)
+    return min(received_at + ttl, MAX_DEADLINE_MS)
 
 
 class Limits(NamedTuple):

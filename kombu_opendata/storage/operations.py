@@ -14,7 +14,7 @@ from . import effects as fx
 from .clock import Clock
 from .ffi import Batch
 from .journal import Journal
-from .limits import MAX_DEADLINE_MS
+from .limits import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from .payloads import Payloads
 from .queue_buckets import Entry
 from .records.payload import MAX_INLINE_BYTES
@@ -116,7 +116,9 @@ class Operations:
         now = self.clock.now_ms()
         id = self.allocate_id()
         deadline = min(now + ttl_ms, MAX_DEADLINE_MS) if ttl_ms >= 0 else 0
-        retention = min(-(-ttl_ms // 1000), 0xFFFF_FFFF) if ttl_ms > 0 else int(ttl_ms == 0)
+        retention = retention_of(ttl_ms)
+        if not is_exact(ttl_ms):
+            headers = {**headers, TTL_HEADER: str(ttl_ms)}
         visible_at = max(visible_at, now)
         row = checkpoint.message_rows(id, created_at, now, visible_at, retention, headers)
         places = [(queue.name, queue.messages.place()) for queue in queues]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
 from . import effects as fx
@@ -21,7 +22,6 @@ from .records import (
     journal_position,
     keys,
     leases,
-    metadata,
     newest_time,
     options,
     producer,
@@ -85,7 +85,6 @@ async def rebuild(
     await _load_settings(store, state)
     await _load_active(store, state, wanted, clock.now_ms())
     await _load_sessions(store, state)
-    await _load_deadlines(store, state)
     await state.results.load(store)
     await state.staged.load(store)
     await _load_dead_letters(store, state)
@@ -197,20 +196,24 @@ async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int
 
 
 async def _load_sessions(store: Reads, state: StoreState) -> None:
-    """Who holds what. A lease without a holder belongs to the empty session.
+    """Who holds what, and when it expires, which a row in flight does not say.
+
+    A lease without a holder belongs to the empty session.
 
     Names are all kept until the journal is applied, whose claims and acknowledgements may be theirs.
     """
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.LEASES]):
         session = key[2:]
-        name, _at, held = leases.decode(key, value)
-        state.session_names[session] = name
-        for queue_name, ids in held.items():
+        found = leases.decode(key, value)
+        state.session_names[session] = found.consumer
+        for queue_name, ids in found.held.items():
             queue = state.queues.get(queue_name)
-            for id in ids if queue is not None else ():
-                entry = queue.messages.in_flight.get(id)  # type: ignore[union-attr]
+            if queue is None:
+                continue
+            for id, deadline in zip(ids, found.deadlines.get(queue_name) or repeat(0), strict=False):
+                entry = queue.messages.in_flight.get(id)
                 if entry is not None:
-                    entry.session = session
+                    entry.session, entry.deadline = session, deadline
     for queue in state.queues.values():
         for entry in queue.messages.in_flight.values():
             state.leases.setdefault(entry.session, {})[(entry.queue, entry.id)] = entry
@@ -269,20 +272,3 @@ async def _load_settled(store: Reads, state: StoreState, records: list[list[fx.E
         value = await store.get(key)
         if value is not None and number != log.tail:
             log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]
-
-
-async def _load_deadlines(store: Reads, state: StoreState) -> None:
-    """An in-flight row has no retention deadline: take it from the metadata log."""
-    for queue in state.queues.values():
-        for entry in queue.messages.in_flight.values():
-            key = keys.metadata_key(entry.id)
-            value = await store.get(key)
-            if value is not None:
-                found = metadata.decode(key, value)
-                if found.retention_seconds:
-                    entry.deadline = found.received_at_ms + 1000 * found.retention_seconds
-                if queue.limits.message_ttl_ms >= 0:
-                    own, visible, received = entry.deadline, found.visible_at_ms, found.received_at_ms
-                    entry.deadline = queue.limits.deadline(own, visible, received)
-                    if entry.deadline <= entry.claimed_at:  # it came later: replayed, or from a failed list
-                        entry.deadline = queue.limits.deadline(own, visible, entry.claimed_at)

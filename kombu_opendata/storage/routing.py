@@ -15,6 +15,7 @@ from ..errors import PreconditionFailed
 from ..selectors import compile_selector
 from . import effects as fx
 from . import moves, settled_moves, stored_messages
+from .limits import TTL_HEADER
 from .membership import Membership
 from .metadata_blocks import Block, BlockReader
 from .moves import Which
@@ -346,7 +347,7 @@ class _Filter:
     def __init__(self, topology: Topology, queue: str, selector: str) -> None:
         own = topology.definition_of(queue).selector
         further = compile_selector(selector) if selector else None
-        names = {stored_messages.PRIORITY, *own.names, *(further.names if further is not None else ())}
+        names = {stored_messages.PRIORITY, TTL_HEADER, *own.names, *(further.names if further is not None else ())}
         self.made_of = (topology.version, selector)
         self.decode = metadata.Decoder(names).decode
         self._own, self._further = own, further

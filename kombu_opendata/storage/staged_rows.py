@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from ..staging.format import Block
-from .limits import MAX_DEADLINE_MS
+from .limits import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from .records import metadata, types
 from .records.payload import MAX_INLINE_BYTES
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _decoder = msgspec.msgpack.Decoder(Block)
 _URI = b"\x02"
-_MAX_RETENTION_SECONDS = 0xFFFF_FFFF
 
 
 class Chunk(NamedTuple):
@@ -104,9 +103,15 @@ def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[Record]:
         id += 1
         if target < 0:
             continue
-        retention = 0 if ttl < 0 else max(1, min(-(-ttl // 1000), _MAX_RETENTION_SECONDS))
+        retention = retention_of(ttl)
         count = fixed + len(texts) - texts.count(b"")
         pairs = constants + join(texts)
+        if not is_exact(ttl):
+            if count < metadata.MAX_HEADERS:
+                pairs += metadata.encode_pairs([(TTL_HEADER, str(ttl))])
+                count += 1
+            else:  # there is no place for it
+                retention = max(ttl // 1000, 1)
         created_at = created_at if created_at > 0 else received
         value = encode(id, created_at, received, max(visible_at, received), retention, count, pairs)
         yield Record(id, value, *place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from . import queue_state
-from .limits import MAX_DEADLINE_MS
+from .limits import stored_deadline
 from .payloads import Payloads, dense_runs, read_sizes
 from .records import keys, metadata
 from .records.metadata import Metadata
@@ -85,21 +85,16 @@ def priority_of(headers: Mapping[str, str]) -> int:
     return _PRIORITIES.get(headers.get(PRIORITY, ""), 255)
 
 
-def deadline_of(message: Metadata) -> int:
-    """When a stored message expires, 0 for never. It is stored in whole seconds, rounded up: here it is not later."""
-    if not message.retention_seconds:
-        return 0
-    return min(message.received_at_ms + 1000 * (message.retention_seconds - 1) + 1, MAX_DEADLINE_MS)
-
-
 def row_of(message: Metadata, priority: int, queue: Queue, at: int) -> list[int] | None:
     """What the queue must know of a message that comes at ``at``; None if that is after its deadline.
 
     ``priority`` is the stored one. The bucket and the size are 0.
     """
-    deadline = deadline_of(message) if message.retention_seconds else 0
-    if 0 < deadline <= at:
-        return None
+    deadline = 0
+    if message.retention_seconds:
+        deadline = stored_deadline(message.received_at_ms, message.retention_seconds, message.headers)
+        if deadline <= at:
+            return None
     visible_at = message.visible_at_ms
     if visible_at < at:
         visible_at = at

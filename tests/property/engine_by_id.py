@@ -33,6 +33,7 @@ class ByIdRules(ReplayRules):
             self.engine.claim(queue, (entry,), READER, lease_ms)
             assert (name, entry.id, entry.claimed_at) not in self.stale
             message = expected.available[entry.id]
+            assert not message.is_expired(now)
             expected.claim(message, READER, now)
             message.lease_until = message.token + lease_ms
             assert (entry.claimed_at, entry.lease_until) == (message.token, message.lease_until)

@@ -20,7 +20,6 @@ class Message:
     token: int = 0
     lease_until: int = 0
     session: bytes = b""
-    routed: bool = False  # it was stored before it came into this queue
     returned: bool = False  # visible at once, though its record says: a millisecond after its claim
 
     def is_visible(self, now: int, at_once: bool) -> bool:
@@ -32,7 +31,7 @@ class Message:
 
 @dataclass(frozen=True)
 class StoredMessage:
-    """What is stored of a message besides its payload; the deadline is in whole seconds, and not later than it was."""
+    """What is stored of a message besides its payload."""
 
     exchange: str
     key: str

@@ -6,7 +6,6 @@ The model follows the engine's cursors, and says of each message that they pass 
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator
 
 from hypothesis import strategies as st
@@ -116,7 +115,6 @@ class ReplayRules(EngineRules):
     def add(self, queue: ModelQueue, id: int, visible_at: int) -> None:
         now, stored = self.clock.now_ms(), self.model.stored_messages[id]
         message = Message(id, stored.priority, visible_at, stored.deadline, returned=visible_at == now + 1)
-        message.routed = True
         queue.publish(message, now)
 
     @rule(name=TERMS, commit=st.booleans())
@@ -177,17 +175,3 @@ class ReplayRules(EngineRules):
         assert deleted == len(rows) - len(expected)
         setattr(self.model.queues[name], which, expected)
         self.end(commit)
-
-    # ------------------------------------------------------------------ after a crash
-    def adopt_deadlines(self) -> None:
-        """A row in flight has no deadline: it is computed anew, of what is stored in seconds."""
-        for name, expected in self.model.queues.items():
-            entries = self.engine.state.queues[name].messages.in_flight
-            for id, message in expected.in_flight.items():
-                if message.routed:
-                    message.deadline = entries[id].deadline
-        self.committed = copy.deepcopy(self.model)
-
-    def open(self) -> None:
-        super().open()
-        self.adopt_deadlines()

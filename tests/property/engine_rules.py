@@ -27,7 +27,9 @@ LETTERS_GO_TO_B = {"x-dead-letter-routing-key": "b"}
 
 
 TERMS = st.sampled_from(NAMES)
-TTLS = st.sampled_from([-1, -1, 0, 3000])
+#: ms, of queues and of messages: with and without whole seconds
+TTLS = st.sampled_from([-1, -1, 0, 1201, 3000])
+MESSAGE_TTLS = st.sampled_from([-1, -1, -1, 0, 1, 999, 1000, 1537, 6000])
 RETRY_DELAYS = st.sampled_from([0, 700])
 
 
@@ -137,7 +139,7 @@ class EngineRules(CrashableEngine):
         route=st.sampled_from(ROUTES),
         priority=st.integers(253, 255),
         delay=st.sampled_from([0, 0, 0, 500, 5000]),
-        ttl=st.sampled_from([-1, -1, -1, 0, 1000, 6000]),
+        ttl=MESSAGE_TTLS,
         size=st.sampled_from([None, None, None, 0, 900, 70_000]),
         count=st.integers(1, 12),
         commit=st.booleans(),
@@ -166,12 +168,11 @@ class EngineRules(CrashableEngine):
             )
             assert id not in self.model.envelopes
             self.model.envelopes[id] = envelope
-            ends = now + 1000 * (max(ttl, 1000) // 1000 - 1) + 1 if ttl >= 0 else 0
-            self.model.stored_messages[id] = StoredMessage(*route, priority, now + delay, ends)
+            deadline = now + ttl if ttl >= 0 else 0
+            self.model.stored_messages[id] = StoredMessage(*route, priority, now + delay, deadline)
             self.model.producers[PRODUCER] = (number, id, len(names))
             self.model.stored.add(number)
             for name in names:
-                deadline = now + ttl if ttl >= 0 else 0
                 self.model.queues[name].publish(Message(id, priority, now + delay, deadline), now)
         self.end(commit)
 
@@ -264,7 +265,7 @@ class EngineRules(CrashableEngine):
                     message.lease_until = self.clock.now_ms() + lease_ms
         self.end(commit)
 
-    @rule(ms=st.sampled_from([0, 1, 1, 500, 1000, 3000, 40_000]), commit=st.booleans())
+    @rule(ms=st.sampled_from([0, 1, 1, 499, 500, 1000, 3000, 40_000]), commit=st.booleans())
     def time_passes(self, ms: int, commit: bool) -> None:
         """Leases whose session did not come back end, as the broker does it."""
         self.clock.advance(ms)
@@ -277,6 +278,24 @@ class EngineRules(CrashableEngine):
                     self.settle_in_model(entry.queue, "requeue", [entry.id], "lost")
         assert not any(m.lease_until <= now for queue in self.model.queues.values() for m in queue.in_flight.values())
         self.end(commit)
+
+    @rule(name=TERMS, ttl=st.integers(1, 2500), outcome=st.sampled_from(["requeue", "release"]), clean=st.booleans())
+    def expire_while_held_over_a_restart(self, name: str, ttl: int, outcome: str, clean: bool) -> None:
+        """Messages are claimed, the engine ends, and what comes back just before its deadline goes at it."""
+        if name not in self.model.queues:
+            return
+        ends = self.clock.now_ms() + ttl
+        self.publish(("", name), 253, 0, ttl, 0, 2, False)
+        self.claim(name, SESSIONS[0], 2, False)
+        self.checkpoint()
+        if clean:
+            self.restart()
+        else:
+            self.crash()
+        self.clock.advance(max(ends - 1 - self.clock.now_ms(), 0))
+        self.settle(name, outcome, 2, True, False)
+        self.clock.advance(1)
+        self.claim(name, SESSIONS[0], 2, True)
 
     # ------------------------------------------------------------------ dead letters
     @rule(count=st.integers(1, 5), routable=st.booleans(), commit=st.booleans())

@@ -16,7 +16,7 @@ from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.staged_rows import Chunk
 from tests.property.engine_model import Message, StagedJob, StagedPart, StagedRow, StoredMessage
 from tests.property.engine_replay_rules import ReplayRules
-from tests.property.engine_rules import ROUTES
+from tests.property.engine_rules import MESSAGE_TTLS, ROUTES
 from tests.support.plain_store import PlainStore
 
 ROWS = st.lists(
@@ -25,7 +25,7 @@ ROWS = st.lists(
         route=st.sampled_from([*ROUTES, ("", "nowhere")]),
         priority=st.integers(0, 2),
         delay=st.sampled_from([0, 0, 0, 500, 5000]),
-        ttl=st.sampled_from([-1, -1, -1, 0, 1000, 6000]),
+        ttl=MESSAGE_TTLS,
         size=st.sampled_from([0, 1, 900]),
     ),
     min_size=1,

@@ -116,8 +116,22 @@ FORMATS = {
     ),
     "leases": Format(
         keys.session_key(bytes(16)),
-        st.tuples(texts, i64, st.dictionaries(texts, st.lists(u64, max_size=4), max_size=3)),
-        lambda value: leases.encode(*value),
+        st.builds(
+            lambda consumer, at, rows: leases.Leases(
+                consumer,
+                at,
+                {queue: [id for id, _deadline in some] for queue, (_expires, some) in rows.items()},
+                {
+                    queue: [deadline for _id, deadline in some]
+                    for queue, (expires, some) in rows.items()
+                    if expires and some
+                },
+            ),
+            texts,
+            i64,
+            st.dictionaries(texts, st.tuples(st.booleans(), st.lists(st.tuples(u64, i64), max_size=4)), max_size=3),
+        ),
+        leases.encode,
     ),
     "dead letter": Format(
         keys.dead_letter_key(1, "q"),

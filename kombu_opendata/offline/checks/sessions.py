@@ -7,6 +7,7 @@ from typing import Any
 
 from ...storage.records import keys
 from ...storage.records.keys import Key, RecordKind
+from ...storage.records.leases import Leases
 from ...storage.records.producer import Producer
 from ..findings import Finding, finding
 from .base import Context, Family
@@ -24,11 +25,13 @@ class SessionFamily(Family):
     def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.PRODUCER:
             yield from self._producer(raw, value)
-            return
-        _name, at_ms, held = value
-        if not self.context.is_plausible(at_ms):
-            yield finding("time-implausible", f"the leases of a session were written at {at_ms} ms", key=raw)
-        for queue, ids in held.items():
+        else:
+            yield from self._leases(raw, value)
+
+    def _leases(self, raw: bytes, leases: Leases) -> Iterator[Finding]:
+        if not self.context.is_plausible(leases.at_ms):
+            yield finding("time-implausible", f"the leases of a session were written at {leases.at_ms} ms", key=raw)
+        for queue, ids in leases.held.items():
             for id in ids:
                 other = self._leased.setdefault((queue, id), raw)
                 if other is not raw:

@@ -35,6 +35,7 @@ from kombu_opendata.storage.records import (
     topology,
 )  # fmt: skip
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.leases import Leases
 from tests.support.engine import OTHER, SESSION
 from tests.support.rich_store import edit
 from tests.support.verified import describe, verify
@@ -292,23 +293,23 @@ BROKEN: dict[str, tuple[str, Break]] = {
     # ---- leases, producers, dead letters
     "in flight and no lease": (
         "lease-missing",
-        lambda rich: {keys.session_key(OTHER): leases.encode("other", NOW, {})},
+        lambda rich: {keys.session_key(OTHER): leases.encode(Leases("other", NOW, {}))},
     ),
     "a lease of what waits": (
         "lease-stale",
-        lambda rich: {keys.session_key(OTHER): leases.encode("other", NOW, {"many": [rich.ids.waiting]})},
+        lambda rich: {keys.session_key(OTHER): leases.encode(Leases("other", NOW, {"many": [rich.ids.waiting]}))},
     ),
     "leased twice": (
         "lease-twice",
-        lambda rich: {keys.session_key(b"3" * 16): leases.encode("third", NOW, {"held": [rich.ids.held]})},
+        lambda rich: {keys.session_key(b"3" * 16): leases.encode(Leases("third", NOW, {"held": [rich.ids.held]}))},
     ),
     "leased twice by one": (
         "lease-twice",
-        lambda rich: {keys.session_key(OTHER): leases.encode("other", NOW, {"held": [rich.ids.held] * 2})},
+        lambda rich: {keys.session_key(OTHER): leases.encode(Leases("other", NOW, {"held": [rich.ids.held] * 2}))},
     ),
     "leases of the future": (
         "time-implausible",
-        lambda rich: {keys.session_key(b"3" * 16): leases.encode("third", AHEAD, {})},
+        lambda rich: {keys.session_key(b"3" * 16): leases.encode(Leases("third", AHEAD, {}))},
     ),
     "a publish that was not yet": (
         "producer-implausible",

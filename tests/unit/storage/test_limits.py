@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kombu_opendata.storage.limits import TTL_HEADER, stored_deadline
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import UNLIMITED_ATTEMPTS, QueueOptions
 from tests.support.engine import OTHER, SESSION, World, run, small_buckets
@@ -51,6 +52,64 @@ def test_a_message_has_a_deadline_in_each_queue(tmp_path: Path, checkpointed: bo
         assert waiting == ([0, 0, 0] if claimed else [1, 0, 1])
 
     run(tmp_path / "s", steps)
+
+
+RETURNS = {
+    "released": {"costs_attempt": False},
+    "requeued": {"costs_attempt": True},
+    "lease expired": {"costs_attempt": True, "lease_expired": True},
+}
+
+
+@pytest.mark.parametrize("ttl_ms", [4050, 4000, 400])
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("how", RETURNS)
+def test_a_message_that_was_held_at_a_crash_expires_to_the_millisecond(
+    tmp_path: Path, how: str, checkpointed: bool, ttl_ms: int
+) -> None:
+    ends_at = 0
+
+    async def again(world: World) -> None:
+        """Claimed before a crash and returned after it."""
+        await world.claim("q")
+        await (world.engine.checkpoint() if checkpointed else world.engine.commit())
+        await world.crash()
+        (entry,) = world.queue("q").messages.in_flight.values()
+        world.clock.advance(ends_at - 1 - world.clock.now_ms())
+        world.engine.put_back(world.queue("q"), (entry,), "worker", **RETURNS[how])
+
+    async def steps(world: World) -> None:
+        nonlocal ends_at
+        ends_at = world.clock.now_ms() + ttl_ms
+        world.publish("q", ttl_ms=ttl_ms)
+        await again(world)
+        assert await world.next("q") is not None
+        world.clock.advance(1)
+        assert await world.next("q") is None
+
+    run(tmp_path / "s", steps)
+
+
+@pytest.mark.parametrize("ttl_ms", [0, 1, 999, 1000, 1001, 4050, 1 << 50])
+def test_the_metadata_says_the_deadline_to_the_millisecond(tmp_path: Path, ttl_ms: int) -> None:
+    """That is where replay and redrive read it."""
+    received_at = 0
+
+    async def steps(world: World) -> None:
+        nonlocal received_at
+        received_at = world.clock.now_ms()
+        world.publish("q", ttl_ms=ttl_ms)
+
+    (stored,) = PlainStore(run(tmp_path / "s", steps).root).of[RecordKind.METADATA].values()
+    assert stored.retention_seconds == min(max(-(-ttl_ms // 1000), 1), 0xFFFF_FFFF)
+    assert stored_deadline(received_at, stored.retention_seconds, stored.headers) == received_at + ttl_ms
+    assert len(stored.headers) == (ttl_ms != 1000 * stored.retention_seconds)
+
+
+@pytest.mark.parametrize("text", ["1000", "3001", "-1", "", "x", "9" * 5000, "\u0662"])
+def test_a_producers_own_header_does_not_change_a_deadline(text: str) -> None:
+    assert stored_deadline(5, 3, {TTL_HEADER: text}) == 3005
+    assert stored_deadline(5, 0, {TTL_HEADER: text}) == 0
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
