@@ -34,7 +34,7 @@ class Claimed:
 
     def __init__(self, session: Session, queue: BrokerQueue, msg: q.Read) -> None:
         self._session, self._queue, self._msg = session, queue, msg
-        self._holder = timed.session_of(session.name)
+        self._holder = timed.session_of(session.client)
         self._rows: list[q.ReadRow] = []
         self._received: list[int] = []  # of each row
         self._bytes = 0

@@ -273,6 +273,9 @@ class Server:
         if found is None:
             found = instance.sessions[hello.session] = Session(hello.session, hello.name)
             found.since_ms = instance.engine.clock.now_ms()
+            if hello.client:  # one more connection of a client that may be suspended
+                others = instance.sessions.values()
+                found.suspended = any(each.suspended for each in others if each.client == hello.client)
         found.name = hello.name
         found.client = hello.client or hello.session
         return found

@@ -1,7 +1,8 @@
 """Leases for a time: what a read of the queue client claims, whatever becomes of its connection.
 
 Such a lease is held by a session that no connection can have: its id begins with :data:`MARK` and goes on with a hash
-of the reader's name. Nobody renews it, it ends at exactly its time, and whoever knows the message's id may settle it.
+of the client's id. Nobody renews it, it ends at exactly its time, and whoever knows the message's id may settle it. The
+same id names the client as a worker (:mod:`.workers`).
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _ENDS_PER_TURN = 1000
 _MAX_DELAY_SECONDS = 3600.0
 
 
-def session_of(reader: str) -> bytes:
-    """The session that holds what a reader of this name reads."""
-    return MARK + hashlib.blake2b(reader.encode("utf-8", "surrogatepass"), digest_size=16 - len(MARK)).digest()
+def session_of(client: bytes) -> bytes:
+    """The session that holds what this client reads for a time."""
+    return MARK + hashlib.blake2b(client, digest_size=16 - len(MARK)).digest()
 
 
 def is_timed(session: bytes) -> bool:

@@ -1,7 +1,12 @@
-"""Workers, that is sessions, as the queue client sees them: who is there, what they hold; control of them."""
+"""Workers as the queue client sees them: who is there, what they hold; control of them.
+
+A worker is a client: all its connections, and what it reads for a time. Its id is the session of its timed leases,
+which no connection can have, so knowing a worker's id is no way into its session.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,63 +23,82 @@ from .reading import Reader, check_quantity
 if TYPE_CHECKING:
     from ..storage.queue_buckets import Entry
     from .handlers import Handlers
+    from .instance import Instance
 
 
+def _worker_of(instance: Instance, holder: bytes) -> bytes:
+    """The worker that a lease's session belongs to. Of a session from before a restart the client is not known."""
+    session = instance.sessions.get(holder)
+    if session is not None:
+        return timed.session_of(session.client)
+    return holder if timed.is_timed(holder) else timed.session_of(holder)
+
+
+def _in_flight(self: Handlers) -> list[tuple[BrokerQueue, Entry]]:
+    """What is held, in queues of either kind."""
+    queues = self.instance.queues.values()
+    return [
+        (queue, entry)
+        for queue in queues if not queue.deleting
+        for entry in list(queue.messages.in_flight.values())
+    ]  # fmt: skip
+
+
+def _held(self: Handlers, worker: bytes) -> list[tuple[BrokerQueue, Entry]]:
+    """What a worker holds."""
+    return [(queue, entry) for queue, entry in _in_flight(self) if _worker_of(self.instance, entry.session) == worker]
+
+
+def _sessions(instance: Instance) -> dict[bytes, list[Session]]:
+    """The sessions of each worker."""
+    found: dict[bytes, list[Session]] = {}
+    for session in instance.sessions.values():
+        found.setdefault(timed.session_of(session.client), []).append(session)
+    return found
+
+
+def _holder(instance: Instance, entry: Entry) -> Session:
+    return instance.sessions.get(entry.session) or instance.timed.holder(entry)
+
+
+# ---------------------------------------------------------------------- looking
 def list_workers(self: Handlers, msg: q.ListWorkers) -> None:
     instance = self.instance
+    sessions = _sessions(instance)
+    held: Counter[bytes] = Counter()
+    names: dict[bytes, str] = {}
+    readers = set()
+    for holder, count in Counter(entry.session for _queue, entry in _in_flight(self)).items():
+        worker = _worker_of(instance, holder)
+        held[worker] += count
+        names[worker] = names.get(worker) or instance.timed.name_of(holder)
+        if timed.is_timed(holder):
+            readers.add(worker)
     found = [
-        {
-            "session": session.id,
-            "name": session.name,
-            "since_ms": session.since_ms,
-            "connected": session.connection is not None,
-            "lost_at_ms": session.lost_at_ms if session.connection is None else 0,
-            "suspended": session.suspended,
-            "held": len(leases.held_by(instance, session)),
-            "consumers": [consumer.queue.name for consumer in _consumers(session)],
-            "reader": False,
-        }
-        for session in instance.sessions.values()
+        _row(sessions.get(id, []), {"session": id, "held": held[id], "reader": id in readers}, names.get(id, ""))
+        for id in (*sessions, *sorted(held.keys() - sessions.keys()))
     ]
-    known = {worker["session"] for worker in found}
-    for id in _absent(self):
-        if id not in known:
-            found.append(_absent_worker(self, id))
     instance.reply(self.session, q.Workers(msg.rid, found))
 
 
-def _absent(self: Handlers) -> list[bytes]:
-    """Sessions that hold something and have no connection: readers, and those of before a restart."""
-    held = {entry.session for queue in self.instance.queues.values() for entry in queue.messages.in_flight.values()}
-    return sorted(held - self.instance.sessions.keys())
-
-
-def _absent_worker(self: Handlers, id: bytes) -> dict[str, Any]:
+def _row(sessions: list[Session], known: dict[str, Any], name: str) -> dict[str, Any]:
+    """A worker; ``name`` is of one that has no session any more, but holds something."""
+    connected = [session for session in sessions if session.connection is not None]
+    lost_at_ms = max((session.lost_at_ms for session in sessions), default=0)
     return {
-        "session": id,
-        "name": self.instance.timed.name_of(id),
-        "since_ms": 0,
-        "connected": False,
-        "lost_at_ms": 0,
-        "suspended": False,
-        "held": len(_held(self, id)),
-        "consumers": [],
-        "reader": timed.is_timed(id),
+        **known,
+        "name": sessions[0].name if sessions else name,
+        "since_ms": min((session.since_ms for session in sessions), default=0),
+        "connected": bool(connected),
+        "connections": len(connected),
+        "lost_at_ms": 0 if connected else lost_at_ms,
+        "suspended": any(session.suspended for session in sessions),
+        "consumers": [consumer.queue.name for session in sessions for consumer in _consumers(session)],
     }
 
 
 def _consumers(session: Session) -> list[Any]:
     return [consumer for channel in session.channels.values() for consumer in channel.consumers.values()]
-
-
-def _held(self: Handlers, id: bytes) -> list[tuple[BrokerQueue, Entry]]:
-    """What a session holds, in queues of either kind."""
-    queues = self.instance.queues.values()
-    return [
-        (queue, entry)
-        for queue in queues if not queue.deleting
-        for entry in list(queue.messages.in_flight.values()) if entry.session == id
-    ]  # fmt: skip
 
 
 def worker_messages(self: Handlers, msg: q.WorkerMessages) -> None:
@@ -84,20 +108,23 @@ def worker_messages(self: Handlers, msg: q.WorkerMessages) -> None:
     self.instance.reply(self.session, q.HeldMessages(msg.rid, rows))
 
 
+# ---------------------------------------------------------------------- control
 def control_worker(self: Handlers, msg: q.ControlWorker) -> None:
     if self.instance.calls.repeat(self.session, msg.rid):
         return
-    action = _ACTIONS.get(msg.action)
-    if action is None:
-        raise RequestError(f"a worker can be told to {', '.join(_ACTIONS)}, not to {msg.action!r}")
-    session = self.instance.sessions.get(msg.session)
-    if session is None and msg.action != "release":
-        raise NotFound(f"no worker {msg.session.hex()} is connected: list them first", session=msg.session.hex())
-    self.instance.calls.answer(self.session, m.Count(msg.rid, action(self, msg.session, session)))
+    if msg.action == "release":
+        count = _release(self, msg.session)
+    elif msg.action in _ACTIONS:
+        sessions = _sessions(self.instance).get(msg.session)
+        if not sessions:
+            raise NotFound(f"no worker {msg.session.hex()} is connected: list them first", session=msg.session.hex())
+        count = sum(_ACTIONS[msg.action](self, session) for session in sessions)
+    else:
+        raise RequestError(f"a worker can be told to {', '.join((*_ACTIONS, 'release'))}, not to {msg.action!r}")
+    self.instance.calls.answer(self.session, m.Count(msg.rid, count))
 
 
-def _suspend(self: Handlers, _id: bytes, session: Session | None) -> int:
-    assert session is not None
+def _suspend(self: Handlers, session: Session) -> int:
     session.suspended = True
     for queue in self.instance.queues.values():
         for getter in [each for each in queue.getters if isinstance(each, Reader) and each.session is session]:
@@ -105,16 +132,14 @@ def _suspend(self: Handlers, _id: bytes, session: Session | None) -> int:
     return len(_consumers(session))
 
 
-def _resume(self: Handlers, _id: bytes, session: Session | None) -> int:
-    assert session is not None
+def _resume(self: Handlers, session: Session) -> int:
     session.suspended = False
     self.instance.wake_session(session)
     return len(_consumers(session))
 
 
-def _shutdown(self: Handlers, _id: bytes, session: Session | None) -> int:
+def _shutdown(self: Handlers, session: Session) -> int:
     """Cancel its consumers, as if their queues were gone; what it holds it may still settle."""
-    assert session is not None
     consumers = _consumers(session)
     for consumer in consumers:
         self.instance.remove_consumer(consumer)
@@ -123,33 +148,32 @@ def _shutdown(self: Handlers, _id: bytes, session: Session | None) -> int:
     return len(consumers)
 
 
-def _release(self: Handlers, id: bytes, session: Session | None) -> int:
-    held = _held(self, id)
-    holder = session or Session(id, self.instance.timed.name_of(id))
+_ACTIONS = {"suspend": _suspend, "resume": _resume, "shutdown": _shutdown}
+
+
+def _release(self: Handlers, worker: bytes) -> int:
+    held = _held(self, worker)
     for queue, entry in held:
-        leases.end(self.instance, holder, queue, entry, Outcome.RELEASE)
+        leases.end(self.instance, _holder(self.instance, entry), queue, entry, Outcome.RELEASE)
     return len(held)
 
 
-_ACTIONS = {"suspend": _suspend, "resume": _resume, "shutdown": _shutdown, "release": _release}
-
-
 def reclaim(self: Handlers, msg: q.Reclaim) -> None:
-    """What sessions hold that are gone, without waiting for their grace or for the end of a stored lease."""
-    if self.instance.calls.repeat(self.session, msg.rid):
+    """What is held by clients that are gone, without waiting for a grace, a stored lease or a read's time."""
+    instance = self.instance
+    if instance.calls.repeat(self.session, msg.rid):
         return
     only = self._queue(msg.queue) if msg.queue else None
-    gone = [id for id in _absent(self) if not timed.is_timed(id)]
-    gone += [session.id for session in self.instance.sessions.values() if session.connection is None]
+    sessions = instance.sessions
+    present = {timed.session_of(each.client) for each in sessions.values() if each.connection is not None}
     count = 0
-    for id in gone:
-        holder = self.instance.sessions.get(id) or Session(id, self.instance.timed.name_of(id))
-        for queue, entry in _held(self, id):
-            if only is None or queue is only:
-                leases.end(self.instance, holder, queue, entry, Outcome.REQUEUE, lease_expired=True)
-                count += 1
-    self.instance.timed.expire()
-    self.instance.calls.answer(self.session, m.Count(msg.rid, count))
+    for queue, entry in _in_flight(self):
+        holder = sessions.get(entry.session)
+        is_there = entry.session in present if holder is None else holder.connection is not None
+        if not is_there and (only is None or queue is only):
+            leases.end(instance, _holder(instance, entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
+            count += 1
+    instance.calls.answer(self.session, m.Count(msg.rid, count))
 
 
 def ping(self: Handlers, msg: q.Ping) -> None:

@@ -295,17 +295,18 @@ def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetri
 
 @dataclass(frozen=True)
 class Worker:
-    """A session: a client that is connected, was so a moment ago, or holds something still.
+    """A client that is connected, was so a moment ago, or holds something still.
 
     Attributes:
         id: names it in the other calls.
         name: as the client calls itself.
         since: when it connected first; None for one that only holds something.
-        connected: over a socket, now.
+        connected: whether it has a connection now.
+        connections: how many it has now. Each read that waits and each iterator has one of its own.
         suspended: it gets no messages until it is resumed.
         held: how many messages it holds.
         consumers: the queues that it consumes.
-        reader: what it holds was read for a time, by clients of this name.
+        reader: whether some of what it holds was read for a time.
     """
 
     id: str
@@ -316,6 +317,7 @@ class Worker:
     held: int
     consumers: tuple[str, ...]
     reader: bool
+    connections: int = 0
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Worker:
@@ -328,4 +330,5 @@ class Worker:
             found["held"],
             tuple(found["consumers"]),
             found["reader"],
+            found.get("connections", int(found["connected"])),  # an older broker has a row for each connection
         )

@@ -159,13 +159,17 @@ def test_a_poll_goes_on_over_a_kill(store_folder: Path, broker_url: str) -> None
     broker = EmbeddedBroker(store_folder)
     with patient(broker_url) as client:
         client.create("q")
+
+        def connections() -> int:
+            return sum(worker.connections for worker in client.workers())
+
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.extend(client.read_with_poll("q", max_poll_seconds=300)))
         thread.start()
-        wait_until(lambda: len(client.workers()) == 2, 30, "the poll's connection")
+        wait_until(lambda: connections() == 2, 30, "the poll's connection")
         for _ in range(2):
             broker.kill()
-            wait_until(lambda: len(client.workers()) == 2, 30, "the poll's connection to be back")
+            wait_until(lambda: connections() == 2, 30, "the poll's connection to be back")
         client.send("q", "a")
         thread.join(60)
         assert [message.body for message in found] == ["a"]

@@ -11,7 +11,7 @@ from .base import AsyncBase
 
 
 class AsyncWorkers(AsyncBase):
-    """Calls about the broker's sessions, of Celery's workers as of queue clients."""
+    """Calls about the broker's clients: queue clients, with all their connections, and Kombu's connections."""
 
     async def workers(self) -> list[Worker]:
         """Everybody who is connected, or holds something."""
@@ -40,7 +40,10 @@ class AsyncWorkers(AsyncBase):
         return await self._control(id, "release")
 
     async def suspend_worker(self, id: str) -> int:
-        """Hand it nothing until it is resumed; what it holds it keeps. Ends with its session. Returns its consumers."""
+        """Hand it nothing until it is resumed or its last connection ends; what it holds it keeps.
+
+        Returns how many consumers it has.
+        """
         return await self._control(id, "suspend")
 
     async def resume_worker(self, id: str) -> int:
@@ -71,7 +74,10 @@ class AsyncWorkers(AsyncBase):
         return True
 
     async def reclaim_messages(self, queue: str = "") -> int:
-        """Return now what sessions hold that are gone, in a queue or in all; returns how many. It costs an attempt."""
+        """Return now what clients hold that are not connected, in a queue or in all; returns how many.
+
+        That also ends what a client read for a time before it was closed or killed. It costs an attempt.
+        """
         answer: m.Count = await self._calls.call(q.Reclaim(0, queue))
         return answer.count
 

@@ -12,7 +12,7 @@ from .base import Base
 
 
 class Workers(Base):
-    """Calls about the broker's sessions, of Celery's workers as of queue clients."""
+    """Calls about the broker's clients: queue clients, with all their connections, and Kombu's connections."""
 
     def workers(self) -> list[Worker]:
         """Everybody who is connected, or holds something."""
@@ -41,7 +41,10 @@ class Workers(Base):
         return self._control(id, "release")
 
     def suspend_worker(self, id: str) -> int:
-        """Hand it nothing until it is resumed; what it holds it keeps. Ends with its session. Returns its consumers."""
+        """Hand it nothing until it is resumed or its last connection ends; what it holds it keeps.
+
+        Returns how many consumers it has.
+        """
         return self._control(id, "suspend")
 
     def resume_worker(self, id: str) -> int:
@@ -72,7 +75,10 @@ class Workers(Base):
         return True
 
     def reclaim_messages(self, queue: str = "") -> int:
-        """Return now what sessions hold that are gone, in a queue or in all; returns how many. It costs an attempt."""
+        """Return now what clients hold that are not connected, in a queue or in all; returns how many.
+
+        That also ends what a client read for a time before it was closed or killed. It costs an attempt.
+        """
         answer: m.Count = self._calls.call(q.Reclaim(0, queue))
         return answer.count
 

@@ -119,7 +119,7 @@ def test_closing_a_client_ends_its_polls(reach: Any, queue: str) -> None:
     thread = threading.Thread(target=lambda: found.append(poller.read_with_poll(queue, max_poll_seconds=600)))
     thread.start()
     deadline = time.monotonic() + 30
-    while not any(worker.name == "poller" for worker in poller.workers()) or len(poller.workers()) < 2:
+    while not any(worker.name == "poller" and worker.connections == 2 for worker in poller.workers()):
         assert time.monotonic() < deadline
     poller.close()
     thread.join(30)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata import errors
+from kombu_opendata import QueueClient, errors
 
 from ...support.processes import wait_until
 from .conftest import options_of
@@ -23,16 +23,18 @@ def test_workers_are_listed_with_what_they_hold(opener: Any, client: Any, queue:
     reader.read(queue, 60, 2)
     messages = opener(name=f"{name}-consumer").consume(queue, prefetch=1, timeout=30)
     held = next(messages)
-    (consumer,) = [worker for worker in named(client, f"{name}-consumer") if worker.consumers]
+    (consumer,) = named(client, f"{name}-consumer")
     assert (consumer.held, consumer.consumers, consumer.connected, consumer.reader) == (1, (queue,), True, False)
     assert consumer.since is not None
-    (by_time,) = [worker for worker in named(client, f"{name}-reader") if worker.reader]
-    assert (by_time.held, by_time.connected) == (2, False)
+    (by_time,) = named(client, f"{name}-reader")
+    assert (by_time.held, by_time.connected, by_time.connections, by_time.reader) == (2, True, 1, True)
+    assert by_time.since is not None
     assert [state.id for state in client.worker_messages(consumer.id)] == [held.id]
     assert len(client.worker_messages(by_time.id)) == 2
     assert client.worker(consumer.id) == consumer
     assert client.release_worker_messages(by_time.id) == 2
-    assert named(client, f"{name}-reader")[0].held == 0
+    (by_time,) = named(client, f"{name}-reader")
+    assert (by_time.held, by_time.connected, by_time.reader) == (0, True, False)
     assert [m.attempts for m in client.peek(queue, 10)] == [0] * 4
     messages.close()
 
@@ -58,7 +60,7 @@ def test_a_suspended_worker_goes_on_when_it_is_resumed(opener: Any, client: Any,
     messages = opener(name=f"{name}-w").consume(queue, timeout=30)
     client.send(queue, "a")
     client.ack(next(messages))
-    (worker,) = [worker for worker in named(client, f"{name}-w") if worker.consumers]
+    (worker,) = named(client, f"{name}-w")
     assert client.suspend_worker(worker.id) == 1
     client.send(queue, "b")
     assert client.metrics(queue).visible == 1
@@ -78,12 +80,60 @@ def test_a_suspended_reader_is_refused(opener: Any, client: Any, queue: str, nam
     assert reader.read(queue) == []
 
 
+def test_a_client_is_one_worker_with_all_it_does(opener: Any, client: Any, queue: str, name: str) -> None:
+    """It reads for a time, iterates, and opens another connection after it was suspended."""
+    client.create(f"{name}-2")
+    client.send_batch(queue, range(3))
+    both = opener(name=f"{name}-w")
+    messages = both.consume(queue, prefetch=1, timeout=30)
+    ids = {next(messages).id, *(message.id for message in both.read(queue, 60))}
+    (worker,) = named(client, f"{name}-w")
+    assert (worker.held, worker.consumers, worker.connections, worker.reader) == (2, (queue,), 2, True)
+    assert {state.id for state in client.worker_messages(worker.id)} == ids
+    assert {state.holder for state in client.worker_messages(worker.id)} == {f"{name}-w"}
+    assert client.suspend_worker(worker.id) == 1
+    for read in (both.read, both.read_with_poll):
+        with pytest.raises(errors.PreconditionFailed, match="suspended"):
+            read(queue)
+    client.send(f"{name}-2", "a")
+    later = both.consume(f"{name}-2", timeout=0.3)
+    assert list(later) == []
+    assert client.metrics(f"{name}-2").visible == 1
+    assert client.release_worker_messages(worker.id) == 2
+    client.resume_worker(worker.id)
+    wait_until(lambda: client.worker(worker.id).held == 1, 30, "the iterator to have one again")
+    assert [message.attempts for message in both.read(queue, 60, 3)] == [1, 1]
+    messages.close()
+
+
+def test_two_clients_of_one_name_are_two_workers(opener: Any, client: Any, queue: str, name: str) -> None:
+    ids = client.send_batch(queue, range(2))
+    readers = [opener(name=f"{name}-r") for _ in ids]
+    assert [message.id for reader in readers for message in reader.read(queue, 60)] == ids
+    workers = named(client, f"{name}-r")
+    assert sorted(state.id for worker in workers for state in client.worker_messages(worker.id)) == ids
+    assert [worker.held for worker in workers] == [1, 1]
+    readers[0].close()  # its message stays held
+    wait_until(lambda: [w.connected for w in named(client, f"{name}-r")].count(False) == 1, 40, "one without the other")
+    assert sorted(worker.held for worker in named(client, f"{name}-r")) == [1, 1]
+    assert client.reclaim_messages(queue) == 1
+    assert [worker.connected for worker in named(client, f"{name}-r")] == [True]
+    assert [message.id for message in client.read(queue, 60, 2)] == ids[:1]
+
+
+def test_knowing_a_worker_is_no_way_into_its_session(reach: Any, name: str) -> None:
+    with QueueClient(reach.url, name=name, **options_of(reach)) as other:
+        (worker,) = named(other, name)
+        session = other._calls._usable().session
+        assert worker.id not in (session.id.hex(), session.client.hex())
+
+
 def test_shutting_a_worker_down(opener: Any, client: Any, queue: str, name: str) -> None:
     client.send(queue, "a")
     other = opener(name=f"{name}-w")
     messages = other.consume(queue, timeout=60)
     held = next(messages)
-    (worker,) = [worker for worker in named(client, f"{name}-w") if worker.consumers]
+    (worker,) = named(client, f"{name}-w")
     assert client.shutdown_worker(worker.id) == 1
     client.send(queue, "b")
     other.ack(held)  # what it holds it may settle
@@ -104,8 +154,6 @@ def test_workers_that_are_not_there(client: Any) -> None:
 
 def test_messages_of_the_dead_are_reclaimed(reach: Any, opener: Any, client: Any, queue: str) -> None:
     client.send_batch(queue, "ab")
-    from kombu_opendata import QueueClient
-
     options = options_of(reach)
     gone = QueueClient(reach.url, name="gone", **options)
     messages = gone.consume(queue, prefetch=1, timeout=30)
@@ -116,7 +164,7 @@ def test_messages_of_the_dead_are_reclaimed(reach: Any, opener: Any, client: Any
     found: Callable[[], bool] = lambda: client.reclaim_messages(queue) == 1  # noqa: E731
     wait_until(found, 40, "the broker to see that the socket is gone")
     assert [(m.body, m.attempts) for m in client.read(queue, 60, 5)] == [("a", 2), ("b", 1)]
-    assert client.reclaim_messages() == 0
+    assert client.reclaim_messages(queue) == 0
     subscription.ended = "closed"
     subscription._connection.abandon()
     messages.close()
