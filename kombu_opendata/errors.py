@@ -322,6 +322,12 @@ class StoreUnwritable(StoreError, StartError):
     code = "store_unwritable"
 
 
+class UnsafeFolder(StoreUnwritable):
+    """The store's folder, or a file in it, is another user's, or others may write to it."""
+
+    code = "unsafe_folder"
+
+
 class StoreFenced(StoreError):
     """Another process opened the store for writing; this one must stop."""
 

@@ -8,13 +8,13 @@ from celery import Celery
 
 from kombu_opendata.celery_integration import setup_maintenance
 
-app = Celery("periodic", broker=os.environ.get("OPENDATA_URL", "opendata:///tmp/beat-queue"))
+app = Celery("periodic", broker=os.environ.get("OPENDATA_URL", f"opendata://{Path.home()}/beat-queue"))
 app.conf.broker_connection_retry_on_startup = True
 app.conf.beat_schedule = {
     "note the time": {
         "task": "periodic.note_time",
         "schedule": float(os.environ.get("NOTE_EVERY", "10")),
-        "args": [os.environ.get("NOTE_FILE", "/tmp/beat-times.txt")],
+        "args": [os.environ.get("NOTE_FILE", str(Path.home() / "beat-times.txt"))],
         "options": {"expires": 10},
     },
 }

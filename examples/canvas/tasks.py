@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from celery import Celery, Task
 
-url = os.environ.get("OPENDATA_URL", "opendata:///tmp/canvas-queue")
+url = os.environ.get("OPENDATA_URL", f"opendata://{Path.home()}/canvas-queue")
 app = Celery("canvas", broker=url, backend=url)
 app.conf.broker_connection_retry_on_startup = True
 app.conf.result_expires = 3600  # seconds

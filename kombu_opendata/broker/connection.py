@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from ..errors import OpenDataError, ProtocolError, RequestError, VersionMismatch
+from ..errors import AccessRefused, OpenDataError, ProtocolError, RequestError, VersionMismatch
+from ..private_folder import is_trusted, peer_uid, user_name
 from ..protocol import messages as m
 from ..protocol import queue_messages as q
 from ..protocol.framing import (
@@ -232,6 +235,7 @@ class Connection(asyncio.Protocol):
 
     async def _greet(self, hello: m.Hello) -> None:
         try:
+            self._check_peer()
             instance = await self._server.authorize(hello)
         except OpenDataError as exc:
             self._server.refused(exc, "a client was refused", f"{hello.name[:100]!r} at {self.slot.peer}")
@@ -249,6 +253,15 @@ class Connection(asyncio.Protocol):
         else:
             self._begin(instance, hello, hello)
         self._go_on()
+
+    def _check_peer(self) -> None:
+        """Raises AccessRefused for another user on a Unix socket, unless users log in."""
+        sock = self._socket()
+        if sock is None or sock.family != socket.AF_UNIX or self._server.settings.verify_secret is not None:
+            return
+        uid = peer_uid(sock)
+        if not is_trusted(uid):
+            raise AccessRefused(f"this socket is for {user_name(os.geteuid())} and root, not for {user_name(uid)}")
 
     def _begin(self, instance: Instance, hello: m.Hello, said: m.Hello | m.Resume) -> None:
         settings = self._server.settings

@@ -15,7 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OpenDataError, StartError, StoreInUse, StoreUnwritable
+from ..errors import OpenDataError, StartError, StoreInUse
+from ..private_folder import PrivateFolder
 from ..url import LOCK_NAME, masked
 from . import logs
 from .admission import raise_descriptor_limit
@@ -40,7 +41,8 @@ class StoreLock:
     """The lock on a store's folder: an flock, which the kernel drops when its process ends, however it ends."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._path = folder
+        self._folder: PrivateFolder | None = None
         self._fd = -1
 
     def acquire(self) -> None:
@@ -48,44 +50,39 @@ class StoreLock:
 
         Raises:
             StoreUnwritable: the folder can't be created or written.
+            UnsafeFolder: it, or something in it, is another user's, or others may write to it.
             StoreInUse: another broker has it.
         """
-        folder = self._folder
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as exc:
-            raise StoreUnwritable(f"the store folder {folder} can't be used: {exc.strerror}", path=str(folder)) from exc
+        self._folder = folder = PrivateFolder(str(self._path))
+        folder.check_entries()
+        self._fd = folder.open_file(LOCK_NAME, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
             os.close(self._fd)
-            pid = _read_text(folder / PID_NAME)
             raise StoreInUse(
-                f"another broker (pid {pid or 'unknown'}) owns {folder}: connect to it, or stop it first",
-                path=str(folder),
+                f"another broker (pid {folder.read_text(PID_NAME) or 'unknown'}) owns {folder.path}: "
+                "connect to it, or stop it first",
+                path=folder.path,
             ) from exc
-        (folder / PID_NAME).write_text(f"{os.getpid()}\n")
+        with open(folder.open_file(PID_NAME, os.O_WRONLY | os.O_CREAT), "w") as file:
+            file.truncate()
+            file.write(f"{os.getpid()}\n")
 
     @property
     def lost(self) -> bool:
         """Whether the lock's file is not there any more: the folder was deleted, or another one put in its place."""
         try:
-            return not os.path.samestat(os.stat(self._folder / LOCK_NAME), os.fstat(self._fd))
+            return not os.path.samestat(os.lstat(self._path / LOCK_NAME), os.fstat(self._fd))
         except FileNotFoundError:
             return True
 
     def release(self) -> None:
         """Remove the pid file and drop the lock."""
-        (self._folder / PID_NAME).unlink(missing_ok=True)
+        if self._folder is not None:
+            self._folder.remove(PID_NAME)
+            self._folder.close()
         os.close(self._fd)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 class Readiness:

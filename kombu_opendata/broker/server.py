@@ -380,7 +380,7 @@ def _remove_stale_socket(path: str) -> None:
         OSError: something else is there, or somebody listens.
     """
     try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise OSError(errno.EEXIST, f"{path} exists and is no socket")
         with socket.socket(socket.AF_UNIX) as probe:
             probe.connect(path)

@@ -137,6 +137,8 @@ def _running(folder: Path) -> int | None:
     if holder is None and os.path.exists("/proc/locks"):
         return None
     try:
+        if any(os.lstat(place).st_uid != os.geteuid() for place in (folder, folder / _PID_NAME)):
+            return None  # somebody else may name any process there
         pid = int((folder / _PID_NAME).read_text().split()[0])
         os.kill(pid, 0)
     except (OSError, IndexError, ValueError):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AccessRefused, ConnectionLost, RequestError
+from ..private_folder import denied, is_trusted, peer_uid, user_name
 from ..protocol.tcp import set_tcp_options
 from ..url import Address
 
@@ -100,7 +101,7 @@ def dial_unix(path: str, timeout: float) -> socket.socket:
 
     Raises:
         FileNotFoundError, ConnectionRefusedError: nobody listens there.
-        AccessRefused: it belongs to another user.
+        AccessRefused: no right to connect, or another user listens there; root is trusted.
         ConnectionLost: any other failure.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -115,11 +116,27 @@ def dial_unix(path: str, timeout: float) -> socket.socket:
         raise
     except PermissionError as exc:
         sock.close()
-        raise AccessRefused(f"the broker's socket {path} belongs to another user", path=path) from exc
+        raise AccessRefused(denied(path), path=path) from exc
     except OSError as exc:
         sock.close()
         raise ConnectionLost(f"cannot connect to {path}: {exc}", path=path) from exc
+    _check_listener(sock, path)
     return sock
+
+
+def _check_listener(sock: socket.socket, path: str) -> None:
+    try:
+        uid = peer_uid(sock)
+    except OSError as exc:  # it went away
+        sock.close()
+        raise ConnectionLost(f"cannot connect to {path}: {exc}", path=path) from exc
+    if not is_trusted(uid):
+        sock.close()
+        raise AccessRefused(
+            f"{user_name(uid)} listens on {path}, and not you or root: "
+            "use a folder of your own, or run this as that user",
+            path=path,
+        )
 
 
 def dial_memory(name: str) -> socket.socket:

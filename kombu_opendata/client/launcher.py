@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..errors import ConnectionLost, SocketPathTooLong, StartError, StoreInUse, StoreUnwritable, from_wire
-from ..url import Address
+from ..private_folder import PrivateFolder
+from ..url import LOG_NAME, Address
 from .dial import dial_unix
 from .ready import wait_ready
 
@@ -44,6 +45,7 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
 
     Raises:
         SocketPathTooLong, StoreUnwritable: the folder can't be used.
+        UnsafeFolder, AccessRefused: it, a file in it or who listens in it is not this user's.
         ConnectionLost: none runs, and the options say not to start one.
         StartError: the broker did not come up in time, or says why it can't (its own error class).
     """
@@ -61,16 +63,15 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
             )
         if clock.monotonic() >= deadline:
             raise _too_late(address, options, in_use)
-        prepare_folder(address.folder)
         pause = CONNECT_INTERVAL_SECONDS
-        with _start_lock(address.folder) as mine:
+        with PrivateFolder(address.folder) as folder, _start_lock(folder) as mine:
             if mine:
                 # whoever had the lock before may have just started it
                 sock = _try_connect(address, options)
                 if sock is not None:
                     return sock
                 try:
-                    start_broker(address, options, deadline, clock)
+                    start_broker(folder, address, options, deadline, clock)
                 except StoreInUse as exc:
                     in_use = exc
                     pause = RESTART_INTERVAL_SECONDS
@@ -97,21 +98,7 @@ def check_socket_path(path: str) -> None:
         )
 
 
-def prepare_folder(folder: str) -> None:
-    """Create the store's folder, for this user alone; raises StoreUnwritable."""
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as exc:
-        raise StoreUnwritable(
-            f"{folder} can't be the store's folder: it, or a part of it, is a file", folder=folder
-        ) from exc
-    except OSError as exc:
-        raise StoreUnwritable(f"the store's folder {folder} can't be created: {exc.strerror}", folder=folder) from exc
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise StoreUnwritable(f"the store's folder {folder} is not writable for this user", folder=folder)
-
-
-def start_broker(address: Address, options: Options, deadline: float, clock: Clock) -> None:
+def start_broker(folder: PrivateFolder, address: Address, options: Options, deadline: float, clock: Clock) -> None:
     """Start the folder's broker and wait until it is ready.
 
     Raises:
@@ -120,7 +107,7 @@ def start_broker(address: Address, options: Options, deadline: float, clock: Clo
     """
     import subprocess
 
-    log = _open_private(address.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log = folder.open_file(LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     log_size = os.fstat(log).st_size
     read_fd, write_fd = os.pipe()
     try:
@@ -151,7 +138,7 @@ def start_broker(address: Address, options: Options, deadline: float, clock: Clo
     finally:
         os.close(read_fd)
     _reap(process)
-    _judge(line, address, options, log_size)
+    _judge(line, folder, address, options, log_size)
 
 
 def _broker_options(options: Options) -> Iterator[str]:
@@ -159,7 +146,7 @@ def _broker_options(options: Options) -> Iterator[str]:
         yield f"--{name.replace('_', '-')}={value}"
 
 
-def _judge(line: bytes | None, address: Address, options: Options, log_size: int) -> None:
+def _judge(line: bytes | None, folder: PrivateFolder, address: Address, options: Options, log_size: int) -> None:
     import msgspec
 
     if line is None:
@@ -172,7 +159,7 @@ def _judge(line: bytes | None, address: Address, options: Options, log_size: int
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError) as exc:
         raise _Died(
             f"the broker of {address.folder} ended before it was ready; its log {address.log_path} says: "
-            + _log_tail(address.log_path, log_size),
+            + _log_tail(folder, log_size),
             folder=address.folder,
         ) from exc
     raise error
@@ -190,12 +177,12 @@ def _try_connect(address: Address, options: Options) -> socket.socket | None:
         return None
     except ConnectionLost as exc:
         if isinstance(exc.__cause__, NotADirectoryError):
-            return None  # prepare_folder says it better
+            return None  # PrivateFolder says it better
         raise
 
 
 @contextmanager
-def _start_lock(folder: str) -> Iterator[bool]:
+def _start_lock(folder: PrivateFolder) -> Iterator[bool]:
     """Whether this process may start the broker now. The lock ends with its holder, even a killed one.
 
     A POSIX lock, because a process forked meanwhile must not inherit it. It does not keep two threads apart, which
@@ -203,7 +190,7 @@ def _start_lock(folder: str) -> Iterator[bool]:
     """
     import fcntl
 
-    fd = _open_private(f"{folder}/{START_LOCK_NAME}", os.O_RDWR | os.O_CREAT)
+    fd = folder.open_file(START_LOCK_NAME, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -213,13 +200,6 @@ def _start_lock(folder: str) -> Iterator[bool]:
             yield True
     finally:
         os.close(fd)
-
-
-def _open_private(path: str, flags: int) -> int:
-    try:
-        return os.open(path, flags | os.O_CLOEXEC, 0o600)
-    except OSError as exc:
-        raise StoreUnwritable(f"{path} can't be written: {exc.strerror}", path=path) from exc
 
 
 def _read_line(fd: int, deadline: float, clock: Clock) -> bytes | None:
@@ -243,15 +223,15 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
         process.wait(5)
 
 
-def _log_tail(path: str, start: int) -> str:
+def _log_tail(folder: PrivateFolder, start: int) -> str:
     """The end of what was written to the log since it had ``start`` bytes."""
     try:
-        with open(path, "rb") as log:
+        with open(folder.open_file(LOG_NAME, os.O_RDONLY), "rb") as log:
             log.seek(0, os.SEEK_END)
             log.seek(max(start, log.tell() - LOG_TAIL_BYTES))
             return log.read().decode(errors="replace").strip() or "(nothing)"
-    except OSError as exc:
-        return f"(unreadable: {exc.strerror})"
+    except (OSError, StoreUnwritable) as exc:
+        return f"(unreadable: {exc})"
 
 
 def _too_late(address: Address, options: Options, in_use: StoreInUse | None) -> StartError:

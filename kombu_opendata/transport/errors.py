@@ -59,6 +59,12 @@ class StoreUnwritable(errors.StoreUnwritable, amqp.IrrecoverableConnectionError)
     code: ClassVar[Any] = 402
 
 
+class UnsafeFolder(errors.UnsafeFolder, amqp.IrrecoverableConnectionError):
+    """The store's folder is another user's, or others may write to it."""
+
+    code: ClassVar[Any] = 402
+
+
 class NewerFormat(errors.NewerFormat, amqp.IrrecoverableConnectionError):
     """The store was written by a newer version of this package."""
 
@@ -163,6 +169,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.StartError: StartError,
     errors.SocketPathTooLong: SocketPathTooLong,
     errors.StoreUnwritable: StoreUnwritable,
+    errors.UnsafeFolder: UnsafeFolder,
     errors.NewerFormat: NewerFormat,
     errors.StoreError: StoreError,
     errors.InvalidURL: InvalidURL,

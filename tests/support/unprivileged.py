@@ -6,7 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_NOBODY = 65_534
+import pytest
+
+NOBODY = 65_534
+#: tests with two users
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
 
 @contextmanager
@@ -14,7 +18,7 @@ def unprivileged() -> Iterator[None]:
     """Without root's right to write everywhere."""
     root = os.geteuid() == 0
     if root:
-        os.seteuid(_NOBODY)
+        os.seteuid(NOBODY)
     try:
         yield
     finally:

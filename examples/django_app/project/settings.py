@@ -16,7 +16,7 @@ DATABASES = {
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 
-CELERY_BROKER_URL = os.environ.get("OPENDATA_URL", "opendata:///tmp/django-queue")
+CELERY_BROKER_URL = os.environ.get("OPENDATA_URL", f"opendata://{Path.home()}/django-queue")
 CELERY_RESULT_BACKEND = CELERY_BROKER_URL
 CELERY_RESULT_EXPIRES = 3600  # seconds
 CELERY_TASK_ACKS_LATE = True  # a killed worker's task runs again elsewhere, and there is no visibility timeout to tune

@@ -91,5 +91,5 @@ def test_each_call_works(client: QueueClient, name: str, call: str) -> None:
 
 def test_the_tour(store_folder: Path) -> None:
     tour = re.findall(r"(?s)```python\n(.*?)```", PAGE)[0]
-    assert "/tmp/odq-tour" in tour
-    exec(tour.replace("/tmp/odq-tour", str(store_folder)), {})  # the page is ours
+    assert "{Path.home()}/odq-tour" in tour
+    exec(tour.replace("{Path.home()}/odq-tour", str(store_folder)), {})  # the page is ours

@@ -1,0 +1,202 @@
+"""A folder that belongs to this user alone, and who is at the other end of a Unix socket.
+
+A path says nothing about who made the folder: anybody may make ``/tmp/queue``. So whoever uses a store's folder opens
+it first and looks at what was opened, and opens the files in it relative to that descriptor, never through a symbolic
+link. A peer on a Unix socket is known by what the kernel says of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import socket
+import stat
+import struct
+import sys
+from types import TracebackType
+
+from .errors import StoreUnwritable, UnsafeFolder
+
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+#: Linux: struct ucred, with pid, uid and gid
+_UCRED = struct.Struct("=iII")
+#: macOS: SOL_LOCAL and LOCAL_PEERCRED, and the beginning of struct xucred, version and uid
+_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES = 0, 1, 76
+_XUCRED = struct.Struct("=II")
+
+
+class PrivateFolder:
+    """A folder of this user that no other may write to, made where there is none; a context manager.
+
+    Raises:
+        StoreUnwritable: it can't be made, or not be used by this user.
+        UnsafeFolder: it is another user's, or others may write to it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = -1
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        path = self.path
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            self._fd = _open_folder(path)
+            self._check()
+        except (FileExistsError, NotADirectoryError) as exc:
+            raise StoreUnwritable(
+                f"{path} can't be the store's folder: it, or a part of it, is a file", folder=path
+            ) from exc
+        except PermissionError as exc:
+            raise StoreUnwritable(denied(path), folder=path) from exc
+        except OSError as exc:
+            raise StoreUnwritable(f"the store's folder {path} can't be used: {exc.strerror}", folder=path) from exc
+
+    def _check(self) -> None:
+        status = os.fstat(self._fd)
+        if status.st_uid != os.geteuid():
+            raise UnsafeFolder(
+                f"the store's folder {self.path} belongs to {user_name(status.st_uid)}: "
+                "use a folder of your own, or run this as that user",
+                folder=self.path,
+            )
+        if status.st_mode & _WRITABLE_BY_OTHERS:
+            raise UnsafeFolder(
+                f"other users may write to the store's folder {self.path} (mode {stat.S_IMODE(status.st_mode):o}): "
+                f"chmod 700 {self.path}, or use another folder",
+                folder=self.path,
+            )
+        if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError
+
+    def open_file(self, name: str, flags: int) -> int:
+        """Open a file of the folder, made with mode 0600 if the flags say so; returns its descriptor.
+
+        Raises:
+            StoreUnwritable: it can't be opened.
+            UnsafeFolder: it is a link, no file, another user's, or others may write to it.
+        """
+        path = f"{self.path}/{name}"
+        try:
+            fd = os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=self._fd)
+        except OSError as exc:
+            if exc.errno == errno.ELOOP:
+                raise _unsafe_file(path, "is a symbolic link") from exc
+            raise StoreUnwritable(f"{path} can't be opened: {exc.strerror}", path=path) from exc
+        status = os.fstat(fd)
+        wrong = ""
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            wrong = "is no plain file with one name"
+        elif status.st_uid != os.geteuid():
+            wrong = f"belongs to {user_name(status.st_uid)}"
+        elif status.st_mode & _WRITABLE_BY_OTHERS:
+            wrong = "may be written by other users"
+        if wrong:
+            os.close(fd)
+            raise _unsafe_file(path, wrong)
+        return fd
+
+    def check_entries(self) -> None:
+        """Raises UnsafeFolder if something in the folder is another user's: it was open to others once."""
+        for name in os.listdir(self._fd):
+            try:
+                owner = os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_uid
+            except FileNotFoundError:
+                continue
+            if owner != os.geteuid():
+                raise _unsafe_file(f"{self.path}/{name}", f"belongs to {user_name(owner)}")
+
+    def read_text(self, name: str) -> str:
+        """What a small file has, without white space around it; empty if it can't be read."""
+        try:
+            fd = self.open_file(name, os.O_RDONLY)
+        except StoreUnwritable:
+            return ""
+        with os.fdopen(fd, errors="replace") as file:
+            return file.read(4096).strip()
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        try:
+            os.unlink(name, dir_fd=self._fd)
+        except FileNotFoundError:
+            return
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> PrivateFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _open_folder(path: str) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+    if os.path.islink(path) and os.lstat(path).st_uid in (0, os.geteuid()):
+        path = os.path.realpath(path)  # our own link, or the administrator's
+    try:
+        return os.open(path, flags)
+    except OSError as exc:
+        if os.path.islink(path):
+            owner = user_name(os.lstat(path).st_uid)
+            raise UnsafeFolder(
+                f"the store's folder {path} is a symbolic link of {owner}: use a folder of your own", folder=path
+            ) from exc
+        raise
+
+
+def _unsafe_file(path: str, why: str) -> UnsafeFolder:
+    text = f"{path} {why}: it can't be trusted; look who made it, and remove it or use another folder"
+    return UnsafeFolder(text, path=path)
+
+
+def denied(path: str) -> str:
+    """What to say when the system refused access to a path: whose it, or the nearest folder above it, is."""
+    place = path
+    while True:
+        try:
+            status = os.stat(place)
+            break
+        except OSError:
+            place = os.path.dirname(place) or "/"
+    if status.st_uid != os.geteuid():
+        return f"permission denied on {path}: {place} belongs to {user_name(status.st_uid)}"
+    mode = stat.S_IMODE(status.st_mode)
+    return f"permission denied on {path}: {place} is yours and has mode {mode:03o}; chmod u+rwx {place}"
+
+
+def user_name(uid: int) -> str:
+    """A user in words."""
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """The user at the other end of a Unix socket; of a listener, who made it listen.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    if sys.platform.startswith("linux"):
+        data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        return int(_UCRED.unpack(data)[1])
+    data = sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)
+    return int(_XUCRED.unpack_from(data)[1])
+
+
+def is_trusted(uid: int) -> bool:
+    """Whether a user is this one, or root, who could do everything anyway."""
+    return uid in (0, os.geteuid())
