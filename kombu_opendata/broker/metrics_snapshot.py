@@ -174,10 +174,15 @@ def _put_instance(snapshot: Snapshot, instance: Instance) -> None:
     leases = sum(map(len, engine.state.leases.values())) + sum(len(session.leases) for session in sessions)
     journal, results = engine.journal, engine.state.results
     letters = instance.dead_letters.report()
+    disk = engine.disk_space.report()
+    named = sum(bool(one["name"]) for one in disk["checkpoints"])
+    _put(snapshot, "store_checkpoints", name, reader=named, compaction=len(disk["checkpoints"]) - named)
     plain = {
         "leases": leases,
         "journal_bytes": journal.waiting_bytes if journal is not None else 0,
         "journal_limit_bytes": journal.max_bytes if journal is not None else 0,
+        "store_live_bytes": disk["live_bytes"],
+        "store_waiting_bytes": disk["waiting_bytes"],
         "store_stalled_seconds": engine.stalled_seconds,
         "dead_letters_waiting": letters.pop("waiting"),
         "results_stored_total": engine.results.stored,

@@ -83,6 +83,18 @@ INSTANCE = (
     Metric("checkpoint_size_bytes", HISTOGRAM, _INSTANCE, "Size of a checkpoint's keys and values."),
     Metric("journal_bytes", GAUGE, _INSTANCE, "Journal files that the store does not hold yet. 0 without a journal."),
     Metric("journal_limit_bytes", GAUGE, _INSTANCE, "Size of the journal at which publishes are refused."),
+    Metric(
+        "store_live_bytes", GAUGE, _INSTANCE,
+        "Size of SlateDB's tables in use, as of the last look (every ten seconds).",
+    ),
+    Metric(
+        "store_waiting_bytes", GAUGE, _INSTANCE,
+        "Size of tables that were replaced and wait to be deleted, or for a checkpoint that keeps them.",
+    ),
+    Metric(
+        "store_checkpoints", GAUGE, (*_INSTANCE, "kind"),
+        "Checkpoints that keep replaced tables: a reader's, or a compaction's for its first seconds.",
+    ),
     Metric("store_stalled_seconds", GAUGE, _INSTANCE, "How long the store has taken no writes. 0: it does."),
     Metric("dead_letters_waiting", GAUGE, _INSTANCE, "Dead letters that are not published yet."),
     Metric(

@@ -21,6 +21,7 @@ from .output import (
     print_json,
     print_table,
     say,
+    shown,
     with_times,
 )
 from .target import find, json_option, target_options
@@ -92,9 +93,19 @@ def _about(instance: dict[str, Any]) -> Iterator[str]:
         f"sessions: {instance['sessions']}, transient queues: {instance['transient_queues']}, "
         f"journal: {instance['journal_bytes'] >> 20} MiB"
     )
+    yield from _about_disk(instance["disk"])
     for duty, last in instance.get("maintenance", {}).items():
         if last["at_ms"]:
             yield f"{duty} last at {local(moment(last['at_ms']))} by {last['by']}"
+
+
+def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
+    live, waiting = (f"{disk[name] / (1 << 20):,.1f} MiB" for name in ("live_bytes", "waiting_bytes"))
+    yield f"tables: {live} in use, {waiting} replaced and not deleted yet"
+    for one in disk["checkpoints"]:
+        if one["name"]:
+            until = f"until {local(moment(one['expires_at_ms']))}" if one["expires_at_ms"] else "for ever"
+            yield f"replaced tables are kept for {shown(one['name'])}, {until}"
 
 
 @broker_tools.command()

@@ -19,6 +19,7 @@ from ..errors import CorruptRecord, OpenDataError, StoreError, StoreFull
 from . import checkpoint, effects, powerloss, recovery
 from .clock import Clock
 from .collector import Collector
+from .disk_space import LOOK_SECONDS, DiskSpace
 from .figures import EngineFigures, stopwatch
 from .history.service import DEFAULT_RETENTION_SECONDS, History
 from .idempotency import Idempotency
@@ -30,6 +31,7 @@ from .records import active, keys
 from .results import Results
 from .routing import Router
 from .slate import SlateSettings, SlateStore
+from .slate_admin import collect_all
 from .staged import Staging
 from .state import Queue, StoreState
 
@@ -84,6 +86,7 @@ class Engine(OperationsById):
         self.staging = Staging(self)
         self.payloads.batches = self.staging.reader
         self.history = History(self)
+        self.disk_space = DiskSpace(store.admin, store.clock)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
@@ -286,12 +289,13 @@ class Engine(OperationsById):
         """Sync the store's files, release the journal, collect SlateDB's garbage. Every few seconds."""
         async with self.checkpointing:
             upto = self._released_upto
-            await self.store.flush_memtable()
+            await self.store.flush_memtable(keys.STORE_HEADER_KEY)
             if self._folder is not None and self.settings.sync:
                 self._sync_point = await asyncio.to_thread(powerloss.sync_tree, self._folder, self._sync_point)
             if self.journal is not None and upto is not None:
                 self.journal.release(upto)
-            await self.store.collect_garbage()
+            if await self.store.collect_garbage():
+                self.disk_space.collected()
             if self._folder is not None and self.settings.sync:
                 self._sync_point = await asyncio.to_thread(powerloss.sync_tree, self._folder, self._sync_point)
         await self.staging.remove_unneeded()
@@ -304,6 +308,7 @@ class Engine(OperationsById):
         """
         loop = asyncio.get_running_loop()
         next_tidy = loop.time() + self.settings.tidy_interval_seconds
+        next_look = loop.time()
         tidied_at = self._released_upto
         while True:
             await asyncio.sleep(self.settings.checkpoint_interval_ms / 1000)
@@ -315,8 +320,11 @@ class Engine(OperationsById):
                         log.warning("the journal is full; waiting for the store")
                 if not self.journal.has_spare:
                     await asyncio.to_thread(self.journal.prepare_spare)
+            if loop.time() >= next_look:
+                await self.disk_space.look()
+                next_look = loop.time() + LOOK_SECONDS
             if loop.time() >= next_tidy:
-                if self._released_upto != tidied_at or self.journal is None:
+                if self._released_upto != tidied_at or self.journal is None or self.disk_space.is_worth_collecting:
                     await self.tidy()
                     tidied_at = self._released_upto
                 next_tidy = loop.time() + self.settings.tidy_interval_seconds
@@ -340,8 +348,21 @@ class Engine(OperationsById):
             await self._close_store()
             if self.journal is not None:
                 self.journal.close()
-        if self.failure is None and self._folder is not None and self.settings.sync:
-            powerloss.mark_clean(self._folder)
+        if self.failure is None and self._folder is not None:
+            await self._close_folder(self._folder)
+
+    async def _close_folder(self, folder: Path) -> None:
+        """Delete what nobody needs any more, and record that all the rest is on the disk."""
+        if self.settings.sync:
+            await asyncio.to_thread(powerloss.sync_tree, folder, self._sync_point)
+        try:
+            async with asyncio.timeout(self.settings.close_seconds):
+                await collect_all(self.store.admin)
+        except (TimeoutError, StoreError) as exc:
+            reason = exc.text if isinstance(exc, StoreError) else "it took too long"
+            log.warning("not all garbage was deleted; the next broker goes on with it: %s", reason)
+        if self.settings.sync:
+            await asyncio.to_thread(powerloss.mark_clean, folder)
 
     async def _close_store(self) -> None:
         self.staging.close()
@@ -482,4 +503,5 @@ class Engine(OperationsById):
             "commits": self.commits,
             "journal_bytes": self.journal.waiting_bytes if self.journal else 0,
             "stalled_seconds": round(self.stalled_seconds, 1),
+            "disk": self.disk_space.report(),
         }

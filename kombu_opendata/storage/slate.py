@@ -7,18 +7,20 @@ what this package has made safe against power loss, so the broker decides when t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence, Sized
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kombu_opendata import errors
 from kombu_opendata.storage import ffi
+from kombu_opendata.storage.clock import Clock, SystemClock
 from kombu_opendata.storage.ffi import Batch, Pair, Range, ScanSettings
 from kombu_opendata.storage.object_store import Location, locate
 from kombu_opendata.storage.rows import Rows
+from kombu_opendata.storage.slate_admin import SlateAdmin
+from kombu_opendata.storage.slate_errors import translated
 
 _Part = TypeVar("_Part", bound=Sized)
 
@@ -46,6 +48,7 @@ class SlateSettings:
             the cache decodes all of it: with SlateDB's own 256 MiB a point read of a large store costs milliseconds.
         max_unflushed_bytes: writes wait when so much is not written out yet.
         compactor_poll_ms: how often the compactor looks for work.
+        commit_compaction_ms: how often it looks for compactions that are done.
         min_compaction_sources: files or runs of about one size that the compactor makes one of. Every scan, and most
             point reads, look into all runs, so fewer are worth writing more often: with 2 a store of a million messages
             had 4, a page of scattered ones took 66 ms and a staged row 130 µs of CPU; with SlateDB's own 4 these were
@@ -53,6 +56,9 @@ class SlateSettings:
         compactor_tasks: compactions, and fetches of one compaction, that run at once.
         compactor_fetch_bytes: what a compaction reads at a time, of each file.
         manifest_poll_ms: how often the writer looks at the manifest, and so notices that it is fenced.
+        replaced_seconds: how long a compaction's checkpoint keeps the tables that it replaced. What relies on it is
+            described at :meth:`SlateStore.collect_garbage`.
+        table_min_age_seconds: younger tables are not deleted: SlateDB may be about to add them to the manifest.
         block_cache_bytes: bound of the cache of data blocks, which take about twice as much memory; None for 8 MiB in
             a local folder, whose files the system caches, and 32 MiB elsewhere; 0 means no cache, not even of indexes.
         index_cache_bytes: bound of the cache of the files' indexes and filters: about 0.3 MB for each file of 16 MiB.
@@ -65,10 +71,13 @@ class SlateSettings:
     sorted_sst_size_bytes: int = 16 << 20
     max_unflushed_bytes: int = 128 << 20
     compactor_poll_ms: int = 1000
+    commit_compaction_ms: int = 1000
     compactor_tasks: int = 2
     min_compaction_sources: int = 2
     compactor_fetch_bytes: int = 512 << 10
     manifest_poll_ms: int = 1000
+    replaced_seconds: int = 20
+    table_min_age_seconds: float = 10
     block_cache_bytes: int | None = None
     index_cache_bytes: int = 24 << 20
     metrics: bool = False
@@ -84,6 +93,8 @@ class SlateSettings:
             "max_unflushed_bytes": self.max_unflushed_bytes,
             "manifest_poll_interval": f'"{self.manifest_poll_ms}ms"',
             "compactor_options.poll_interval": f'"{self.compactor_poll_ms}ms"',
+            "compactor_options.commit_compacted_interval": f'"{self.commit_compaction_ms}ms"',
+            "compactor_options.checkpoint_lifetime": f'"{self.replaced_seconds}s"',
             "compactor_options.max_concurrent_compactions": self.compactor_tasks,
             "compactor_options.worker.max_concurrent_compactions": self.compactor_tasks,
             "compactor_options.worker.compactions_poll_interval": f'"{self.compactor_poll_ms}ms"',
@@ -98,21 +109,34 @@ class SlateSettings:
         return settings
 
 
-@contextlib.contextmanager
-def translated(url: str) -> Iterator[None]:
-    """Turn the binding's errors into this package's."""
-    u = ffi.public()
-    try:
-        yield
-    except u.Error.Closed as error:
-        if error.reason is u.CloseReason.FENCED:
-            raise errors.StoreFenced(f"another process writes to {url} now; this one must stop", url=url) from error
-        raise errors.StoreError(f"the store {url} is closed: {error.message}", url=url) from error
-    except u.Error.Data as error:
-        text = f"the store {url} is damaged: {error.message}"
-        raise errors.CorruptRecord(text, url=url, key=b"", offset=0) from error
-    except (u.Error, u.InternalError) as error:
-        raise errors.StoreError(f"the store {url} failed: {error}", url=url) from error
+class OngoingReads:
+    """The reads under way, counted by the period in which they began; see :meth:`SlateStore.collect_garbage`."""
+
+    __slots__ = ("_counts", "_period")
+
+    def __init__(self) -> None:
+        self._period = 0
+        self._counts = {0: 0}
+
+    def begin(self) -> int:
+        """A read begins; returns what :meth:`end` takes."""
+        self._counts[self._period] += 1
+        return self._period
+
+    def end(self, period: int) -> None:
+        """A read that began in this period is over."""
+        self._counts[period] -= 1
+
+    def new_period(self) -> None:
+        """Reads that begin from now on are told from those under way."""
+        self._counts = {period: count for period, count in self._counts.items() if count}
+        self._period += 1
+        self._counts[self._period] = 0
+
+    @property
+    def any_older(self) -> bool:
+        """Whether a read goes on that began before the last :meth:`new_period`."""
+        return any(count for period, count in self._counts.items() if period != self._period)
 
 
 class Reads:
@@ -120,6 +144,7 @@ class Reads:
 
     def __init__(self, location: Location, db: Any, binding: ffi.Binding) -> None:
         self._location, self._db, self._binding = location, db, binding
+        self._ongoing = OngoingReads()
         self._closed = False
 
     @property
@@ -158,23 +183,35 @@ class Reads:
 
     async def get(self, key: bytes) -> bytes | None:
         """The value of `key`, written by this process or durable; None when there is none."""
-        with translated(self.url):
-            found = await self._binding.get(self._db, key)
+        period = self._ongoing.begin()
+        try:
+            with translated(self.url):
+                found = await self._binding.get(self._db, key)
+        finally:
+            self._ongoing.end(period)
         self.check()
         return found
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of `keys`, in their order. For some dozens at a time."""
-        with translated(self.url):
-            found = await self._binding.get_many(self._db, keys)
+        period = self._ongoing.begin()
+        try:
+            with translated(self.url):
+                found = await self._binding.get_many(self._db, keys)
+        finally:
+            self._ongoing.end(period)
         self.check()
         return found
 
     async def scan_many(self, ranges: Sequence[Range], limit: int) -> list[list[Pair]]:
         """The first `limit` pairs of each range, in the order of the ranges. For some dozens of small ones."""
-        with translated(self.url):
-            settings = ScanSettings(read_ahead_bytes=1 << 14, cache_blocks=True)
-            found = await self._binding.scan_many(self._db, ranges, limit, settings)
+        settings = ScanSettings(read_ahead_bytes=1 << 14, cache_blocks=True)
+        period = self._ongoing.begin()
+        try:
+            with translated(self.url):
+                found = await self._binding.scan_many(self._db, ranges, limit, settings)
+        finally:
+            self._ongoing.end(period)
         self.check()
         return found
 
@@ -244,19 +281,23 @@ class Reads:
     ) -> AsyncGenerator[_Part, None]:
         if rows <= 0 or (end is not None and start >= end):
             return
-        with translated(self.url):
-            iterator = await self._binding.scan(self._db, start, end, settings)
-        is_first = True
-        while True:
+        period = self._ongoing.begin()
+        try:
             with translated(self.url):
-                part = await next_part(iterator, rows)
-            if is_first:  # the others are of the same moment
-                self.check()
-                is_first = False
-            if part:
-                yield part
-            if len(part) < rows:
-                return
+                iterator = await self._binding.scan(self._db, start, end, settings)
+            is_first = True
+            while True:
+                with translated(self.url):
+                    part = await next_part(iterator, rows)
+                if is_first:  # the others are of the same moment
+                    self.check()
+                    is_first = False
+                if part:
+                    yield part
+                if len(part) < rows:
+                    return
+        finally:
+            self._ongoing.end(period)
 
     async def close(self) -> None:
         """Close; a writer flushes first. A second call does nothing, and neither does that of a fenced writer."""
@@ -309,10 +350,23 @@ class SlateStore(Reads):
         if recorder is not None:
             builder.with_metrics_recorder(recorder)
         opened = cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
-        opened._recorder = recorder
+        opened._settings, opened._recorder = settings, recorder
         return opened
 
+    _settings = SlateSettings()
     _recorder: Any = None
+    _flushed_at: int | None = None
+
+    @functools.cached_property
+    def admin(self) -> SlateAdmin:
+        """Calls about this database: checkpoints, tables, garbage."""
+        return SlateAdmin(self._location)
+
+    @functools.cached_property
+    def clock(self) -> Clock:
+        """Wall clock and time that passes, whichever is further: checkpoints expire by the one, and a process that was
+        stopped is told by the other."""
+        return SystemClock()
 
     def metrics(self) -> list[Any]:
         """SlateDB's own metrics as they are now, as the binding gives them; none unless the settings ask for them.
@@ -337,11 +391,25 @@ class SlateStore(Reads):
         with translated(self.url):
             await self._db.flush_with_options(u.FlushOptions(flush_type=u.FlushType.WAL))
 
-    async def flush_memtable(self) -> None:
-        """Write the memtable out as a sorted table; only then can older WAL files be collected."""
+    async def flush_memtable(self, again: bytes = b"\0") -> None:
+        """Write the memtable out as a sorted table; only then can older WAL files be collected.
+
+        SlateDB adds the table to the current manifest, so what is read afterwards is what that refers to. The row of
+        the key ``again`` is written as it is, or deleted if there is none, so that there is something to write.
+        """
         u = ffi.public()
+        began = self.clock.now_ms()
+        batch = self.batch()
+        value = await self.get(again)
+        if value is None:
+            batch.delete(again)
+        else:
+            batch.put(again, value)
+        await self.write(batch)
         with translated(self.url):
             await self._db.flush_with_options(u.FlushOptions(flush_type=u.FlushType.MEM_TABLE))
+        self._flushed_at = began
+        self._ongoing.new_period()
 
     @property
     def durable_seq(self) -> int:
@@ -353,25 +421,30 @@ class SlateStore(Reads):
         *,
         wal_min_age_seconds: float = 5,
         manifest_min_age_seconds: float = 60,
-        compacted_min_age_seconds: float = 300,
-    ) -> None:
-        """Delete the files that the current manifest does not need and that are older than the given ages.
+        compacted_min_age_seconds: float | None = None,
+    ) -> bool:
+        """Delete the files that neither the current manifest nor a checkpoint needs and that are older than these ages.
 
-        A reader without a checkpoint goes on reading for the least of these ages after its files were replaced.
+        This process reads from a manifest that may be older than the current one, as SlateDB looks at that only now and
+        then. So tables are deleted only if :meth:`flush_memtable` has ended a moment ago and all reads under way began
+        after it: what these see was replaced later, if at all, and the compaction's checkpoint still keeps it. Where
+        that does not hold, the tables wait for the next call.
+
+        Returns:
+            Whether tables were deleted, too.
         """
-        u = ffi.public()
-
-        def older_than(seconds: float) -> Any:
-            return u.GarbageCollectorDirectoryOptions(min_age_ms=int(seconds * 1000), dry_run=False)
-
-        options = u.GarbageCollectorOptions(
-            wal_options=older_than(wal_min_age_seconds),
-            manifest_options=older_than(manifest_min_age_seconds),
-            compactions_options=older_than(manifest_min_age_seconds),
-            compacted_options=older_than(compacted_min_age_seconds),
+        may_delete = self._flushed_at is not None and not self._ongoing.any_older and (
+            self.clock.now_ms() - self._flushed_at < 1000 * self._settings.replaced_seconds / 2
+        )  # fmt: skip
+        if compacted_min_age_seconds is None:
+            compacted_min_age_seconds = self._settings.table_min_age_seconds
+        await self.admin.collect_garbage(
+            tables=may_delete,
+            wal_min_age_seconds=wal_min_age_seconds,
+            manifest_min_age_seconds=manifest_min_age_seconds,
+            compacted_min_age_seconds=compacted_min_age_seconds,
         )
-        with translated(self.url):
-            await u.AdminBuilder(self._location.path, self._location.store).build().run_gc_once(options)
+        return may_delete
 
 
 class ReadOnlyStore(Reads):
