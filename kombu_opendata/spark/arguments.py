@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from pyspark import cloudpickle
+import cloudpickle
 from pyspark.sql import Column
 
 from ..errors import RequestError

@@ -32,8 +32,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
-from pyspark import cloudpickle
 
 from ..errors import RequestError
 from .arguments import check_options

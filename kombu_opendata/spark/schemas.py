@@ -5,67 +5,81 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-    UserDefinedType,
-    VariantType,
-)
+from pyspark.sql import types as T
+
+#: types without parameters. Spark hands out times with a zone in UTC.
+_ARROW: dict[type[T.DataType], pa.DataType] = {
+    T.NullType: pa.null(),
+    T.BooleanType: pa.bool_(),
+    T.ByteType: pa.int8(),
+    T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.StringType: pa.string(),
+    T.BinaryType: pa.binary(),
+    T.DateType: pa.date32(),
+    T.TimeType: pa.time64("ns"),
+    T.TimestampType: pa.timestamp("us", "UTC"),
+    T.TimestampNTZType: pa.timestamp("us"),
+    T.DayTimeIntervalType: pa.duration("us"),
+}
 
 
 def arrow_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
     """The schema as Arrow has it, and why columns are not in it, by name.
 
-    Variants and user-defined types would come as what they are stored as, so they are left out, too.
+    Variants, geometries and user-defined types would arrive as what they are stored as, so they are left out, too.
     """
     fields, refused = [], {}
     for field in schema.fields:
-        why = _why_not(field.dataType)
-        if why is None:
-            try:
-                (found,) = to_arrow_schema(StructType([StructField(field.name, field.dataType)]), timezone="UTC")
-                fields.append(found)
-                continue
-            except (PySparkException, ValueError) as exc:  # ValueError: Arrow has no such type
-                why = f"{field.dataType.simpleString()}: {exc}"
-        refused[field.name] = why
+        try:
+            fields.append(_arrow_field(field.name, field.dataType, field.nullable))
+        except TypeError as exc:
+            refused[field.name] = str(exc)
+        except ValueError as exc:  # void that is never null
+            refused[field.name] = f"{field.dataType.simpleString()}: {exc}"
     return pa.schema(fields), refused
 
 
-def without_void(kind: DataType) -> DataType:
+def _arrow_field(name: str, kind: T.DataType, nullable: bool) -> pa.Field:
+    """A field as Spark sends and expects it.
+
+    Raises:
+        TypeError: a type that has no Python value.
+        ValueError: Arrow has no such type.
+    """
+    found = _ARROW.get(type(kind))
+    if isinstance(kind, T.DecimalType):
+        found = pa.decimal128(kind.precision, kind.scale)
+    elif isinstance(kind, T.ArrayType):
+        found = pa.list_(_arrow_field("element", kind.elementType, kind.containsNull))
+    elif isinstance(kind, T.MapType):
+        key = _arrow_field("key", kind.keyType, False)
+        found = pa.map_(key, _arrow_field("value", kind.valueType, kind.valueContainsNull))
+    elif isinstance(kind, T.StructType):
+        found = pa.struct([_arrow_field(field.name, field.dataType, field.nullable) for field in kind.fields])
+    if found is None:
+        raise TypeError(f"{kind.simpleString()} has no Python value that every worker knows")
+    return pa.field(name, found, nullable)
+
+
+def without_void(kind: T.DataType) -> T.DataType:
     """The type with string where an array, map or struct has void, which Arrow can't always express. As void has no
     value but null, what is cast to it stays the same.
     """
-    if isinstance(kind, ArrayType):
-        return ArrayType(_no_void(kind.elementType), kind.containsNull)
-    if isinstance(kind, MapType):
-        return MapType(_no_void(kind.keyType), _no_void(kind.valueType), kind.valueContainsNull)
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_no_void(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        return T.MapType(_no_void(kind.keyType), _no_void(kind.valueType), kind.valueContainsNull)
+    if isinstance(kind, T.StructType):
         fields = [
-            StructField(field.name, _no_void(field.dataType), field.nullable, field.metadata) for field in kind.fields
+            T.StructField(field.name, _no_void(field.dataType), field.nullable, field.metadata) for field in kind.fields
         ]
-        return StructType(fields)
+        return T.StructType(fields)
     return kind
 
 
-def _no_void(kind: DataType) -> DataType:
-    return StringType() if isinstance(kind, NullType) else without_void(kind)
-
-
-def _why_not(kind: DataType) -> str | None:
-    if isinstance(kind, (VariantType, UserDefinedType)):
-        return f"{kind.simpleString()} has no Python value that every worker knows"
-    if isinstance(kind, ArrayType):
-        return _why_not(kind.elementType)
-    if isinstance(kind, MapType):
-        return _why_not(kind.keyType) or _why_not(kind.valueType)
-    if isinstance(kind, StructType):
-        return next((why for field in kind.fields if (why := _why_not(field.dataType))), None)
-    return None
+def _no_void(kind: T.DataType) -> T.DataType:
+    return T.StringType() if isinstance(kind, T.NullType) else without_void(kind)

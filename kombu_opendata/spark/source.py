@@ -5,13 +5,12 @@ Register it once per session, and in each thread: ``register(spark)``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from ..errors import RequestError
 from . import bounds
@@ -45,6 +44,7 @@ class OpenDataSource(DataSource):
             RequestError: there is no such option, table, column or bound, or no store is named.
         """
         from .reader import TableReader  # a process that writes has no use for it
+        from .schemas import arrow_schema
 
         table = self._table()
         check_columns(table, schema.names)
@@ -58,7 +58,7 @@ class OpenDataSource(DataSource):
         partitions = self.options.get("partitions", "0")
         if not partitions.isdecimal():
             raise RequestError(f"the option partitions is {partitions!r}, not a number", option="partitions")
-        arrow = to_arrow_schema(schema, timezone="UTC")
+        arrow, _refused = arrow_schema(schema)
         rows = bounds.parse_bounds(table, self.options)
         return TableReader(table, store, self.options.get("instance"), arrow, rows, int(partitions))
 
@@ -104,25 +104,8 @@ def register(spark: Any) -> None:
     """Make the format ``opendata`` known to a session, and the session this thread's active one: that is the one in
     which Spark looks for formats, whatever session a frame has.
     """
-    jvm = getattr(spark, "_jvm", None)  # none with Spark Connect, whose requests name their session
-    if jvm is not None:
-        jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    spark.createDataFrame([], StructType())  # makes the session active; PySpark has no call that does only that
     spark.dataSource.register(OpenDataSource)
-
-
-@contextmanager
-def registered(spark: Any) -> Iterator[None]:
-    """:func:`register`, after which the session is active again that was so before."""
-    jvm: Any = getattr(spark, "_jvm", None)
-    before = None if jvm is None else jvm.SparkSession.getActiveSession()
-    try:
-        register(spark)
-        yield
-    finally:
-        if before is not None and before.isDefined():
-            jvm.SparkSession.setActiveSession(before.get())
-        elif before is not None:
-            jvm.SparkSession.clearActiveSession()
 
 
 def read_table(
@@ -176,7 +159,7 @@ def read_table(
         }
     )
     bounds.parse_bounds(table, rows)
-    with registered(spark):
-        reader = spark.read.format(NAME).option("store", store).option("table", table).options(**rows)
-        reader = reader.option("columns", names).option("partitions", partitions)
-        return (reader if instance is None else reader.option("instance", instance)).load()
+    register(spark)
+    reader = spark.read.format(NAME).option("store", store).option("table", table).options(**rows)
+    reader = reader.option("columns", names).option("partitions", partitions)
+    return (reader if instance is None else reader.option("instance", instance)).load()

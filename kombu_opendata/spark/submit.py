@@ -19,7 +19,7 @@ from .options import check_columns, new_job_id, pack_plan
 from .plan import Columns, Plan
 from .result import SubmitResult
 from .schemas import arrow_schema, without_void
-from .source import NAME, register, registered
+from .source import NAME, register
 from .writer import check_prefix
 
 #: tasks and queues that an app is asked about on the driver
@@ -86,7 +86,8 @@ def submit_tasks(
     frame, plan, asked = _prepare(df, task, app, args, kwargs, queue, priority, eta, expires, task_id, headers, options)
     _make_templates(frame, plan, asked)
     job_id = job_id or new_job_id()
-    with registered(spark), tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:
+    register(spark)
+    with tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:
         report = Path(folder) / "report.json"
         writer = frame.write.format(NAME).mode("append").option("broker_url", access.url).option("job_id", job_id)
         writer.option("plan", pack_plan(plan, access)).option("report", str(report)).save()
@@ -146,7 +147,7 @@ def _result(spark: Any, access: BrokerAccess, job_id: str, report: Path, *, gene
             raise RequestError(f"job {job_id} ended without a commit", job_id=job_id)
         return SubmitResult(spark, access, job)
     said = json.loads(report.read_text())
-    job = JobInfo(**{**said["job"], "queues": {}})
+    job = JobInfo(**{**said["job"], "queues": {}, "blocked": None})
     return SubmitResult(spark, access, job, said["partitions"] if generated and job.added else None)
 
 
