@@ -13,14 +13,16 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CorruptRecord, NotFound, OpenDataError, PreconditionFailed, RequestError
+from ..errors import CorruptRecord, InvalidURL, NotFound, OpenDataError, PreconditionFailed, QueueFull, RequestError
 from ..protocol import messages as m
 from ..protocol.staging_messages import Job
 from ..staging.format import Block
 from ..staging.reader import check_batch, path_of, read_inline
-from ..staging.target import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id, job_folder
+from ..staging.target import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id, job_folder, with_token
+from ..staging.writer import write_object
 from ..storage.staged_rows import Chunk
 from ..storage.staged_state import StagedJob
 from .entities import Session
@@ -109,7 +111,10 @@ class StagingService:
             if job is not None:
                 return job, False
             if any(batch.data for batch in batches):
-                return self._commit_inline(job_id, batches, max_message_bytes), True
+                try:
+                    return self._commit_inline(job_id, batches, max_message_bytes), True
+                except QueueFull as exc:
+                    batches = await self._as_objects(batches, exc)
             paths = await self._check(job_id, batches)
             rows = [(path, batch.rows, batch.bytes, batch.checksum) for path, batch in zip(paths, batches, strict=True)]
             job = staging.commit(job_id, rows)
@@ -171,6 +176,23 @@ class StagingService:
             chunk = Chunk(job_id, first_id, now, job.committed_at_ms, "", 0, block.rows, encoded, payload)
             self.router.planner.apply(chunk, block, plan)
         return job
+
+    async def _as_objects(self, batches: list[BatchInfo], refusal: QueueFull) -> list[BatchInfo]:
+        """Write batches that came with the call as objects, so that their job can wait for a full queue.
+
+        Raises:
+            QueueFull: the store can't hold objects.
+        """
+        try:
+            folder = self._instance.engine.staging.folder()
+        except InvalidURL:
+            raise refusal from None
+
+        def write() -> list[BatchInfo]:
+            copies = [replace(batch, uri=with_token(batch.uri, os.urandom(8).hex())) for batch in batches]
+            return [write_object(folder, copy) for copy in copies]
+
+        return await asyncio.to_thread(write)
 
     async def abort(self, job_id: str, uris: list[str]) -> int:
         """Remove staged batches of a job that is not committed; returns how many.
@@ -247,7 +269,7 @@ def commit_job(self: Handlers, msg: m.CommitJob) -> None:
 async def _commit(self: Handlers, msg: m.CommitJob, batches: list[BatchInfo]) -> m.JobReport:
     job, added = await self.instance.staging.commit(msg.job_id, batches, self.max_message_bytes)
     same = job.rows == sum(batch.rows for batch in batches)
-    return m.JobReport(msg.rid, job_tuple(job), added, same)
+    return m.JobReport(msg.rid, job_tuple(job), added, same, self.instance.staging.router.blocked(job.id))
 
 
 def abort_job(self: Handlers, msg: m.AbortJob) -> None:
@@ -267,7 +289,8 @@ def get_job(self: Handlers, msg: m.GetJob) -> None:
 async def _get(self: Handlers, msg: m.GetJob) -> m.JobReport:
     job = await self.engine.staging.find(msg.job_id)
     unknown: Job = (msg.job_id, "unknown", 0, 0, 0, 0, 0, 0, 0, 0, {})
-    return m.JobReport(msg.rid, job_tuple(job) if job is not None else unknown)
+    blocked = self.instance.staging.router.blocked(msg.job_id)
+    return m.JobReport(msg.rid, job_tuple(job) if job is not None else unknown, blocked=blocked)
 
 
 def list_jobs(self: Handlers, msg: m.ListJobs) -> None:
@@ -280,7 +303,9 @@ def list_jobs(self: Handlers, msg: m.ListJobs) -> None:
 
 async def _list(self: Handlers, msg: m.ListJobs) -> m.Jobs:
     jobs, more = await self.engine.staging.page(msg.after, msg.limit)
-    return m.Jobs(msg.rid, [job_tuple(job) for job in jobs], more)
+    router = self.instance.staging.router
+    blocked = {job.id: why for job in jobs if (why := router.blocked(job.id)) is not None}
+    return m.Jobs(msg.rid, [job_tuple(job) for job in jobs], more, blocked)
 
 
 def _spawn(self: Handlers, rid: int, work: Awaitable[Any]) -> None:

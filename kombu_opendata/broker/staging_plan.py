@@ -10,6 +10,7 @@ from ..protocol.envelope import open_envelope
 from ..staging.format import Block
 from ..storage.staged_rows import Chunk
 from .entities import BrokerQueue
+from .upkeep import full_text
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -25,6 +26,7 @@ class Plan(NamedTuple):
     targets: list[list[BrokerQueue]]
     runs: list[int]
     envelopes: list[bytes]  # of all rows, if they are needed
+    full: BrokerQueue | None = None  # the queue that refuses the next row
 
 
 class Planner:
@@ -52,9 +54,11 @@ class Planner:
         for block, payload in blocks:
             plan, count = self.plan(block, payload, held)
             if count < block.rows:
+                assert plan.full is not None
                 raise QueueFull(
-                    "a queue has reached its maximum length and refuses some of the job's messages: nothing was "
-                    "stored; commit again when it is shorter"
+                    f"{full_text(plan.full)} and refuses some of the job's messages: nothing was stored; commit again "
+                    "when it is shorter",
+                    queue=plan.full.name,
                 )
             plans.append(plan)
         return plans
@@ -91,8 +95,9 @@ class Planner:
                         refusing[number] = [queue for queue in queues if queue.arguments.rejects]
                     if not envelopes and any(queue.stored is None for queue in queues):
                         raise NeedEnvelopes
-            if number in refusing and not self._take(refusing[number], block.lengths[row], held):
-                return Plan(targets, runs, envelopes), row
+            full = self._take(refusing[number], block.lengths[row], held) if number in refusing else None
+            if full is not None:
+                return Plan(targets, runs, envelopes, full), row
             if fixed is not None and not refusing:
                 return Plan(targets, [number, count], envelopes), count
             if runs and runs[-2] == number:
@@ -101,18 +106,18 @@ class Planner:
                 runs += number, 1
         return Plan(targets, runs, envelopes), count
 
-    def _take(self, refusing: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> bool:
-        """Whether none of the queues refuses one more message."""
+    def _take(self, refusing: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> BrokerQueue | None:
+        """Plan one more message for these queues; the first one that refuses it, if one does."""
         for queue in refusing:
             messages, size_held = held.setdefault(queue, [0, 0])
             try:
                 self._instance.upkeep.check_room(queue, size_held + size, messages + 1)
             except QueueFull:
-                return False
+                return queue
         for queue in refusing:
             held[queue][0] += 1
             held[queue][1] += size
-        return True
+        return None
 
     def _fixed_names(self, block: Block) -> tuple[str, ...] | None:
         """The queues that each message of a block goes to, where that is the same for all."""

@@ -16,9 +16,11 @@ from ..staging import format as fmt
 from ..staging.format import Block, Segment, Tail
 from ..staging.objects import Folder
 from ..staging.reader import read_index, read_tail
+from ..staging.target import Blocked
 from ..storage.staged_rows import Chunk
 from ..storage.staged_state import StagedJob, StagedObject
 from .staging_plan import NeedEnvelopes, Planner
+from .upkeep import full_text
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -62,6 +64,7 @@ class StagingRouter:
         self.max_message_bytes = 64 << 20
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._parked: dict[str, float] = {}  # jobs that wait for a full queue, and when they are looked at again
+        self._blocked: dict[str, Blocked] = {}
         self._piece_rows = 128
         self._others = 0
         self._reported = 0
@@ -72,6 +75,10 @@ class StagingRouter:
     def wake(self) -> None:
         """There is a new job."""
         self._wanted.set()
+
+    def blocked(self, job_id: str) -> Blocked | None:
+        """What keeps a job from being routed now, if anything does."""
+        return self._blocked.get(job_id)
 
     async def routed_since(self) -> int:
         """Rows that were routed since the last call; the duty ``route`` says it."""
@@ -123,8 +130,15 @@ class StagingRouter:
                 if self._engine.failure is not None:
                     return
                 self._log("job %r can't be routed now: %s; trying again", job.id, exc)
+                self._block(job, exc.text)
                 await asyncio.sleep(_RETRY_SECONDS)
         self._parked.pop(job.id, None)
+        self._blocked.pop(job.id, None)
+
+    def _block(self, job: StagedJob, reason: str, queue: str = "") -> None:
+        known = self._blocked.get(job.id)
+        since_ms = self._engine.clock.now_ms() if known is None else known.since_ms
+        self._blocked[job.id] = Blocked(reason, since_ms, queue)
 
     async def _route_object(self, job: StagedJob) -> None:
         """Route what is left of the object that the cursor is in."""
@@ -212,6 +226,7 @@ class StagingRouter:
                 if count:
                     row += count
                     self._parked.pop(job.id, None)
+                    self._blocked.pop(job.id, None)
                     stuck_at = clock()
                     self._adapt(stuck_at - began, count)
                     await self._yield(stuck_at - began)
@@ -233,7 +248,8 @@ class StagingRouter:
         rows = min(block.rows - row, self._piece_rows)
         piece = fmt.cut(block, row, rows) if rows < block.rows else block
         plan, count = self.planner.plan(piece, payload[start:] if payload is not None else None)
-        if not count:
+        if plan.full is not None and not count:
+            self._block(job, full_text(plan.full), plan.full.name)
             return 0
         if count < rows:
             piece = fmt.cut(piece, 0, count)

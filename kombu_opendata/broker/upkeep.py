@@ -68,11 +68,8 @@ class Upkeep:
             return
         self._instance.deliver(queue)  # what is already published and has a consumer waiting
         if _too_long(queue, messages, size):
-            length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
-            limits = [f"{length} messages"] * (length >= 0) + [f"{size} bytes"] * (size >= 0)
             raise QueueFull(
-                f"queue {queue.name!r} is full (its maximum is {' and '.join(limits)}): nothing was stored; "
-                "publish again when it is shorter",
+                f"{full_text(queue)}: nothing was stored; publish again when it is shorter",
                 queue=queue.name,
                 messages=len(queue.messages),
             )
@@ -233,6 +230,13 @@ class Upkeep:
             if queue.messages.next_deadline and not queue.deleting:
                 self._wake_at(queue.messages.next_deadline)
         instance.schedule()
+
+
+def full_text(queue: BrokerQueue) -> str:
+    """That a queue with a maximum is full, for people."""
+    length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
+    limits = [f"{length} messages"] * (length >= 0) + [f"{size} bytes"] * (size >= 0)
+    return f"queue {queue.name!r} is full (its maximum is {' and '.join(limits)})"
 
 
 def _too_long(queue: BrokerQueue, messages: int = 0, size: int = 0) -> bool:

@@ -21,7 +21,8 @@ from ..protocol.staging_messages import (
     ListJobs,
     StagingInfo,
 )
-from ..staging.target import BatchInfo, JobInfo, QueueCounts, StagingTarget, check_job_id
+from ..staging.objects import open_folder
+from ..staging.target import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget, check_job_id
 from ..staging.writer import write_object
 from ..url import Address, parse
 from .connection import BrokerConnection
@@ -111,7 +112,10 @@ class StagingClient:
             and sum(info.bytes for info in batches) <= target.inline_bytes
             and sum(info.rows for info in batches) <= target.inline_rows
         )
-        return batches if inline else [write_object(target, info) if info.data else info for info in batches]
+        if inline:
+            return batches
+        folder = open_folder(target.url, target.options)
+        return [write_object(folder, info) if info.data else info for info in batches]
 
     def abort_job(self, job_id: str, batches: Iterable[BatchInfo | None] | None = None) -> int:
         """Remove what was staged for a job; returns how many objects were there.
@@ -140,15 +144,15 @@ class StagingClient:
         after, more = "", True
         while more:
             answer: Jobs = self._connection.call(ListJobs(0, after))
-            yield from map(_info, answer.jobs)
+            yield from (_info(job, blocked=answer.blocked.get(job[0])) for job in answer.jobs)
             more = answer.more
             after = answer.jobs[-1][0] if answer.jobs else after
 
 
 def _job(report: JobReport) -> JobInfo:
-    return _info(report.job, added=report.added, same=report.same)
+    return _info(report.job, report.added, report.same, report.blocked)
 
 
-def _info(job: Job, added: bool = False, same: bool = True) -> JobInfo:
+def _info(job: Job, added: bool = False, same: bool = True, blocked: Blocked | None = None) -> JobInfo:
     queues = {name: QueueCounts(*counts) for name, counts in job[10].items()}
-    return JobInfo(*job[:10], queues, added, same)
+    return JobInfo(*job[:10], queues, added, same, blocked)

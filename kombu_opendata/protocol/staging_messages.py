@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from ..staging.target import Blocked
 from .message import Message
 
 #: uri, rows, bytes, checksum, and the batch itself where it goes inline
@@ -70,17 +73,20 @@ class StagingInfo(Message, tag=195):
 
 
 class JobReport(Message, tag=196):
-    """A job; ``added``: this commit added its messages; ``same``: its batches hold as many rows."""
+    """A job; ``added``: this commit added its messages; ``same``: its batches hold as many rows; ``blocked``: why it
+    can't be routed now."""
 
     rid: int
     job: Job
     added: bool = False
     same: bool = True
+    blocked: Blocked | None = None
 
 
 class Jobs(Message, tag=199):
-    """One page; the last one has ``more`` False."""
+    """One page; the last one has ``more`` False. ``blocked``: by job id, why some can't be routed now."""
 
     rid: int
     jobs: list[Job]
     more: bool
+    blocked: dict[str, Blocked] = msgspec.field(default_factory=dict)

@@ -28,6 +28,7 @@ def bar(rows: int, shown: bool) -> Iterator[Callable[[JobInfo], None]]:
             removed = sum(counts.removed for counts in job.queues.values())
             ended = job.done + job.failed + removed + job.unroutable + job.damaged
             what = f"tasks ({job.failed:,} failed)" if job.failed else "tasks"
+            what += f"; {job.blocked.reason}" if job.blocked else ""
             total = max(rows, sum(counts.routed for counts in job.queues.values()) + job.unroutable + job.damaged)
             progress.update(task, completed=ended, total=total, description=what)
 

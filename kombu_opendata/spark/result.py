@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import NotFound
-from ..staging import JobInfo, QueueCounts
+from ..staging import Blocked, JobInfo, QueueCounts
 from .broker import BrokerAccess, access_of
 from .ids import task_id
 from .progress import bar
@@ -16,6 +17,10 @@ from .source import read_table
 #: between two questions, at first and later
 _FIRST_POLL_SECONDS = 0.02
 POLL_SECONDS = 0.5
+#: what blocks a job for less is normal: workers make room all the time
+_BLOCKED_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
 
 
 class SubmitResult:
@@ -60,12 +65,14 @@ class SubmitResult:
     def wait(self, timeout: float | None = None, *, progress: bool = False) -> JobInfo:
         """Wait until each task is done, failed or gone; the job as it is then.
 
+        Logs a warning when something, such as a full queue, keeps tasks out of their queues for seconds.
+
         Args:
             timeout: seconds, None for ever.
             progress: show a bar.
 
         Raises:
-            TimeoutError: some tasks are not settled yet.
+            TimeoutError: some tasks are not settled yet; the text says what blocks them, if anything does.
         """
         with bar(self.rows, progress) as show:
             return self._poll(lambda job: job.is_settled, timeout, show)
@@ -75,20 +82,24 @@ class SubmitResult:
     ) -> JobInfo:
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _FIRST_POLL_SECONDS
+        watch = _BlockedWatch(self.job_id)
         with self._access.connect() as broker:
             while True:
                 job = _of(broker.staging.job_status(self.job_id))
                 show(job)
+                watch.look(job.blocked)
                 if reached(job):
                     return job
                 if deadline is not None and time.monotonic() > deadline:
                     text = f"job {self.job_id} is {job.state} after {timeout:g} s: {_open(job)} tasks are not settled"
-                    raise TimeoutError(text)
+                    raise TimeoutError(f"{text}; {job.blocked}" if job.blocked else text)
                 time.sleep(pause)
                 pause = min(2 * pause, POLL_SECONDS)
 
     def wait_routed(self, timeout: float | None = None) -> JobInfo:
         """Wait until each task is in its queue; the broker does that after the commit, in the background.
+
+        Logs a warning as :meth:`wait` does.
 
         Raises:
             TimeoutError: some are not yet.
@@ -131,6 +142,25 @@ class SubmitResult:
             rows = self.messages("message_id", "task_id").orderBy("message_id").toLocalIterator()
             return (row["task_id"] for row in rows)
         return (task_id(self.job_id, partition, row) for partition, rows in self._partitions for row in range(rows))
+
+
+class _BlockedWatch:
+    """Warns, once for each time, that a job has been blocked for seconds."""
+
+    def __init__(self, job_id: str) -> None:
+        self._job_id = job_id
+        self._seen: Blocked | None = None
+        self._since = 0.0
+        self._warned = False
+
+    def look(self, blocked: Blocked | None) -> None:
+        """The job is blocked by this now, or by nothing."""
+        now = time.monotonic()
+        if blocked != self._seen:
+            self._seen, self._since, self._warned = blocked, now, False
+        elif blocked is not None and not self._warned and now - self._since >= _BLOCKED_SECONDS:
+            self._warned = True
+            log.warning("job %r waits: %s", self._job_id, blocked)
 
 
 def _of(job: JobInfo) -> JobInfo:

@@ -35,7 +35,7 @@ A partition without rows gives a ``BatchInfo`` with ``rows`` 0 and no object; a 
 the order of the batches in the commit and of the rows in each: ``first_id`` up to ``first_id + rows - 1``.
 """
 
-from .target import BatchInfo, JobInfo, QueueCounts, StagingTarget
+from .target import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget
 from .writer import BatchWriter
 
-__all__ = ["BatchInfo", "BatchWriter", "JobInfo", "QueueCounts", "StagingTarget"]
+__all__ = ["BatchInfo", "BatchWriter", "Blocked", "JobInfo", "QueueCounts", "StagingTarget"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from ..errors import RequestError
 
@@ -92,6 +93,25 @@ class QueueCounts:
 
 
 @dataclass(frozen=True)
+class Blocked:
+    """Why a job's messages don't get into their queues now.
+
+    Attributes:
+        reason: in a few words.
+        since_ms: when the last of its messages got in, or the broker started, ms since the epoch.
+        queue: the full one that refuses more; empty where something else is in the way.
+    """
+
+    reason: str
+    since_ms: int
+    queue: str = ""
+
+    def __str__(self) -> str:
+        since = datetime.fromtimestamp(self.since_ms // 1000, UTC)
+        return f"{self.reason}, since {since:%Y-%m-%dT%H:%M:%SZ}"
+
+
+@dataclass(frozen=True)
 class JobInfo:
     """A job, as the broker knows it. A message in two queues counts in both.
 
@@ -110,6 +130,7 @@ class JobInfo:
         queues: counts by queue; of more than 500 queues the rest together, under an empty name.
         added: whether it was this commit that added the messages; False if the job id was committed before.
         same: whether the batches of this commit hold as many rows as those that were committed.
+        blocked: what keeps the job from being routed now, if anything does.
     """
 
     job_id: str
@@ -125,6 +146,7 @@ class JobInfo:
     queues: dict[str, QueueCounts] = field(default_factory=dict)
     added: bool = False
     same: bool = True
+    blocked: Blocked | None = None
 
     @property
     def done(self) -> int:
@@ -170,6 +192,11 @@ def batch_path(job_id: str, partition: int, attempt: int, token: str) -> str:
 def batch_uri(path: str) -> str:
     """The URI of a batch."""
     return _SCHEME + path
+
+
+def with_token(uri: str, token: str) -> str:
+    """The URI of a copy of a batch."""
+    return f"{uri.rsplit('-', 1)[0]}-{token}.batch"
 
 
 def parse_batch_uri(uri: str) -> str | None:

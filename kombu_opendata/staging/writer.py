@@ -345,10 +345,9 @@ class BatchWriter:
             raise RequestError("the batch was closed or aborted: a new attempt needs a new writer")
 
 
-def write_object(target: StagingTarget, info: BatchInfo) -> BatchInfo:
+def write_object(folder: Folder, info: BatchInfo) -> BatchInfo:
     """Write a batch that carries its bytes as an object after all; returns it without them."""
-    path = info.uri.removeprefix("batch:")
-    output = open_folder(target.url, target.options).create(path)
+    output = folder.create(info.uri.removeprefix("batch:"))
     try:
         output.write(info.data)
         output.commit()

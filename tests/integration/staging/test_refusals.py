@@ -15,6 +15,7 @@ from kombu_opendata.client.staging import StagingClient
 from kombu_opendata.errors import (
     CorruptRecord,
     InvalidURL,
+    QueueFull,
     RequestError,
 )
 from kombu_opendata.protocol.messages import (
@@ -167,6 +168,11 @@ def test_a_store_in_memory_takes_inline_jobs_only() -> None:
     infos = stage(StagingTarget("memory://", "default"), "job", [bodies(10)])
     rows = [(info.uri, info.rows, info.bytes, info.checksum, info.data) for info in infos]
     assert sink.connection.call(CommitJob(0, "job", rows)).added
+    sink.declare("small", x_max_length=5, x_overflow="reject-publish")
+    infos = stage(StagingTarget("memory://", "default"), "refused", [bodies(10)], routing_key="small")
+    rows = [(info.uri, info.rows, info.bytes, info.checksum, info.data) for info in infos]
+    with pytest.raises(QueueFull, match="queue 'small' is full"):
+        sink.connection.call(CommitJob(0, "refused", rows))
     consume(sink)
     sink.take(10)
     sink.close()

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
-
-import pytest
 
 from kombu_opendata.client.replay import redrive
 from kombu_opendata.client.staging import StagingClient
-from kombu_opendata.errors import (
-    QueueFull,
-)
 from kombu_opendata.protocol.messages import (
     Bind,
     DeclareExchange,
@@ -23,7 +19,7 @@ from kombu_opendata.staging import BatchWriter, QueueCounts, StagingTarget
 
 from ...support.batches import Sink, envelope, headers, stage
 from ...support.broker import EmbeddedBroker
-from .conftest import bodies, consume, when
+from .conftest import bodies, consume, objects, when
 
 
 # ---------------------------------------------------------------------- where messages go
@@ -115,17 +111,45 @@ def test_priorities_delays_and_ttls(sink: Sink, client: StagingClient, target: S
 def test_a_full_queue_makes_the_job_wait(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
     sink.declare("small", x_max_length=100, x_overflow="reject-publish")
     client.commit_job("job", stage(target, "job", [bodies(450)], routing_key="small"))
-    job = when(client, "job", lambda job: job.routed == 100)
-    time.sleep(0.3)  # it stays so
-    assert (client.job_status("job").routed, job.state) == (100, "routing")
+    before = time.time()
+    job = when(client, "job", lambda job: job.blocked is not None)
+    assert (job.routed, job.state) == (100, "routing")
+    assert job.blocked is not None
+    assert job.blocked.queue == "small"
+    assert job.blocked.reason == "queue 'small' is full (its maximum is 100 messages)"
+    assert abs(job.blocked.since_ms / 1000 - before) < 60
     client.commit_job("other", stage(target, "other", [bodies(10)]))
     when(client, "other", lambda job: job.state == "routed")
-    with pytest.raises(QueueFull):
-        client.commit_job("inline", stage(client.staging_target(), "inline", [bodies(5)], routing_key="small"))
-    assert client.job_status("inline").state == "unknown"
+    assert client.job_status("other").blocked is None
+    assert {job.job_id: job.blocked is not None for job in client.list_jobs()} == {"job": True, "other": False}
+    assert client.job_status("job").blocked == job.blocked
     consume(sink, "small")
     sink.take(450)
     assert sink.got == Counter(bodies(450))
+    assert when(client, "job", lambda job: job.state == "settled").blocked is None
+
+
+def test_a_small_job_waits_for_a_full_queue_too(
+    sink: Sink, client: StagingClient, store_folder: Path, broker: EmbeddedBroker
+) -> None:
+    """Its rows come with the commit, and are written as objects when the queue has no room for them."""
+    sink.declare("small", x_max_length=100, x_overflow="reject-publish")
+    batches = stage(client.staging_target(), "inline", [bodies(80), bodies(80, 80)], routing_key="small")
+    assert all(batch.data for batch in batches)
+
+    assert client.commit_job("inline", batches).added
+
+    job = when(client, "inline", lambda job: job.blocked is not None)
+    assert (job.routed, job.state, len(objects(store_folder))) == (100, "routing", 2)
+    assert job.blocked is not None
+    assert str(job.blocked).startswith("queue 'small' is full (its maximum is 100 messages), since 20")
+    assert not client.commit_job("inline", batches).added
+    broker.kill()
+    assert when(client, "inline", lambda job: job.blocked is not None).routed == 100
+    consume(sink, "small")
+    sink.take(160)
+    assert sink.got == Counter(bodies(160))
+    assert when(client, "inline", lambda job: job.is_settled).blocked is None
 
 
 def test_a_queue_that_drops_its_oldest_does_so(sink: Sink, client: StagingClient, target: StagingTarget) -> None:

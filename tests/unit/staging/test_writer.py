@@ -153,7 +153,7 @@ def test_a_small_batch_is_handed_over(tmp_path: Path) -> None:
     assert len(info.data) == info.bytes
     assert not files(tmp_path)
     assert pickle.loads(pickle.dumps((target, info))) == (target, info)
-    written = write_object(target, info)
+    written = write_object(open_folder(target.url), info)
     assert written.data == b""
     assert [row["envelope"] for row in read_back(target, written)] == [b"x"]
 
