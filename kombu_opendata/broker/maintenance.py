@@ -8,10 +8,13 @@ duty               what it does                                                 
 ``collect``        removes what is past its retention or deadline, frees the space      every ten seconds
 =================  ===================================================================  ============================
 
-A duty runs once at a time: who asks for one that is under way waits for its end and gets its report. A request puts the
-broker's own collecting off until the next request is overdue, so that a broker that somebody looks after does it when
-they say, and one that nobody looks after does it all the same. Leases are never put off: the tasks of a killed worker
-wait for that.
+A duty runs once at a time: who asks for one that is under way waits for its end and gets its report. A report tells
+what was done since the last one that a client got, whoever did it, so all reports together tell all that was done since
+the broker's start.
+
+A request puts the broker's own collecting off until the next request is overdue, so that a broker that somebody looks
+after does it when they say, and one that nobody looks after does it all the same. Leases are never put off: the tasks
+of a killed worker wait for that.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import RequestError, StoreFull
 from . import leases
@@ -66,29 +69,33 @@ class LastRun:
         }
 
 
+class _Run(NamedTuple):
+    """What a duty had done when it ended: since the last report, and since the start."""
+
+    counts: Counts
+    totals: Counts
+
+
 class Maintenance:
     """The duties of one instance.
 
     Attributes:
         grace_ms: how long a session without a connection keeps its leases.
-        cursors: what has messages to route that their publish did not route; each call routes a part of them and
-            returns how many.
-        collected: settled messages that were removed after their retention, since the start.
+        collected, leases_expired: settled messages that were removed after their retention, and leases that ended as
+            their clients did not come back, since the start.
     """
 
     def __init__(self, instance: Instance, *, grace_ms: int, interval_seconds: float) -> None:
-        self.cursors: list[Callable[[], Awaitable[int]]] = [instance.staging.router.routed_since]
         self.last = {duty: LastRun() for duty in DUTIES}
         self._instance = instance
         self.grace_ms = grace_ms
         self._interval = interval_seconds
         self._own_at = instance.loop.time() + interval_seconds
-        self._expired_reported = 0
-        self._staged_reported = 0
-        self.collected = 0
-        self._running: dict[str, asyncio.Task[Counts]] = {}
+        self.collected = self.leases_expired = 0
+        self._reported: Counts = {}  # the totals as of the last report
+        self._running: dict[str, asyncio.Task[_Run]] = {}
         self._own: asyncio.Task[None] | None = None
-        self._duties: dict[str, Callable[[], Awaitable[Counts]]] = {
+        self._duties: dict[str, Callable[[], Awaitable[None]]] = {
             ROUTE: self._route,
             EXPIRE_LEASES: self._expire_leases,
             COLLECT: self._collect,
@@ -122,14 +129,16 @@ class Maintenance:
         for duty in wanted:
             if duty in self._running:
                 joined.append(duty)
-            counts |= await self._once(duty, by)
+            run = await self._once(duty, by)
+            counts |= run.counts
+            self._reported |= run.totals
         seconds = self._instance.loop.time() - began
         return {"duties": wanted, **counts, "seconds": round(seconds, 4), "joined": joined}
 
     def _put_off(self, seconds: float) -> None:
         self._own_at = self._instance.loop.time() + max(seconds, self._interval)
 
-    async def _once(self, duty: str, by: str) -> Counts:
+    async def _once(self, duty: str, by: str) -> _Run:
         """Do a duty, or wait for the one under way. It goes on when the caller is cancelled."""
         task = self._running.get(duty)
         if task is None:
@@ -137,29 +146,39 @@ class Maintenance:
             task.add_done_callback(lambda done: self._ended(duty, done))
         return await asyncio.shield(task)
 
-    def _ended(self, duty: str, task: asyncio.Task[Counts]) -> None:
+    def _ended(self, duty: str, task: asyncio.Task[_Run]) -> None:
         self._running.pop(duty, None)
         exc = None if task.cancelled() else task.exception()
         if exc is not None and not isinstance(exc, StoreFull):
             log.error("instance %s: %s failed", self._instance.name, duty, exc_info=exc)
             self._instance.fail(exc)
 
-    async def _do(self, duty: str, by: str) -> Counts:
+    async def _do(self, duty: str, by: str) -> _Run:
         loop, last = self._instance.loop, self.last[duty]
         began = loop.time()
-        counts = await self._duties[duty]()
-        if duty == COLLECT and by != _BROKER:
-            self._expired_reported = self._instance.engine.expired
-            self._staged_reported = self._instance.engine.staging.removed
+        await self._duties[duty]()
         last.done(self._instance.engine.clock.now_ms(), by, loop.time() - began)
-        return counts
+        totals = self._totals(duty)
+        return _Run({name: total - self._reported.get(name, 0) for name, total in totals.items()}, totals)
+
+    def _totals(self, duty: str) -> Counts:
+        """What was done of a duty since the start, whoever did it."""
+        instance = self._instance
+        if duty == ROUTE:
+            return {"routed": instance.staging.router.planner.routed + instance.replays.routed}
+        if duty == EXPIRE_LEASES:
+            return {"leases_expired": self.leases_expired}
+        return {
+            "settled_collected": self.collected,
+            "expired_removed": instance.engine.expired,
+            "staged_removed": instance.engine.staging.removed,
+        }
 
     # ------------------------------------------------------------------ by itself
     def tick(self) -> None:
         """Called twice a second: leases now, the rest when it is due."""
-        if EXPIRE_LEASES not in self._running and (expired := leases.expire(self._instance, self.grace_ms)):
+        if EXPIRE_LEASES not in self._running and self._end_leases():
             self.last[EXPIRE_LEASES].done(self._instance.engine.clock.now_ms(), _BROKER, 0.0)
-            self._instance.notices.add("leases", _EXPIRED, expired)
         if self._own is None and self._instance.loop.time() >= self._own_at:
             self._own = self._instance.loop.create_task(self._run_own())
 
@@ -183,26 +202,29 @@ class Maintenance:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # ------------------------------------------------------------------ the duties
-    async def _route(self) -> Counts:
-        return {"routed": sum([await cursor() for cursor in self.cursors])}
+    async def _route(self) -> None:
+        self._instance.staging.router.wake()
+        await self._instance.replays.advance()
 
-    async def _expire_leases(self) -> Counts:
+    async def _expire_leases(self) -> None:
+        self._end_leases()
+
+    def _end_leases(self) -> int:
         expired = leases.expire(self._instance, self.grace_ms)
+        self.leases_expired += expired
         self._instance.notices.add("leases", _EXPIRED, expired)
-        return {"leases_expired": expired}
+        return expired
 
-    async def _collect(self) -> Counts:
+    async def _collect(self) -> None:
         engine = self._instance.engine
+        expired_before = engine.expired
         settled = await engine.collector.sweep()
         self.collected += settled
         await self._instance.staging.collect()
-        expired = engine.expired - self._expired_reported
         if engine.is_dirty:
             await engine.checkpoint()
-        if settled or expired:
+        if settled or engine.expired > expired_before:
             await engine.tidy()
-        removed = engine.staging.removed - self._staged_reported
-        return {"settled_collected": settled, "expired_removed": expired, "staged_removed": removed}
 
     def report(self) -> dict[str, Any]:
         """What the status call says."""

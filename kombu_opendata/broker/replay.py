@@ -58,7 +58,11 @@ class _Pace:
 
 
 class Replays:
-    """The cursors of one instance."""
+    """The cursors of one instance.
+
+    Attributes:
+        routed: messages that they brought into queues since the start.
+    """
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -127,6 +131,7 @@ class Replays:
             self._engine.router.forget(name)
             pace.not_before = loop.time() + _RETRY_SECONDS
             return Step([], 0, False)
+        self.routed += len(step.ids)
         pace.note(step, began, loop.time())
         pace.error = ""
         if step.is_full:
@@ -137,7 +142,6 @@ class Replays:
     def added(self, queue: BrokerQueue, ids: list[int]) -> None:
         """A stored queue has new messages: they are delivered and committed in this turn."""
         instance = self._instance
-        self.routed += len(ids)
         if queue.is_bounded or queue.messages.next_deadline:
             for id in ids:
                 instance.upkeep.added(queue, id)
@@ -145,16 +149,14 @@ class Replays:
             instance.wake(queue)
         instance.schedule()
 
-    async def advance(self) -> int:
-        """The maintenance duty: move each cursor on a little; returns how many messages were routed."""
-        before = self.routed
+    async def advance(self) -> None:
+        """The maintenance duty: move each cursor on a little."""
         for name in [name for name, cursor in self._engine.state.cursors.items() if not cursor.is_done]:
             for _ in range(_DUTY_STEPS):
                 step = await self._advance(name)
                 await asyncio.sleep(0)
                 if step.is_over or step.is_full or not step.seen:
                     break
-        return self.routed - before
 
     # ------------------------------------------------------------------ beginning and ending
     def start(self, queue: Queue, cursor: Cursor) -> None:

@@ -220,7 +220,6 @@ class Server:
                     interval_seconds=self.settings.engine.retention_interval_seconds,
                 )
                 found.staging.router.max_message_bytes = self.settings.max_message_bytes
-                found.maintenance.cursors.append(found.replays.advance)
                 own = Handlers(found, Session(b"", "the broker"), self.settings.max_message_bytes, self.status)
                 works = (
                     engine.run_maintenance(),

@@ -67,24 +67,17 @@ class StagingRouter:
         self._blocked: dict[str, Blocked] = {}
         self._piece_rows = 128
         self._others = 0
-        self._reported = 0
         self._logged: set[tuple[str, ...]] = set()
         self.damaged = 0
         self.planner = Planner(instance, self._log)
 
     def wake(self) -> None:
-        """There is a new job."""
+        """There may be a new job."""
         self._wanted.set()
 
     def blocked(self, job_id: str) -> Blocked | None:
         """What keeps a job from being routed now, if anything does."""
         return self._blocked.get(job_id)
-
-    async def routed_since(self) -> int:
-        """Rows that were routed since the last call; the duty ``route`` says it."""
-        self.wake()
-        before, self._reported = self._reported, self.planner.routed
-        return self.planner.routed - before
 
     async def run(self) -> None:
         """Route until cancelled."""

@@ -31,8 +31,9 @@ def maintain(
 
     Returns:
         ``duties`` (those that were done), ``routed``, ``leases_expired``, ``settled_collected``, ``expired_removed``,
-        ``staged_removed`` (each with its duty; the last two, and ``routed``, since the last report), ``seconds``,
-        and ``joined`` (the duties that were under way already).
+        ``staged_removed`` (each with its duty), ``seconds``, and ``joined`` (the duties that were under way already).
+        Counts are of what was done since the last report that any client got, or since the broker's start, whoever did
+        it; only clients that waited for the same run get the same report.
 
     Raises:
         RequestError: no such duty.

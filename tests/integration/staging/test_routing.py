@@ -7,7 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kombu_opendata.client.replay import redrive
+from kombu_opendata.client.maintenance import maintain
+from kombu_opendata.client.replay import progress, redrive
 from kombu_opendata.client.staging import StagingClient
 from kombu_opendata.protocol.messages import (
     Bind,
@@ -19,6 +20,7 @@ from kombu_opendata.staging import BatchWriter, QueueCounts, StagingTarget
 
 from ...support.batches import Sink, envelope, headers, stage
 from ...support.broker import EmbeddedBroker
+from ...support.processes import wait_until
 from .conftest import bodies, consume, objects, when
 
 
@@ -232,3 +234,26 @@ def test_redriven_messages_wait_again(
     sink.take(10)
     assert sink.got == Counter(bodies(10))
     assert when(client, "job", lambda job: job.is_settled).done == 10
+
+
+# ---------------------------------------------------------------------- reports
+def test_the_reports_of_maintenance_add_up_whoever_routed(
+    sink: Sink, client: StagingClient, target: StagingTarget
+) -> None:
+    """The broker routes a job, and replays its messages into another queue, while somebody asks for reports."""
+    rows = 30_000
+    client.commit_job("job", stage(target, "job", [bodies(rows)]))
+    reported = maintain(sink.connection, ["route"])["routed"]
+    when(client, "job", lambda job: job.state == "routed")
+    sink.declare("again", x_start="first", x_filter="routing_key = 'q'")
+
+    def is_done() -> bool:
+        nonlocal reported
+        reported += maintain(sink.connection, ["route"])["routed"]
+        (replay,) = progress(sink.connection, ["again"])
+        return bool(replay["done"])
+
+    wait_until(is_done, 60, lambda: f"{reported} were reported")
+    reported += maintain(sink.connection, ["route"])["routed"]
+    assert reported == 2 * rows
+    assert maintain(sink.connection, ["route"])["routed"] == 0

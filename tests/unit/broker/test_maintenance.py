@@ -209,15 +209,32 @@ def test_leases_are_never_put_off() -> None:
     run(steps)
 
 
-def test_what_has_messages_to_route_is_called_and_counted() -> None:
+def test_a_report_tells_what_the_broker_did_by_itself_since_the_last_one() -> None:
     async def steps(world: World) -> None:
-        async def cursor() -> int:
-            return 3
+        world.publish()
+        world.publish()
+        world.publish(ttl_ms=5000)
+        await world.claim()
+        stored = world.instance.queues["q"].stored
+        assert stored is not None
+        world.engine.ack(stored, list(stored.messages.in_flight.values()))
+        await world.claim()
+        await world.settle()
+        world.handlers.declare_queue(
+            DeclareQueue(1, "all", True, False, False, {"x-start": "first", "x-filter": "1=1"}, False)
+        )
+        while not world.engine.state.cursors["all"].is_done:
+            await world.instance.replays.advance()  # as in the background
+        world.clock.advance(86_400_000)
+        world.maintenance.tick()
+        await eventually(lambda: world.maintenance.report()["collect"]["by"] == "broker")
+        counts = ("routed", "leases_expired", "settled_collected", "expired_removed")
+        report = await world.maintenance.run([], "me")
+        assert [report[name] for name in counts] == [3, 1, 1, 2]
+        report = await world.maintenance.run([], "me")
+        assert [report[name] for name in counts] == [0, 0, 0, 0]
 
-        world.maintenance.cursors += [cursor, cursor]
-        assert (await world.maintenance.run(["route"], "me"))["routed"] == 6
-
-    run(steps)
+    run(steps, interval_seconds=0.01)
 
 
 def test_a_duty_that_fails_for_good_ends_the_instance() -> None:
