@@ -347,8 +347,11 @@ class Handlers:
         self._ok(msg.rid)
 
     def list_bindings(self, msg: m.ListBindings) -> None:
-        found = [(queue, exchange, key) for queue, exchange, key, _arguments in self.topology.bindings()]
-        self.instance.reply(self.session, m.Bindings(msg.rid, found))
+        found = list(self.topology.bindings())
+        bindings = [(queue, exchange, key) for queue, exchange, key, _arguments in found]
+        exchanges = [(e.name, e.type, e.durable, e.auto_delete, e.arguments) for e in self.topology.exchanges.values()]
+        answer = m.Bindings(msg.rid, bindings, [arguments for *_binding, arguments in found], exchanges)
+        self.instance.reply(self.session, answer)
 
     # ------------------------------------------------------------------ consuming
     def consume(self, msg: m.Consume) -> None:

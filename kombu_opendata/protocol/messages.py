@@ -451,6 +451,9 @@ class BrokerGoodbye(_Message, tag=112):
 class Bindings(_Message, tag=113):
     rid: int
     bindings: list[tuple[str, str, str]]  # queue, exchange, routing key
+    arguments: list[dict[str, Any]] = msgspec.field(default_factory=list)  # of each binding
+    #: name, type, durable, auto_delete, arguments; without the default exchange
+    exchanges: list[tuple[str, str, bool, bool, dict[str, Any]]] = msgspec.field(default_factory=list)
 
 
 class Status(_Message, tag=114):

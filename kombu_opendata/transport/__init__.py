@@ -5,7 +5,7 @@ the store; this transport is a thin client of it and imports no storage code.
 
 Features
 ========
-* Type: Native
+* Type: Virtual; messages are pushed, and the broker routes
 * Supports Direct: Yes
 * Supports Topic: Yes
 * Supports Fanout: Yes
@@ -45,6 +45,8 @@ option                 default  meaning
 ``resume_timeout``     60       seconds after the loss for which consumers go on trying to resume their session
 ``close_timeout``      5        seconds that closing waits for the broker
 ``idle_exit``          60       seconds without a client after which an embedded broker exits
+``deadletter_queue``   none     a queue, made when needed, for messages that no queue takes; a publish is confirmed then
+``body_encoding``      base64   how ``Channel._get`` encodes bodies; messages on their usual way are not encoded
 ``broker_options``     none     ``metrics``, ``log_format``, ``log_level`` of an embedded broker that is started
 ``consumer_name``      host:pid the consumer id in the broker's records
 =====================  =======  =====================================================================

@@ -9,71 +9,83 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
 import msgspec
+from kombu.exceptions import ResourceError
+from kombu.transport import virtual
 
 from ..batching import collector_for
 from ..client.connection import BrokerConnection
-from ..errors import ConnectionLost, OpenDataError, PreconditionFailed, Unroutable
-from ..protocol.messages import Cancelled, Consume, Delivery, Lease, Outcome, Publish, Published
+from ..errors import OpenDataError, PreconditionFailed, Unroutable
+from ..protocol.messages import Cancelled, Consume, Delivery, Outcome, Publish, Published
 from . import message as messages
-from .declare import DeclaringChannel
 from .envelope import encode, metadata_headers, priority_of, ttl_ms_of, visible_at_ms_of
 from .errors import ConsumerCancelled, translate
 from .message import OutgoingMessage
+from .qos import Delivered, QoS
+from .virtual_channel import VirtualChannel
 
 logger = logging.getLogger(__name__)
 
 _consumer_numbers = count(1)
 
 
-class Gate:
-    """What Celery's ``worker_disable_prefetch`` replaces: ``can_consume`` says whether one more message is wanted."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-
-    @property
-    def can_consume(self) -> Callable[[], bool]:
-        return self._channel.can_consume or _always
-
-    @can_consume.setter
-    def can_consume(self, function: Callable[[], bool]) -> None:
-        self._channel.set_gate(function)
-
-
-def _always() -> bool:
-    return True
-
-
-class Channel(DeclaringChannel):
+class Channel(VirtualChannel):
     """A channel of a connection.
 
     Attributes:
         connection: the BrokerConnection, None once closed.
         channel_id: its number on the connection.
         no_ack_consumers: tags of consumers whose messages need no ack.
-        qos: its ``can_consume`` may be replaced.
+        delivered: messages that are not settled, by tag; those that the broker delivered have a lease.
         can_consume: asked before each delivery whether it is wanted; None: the prefetch limit alone counts.
         events: callbacks by name; ``basic_return`` gets mandatory messages that no queue takes.
     """
 
     Message = messages.Message
+    QoS = QoS
 
-    def __init__(self, connection: BrokerConnection) -> None:
-        self.connection: BrokerConnection | None = connection
-        self.channel_id = connection.add_channel(self)
-        self.no_ack_consumers: set[str] = set()  # type: ignore[assignment]
+    def __init__(self, connection: BrokerConnection, **_kwargs: Any) -> None:
+        # not the base's, which sets up polling
+        self.connection = connection
+        self.channel_id = self._get_free_channel_id()
+        self.exchange_types = {name: cls(self) for name, cls in self.exchange_types.items()}
+        self._qos: QoS | None = None
+        self._cycle = None
+        self._consumers: set[str] = set()
+        self._tag_to_queue: dict[str, str] = {}
+        self._active_queues: list[str] = []
+        self.no_ack_consumers: set[str] = set()
         self.events: defaultdict[str, set[Callable[..., Any]]] = defaultdict(set)
         self._callbacks: dict[str, Callable[[messages.Message], Any]] = {}
         self._on_cancel: dict[str, Callable[[str], Any]] = {}
-        self._unacked: dict[int, Lease] = {}
+        self.delivered = Delivered()
         self._last_tag = 0
-        self.qos = Gate(self)
         self.can_consume: Callable[[], bool] | None = None
         self._granted = False
+        self._take_options(connection.client)
+
+    def _take_options(self, client: Any) -> None:
+        given = {} if client is None else client.transport_options or {}
+        for name in self.from_transport_options:
+            if name in given:
+                setattr(self, name, given[name])
+
+    def _get_free_channel_id(self) -> int:
+        """The lowest free number of the connection, for this channel from now on.
+
+        Raises:
+            ResourceError: the connection has ``Transport.channel_max`` channels.
+        """
+        connection = self._connection()
+        client = connection.client
+        limit = virtual.Transport.channel_max if client is None else client.transport.channel_max
+        if len(connection.channels) >= limit:
+            raise ResourceError(f"the connection has {limit} channels, which is the limit: close some", (20, 10))
+        return connection.add_channel(self)
 
     @property
     def is_open(self) -> bool:
@@ -83,10 +95,9 @@ class Channel(DeclaringChannel):
     def closed(self) -> bool:
         return self.connection is None
 
-    def _connection(self) -> BrokerConnection:
-        if self.connection is None:
-            raise translate(ConnectionLost("the channel is closed"))
-        return self.connection
+    def _next_delivery_tag(self) -> int:
+        self._last_tag += 1
+        return self._last_tag
 
     # ------------------------------------------------------------ publishing
     def prepare_message(
@@ -138,8 +149,9 @@ class Channel(DeclaringChannel):
         try:
             sent = message if isinstance(message, dict) else messages.outgoing(message)
             # Celery's retry passes on mandatory=None
-            request = _request(sent, exchange, routing_key, bool(mandatory), int(connection.clock.wall() * 1000))
-            failures = collector_for(connection)
+            must_be_taken = bool(mandatory or self.deadletter_queue)
+            request = _request(sent, exchange, routing_key, must_be_taken, int(connection.clock.wall() * 1000))
+            failures = None if self.deadletter_queue else collector_for(connection)
             if failures is None:
                 return connection.publish(request, confirm_timeout if timeout is None else timeout)
             if failures is connection.failures:
@@ -149,6 +161,9 @@ class Channel(DeclaringChannel):
             connection.publish_later(request, failures, str(message_id))
             return None
         except Unroutable as exc:
+            if not mandatory:
+                self._put_undeliverable(sent, exchange, routing_key)
+                return None
             error = translate(exc)
             if not self.events["basic_return"]:
                 raise error from exc
@@ -177,12 +192,12 @@ class Channel(DeclaringChannel):
     def basic_consume(
         self,
         queue: str = "",
+        no_ack: bool = False,
+        callback: Callable[[messages.Message], Any] | None = None,
         consumer_tag: str = "",
         no_local: bool = False,
-        no_ack: bool = False,
         exclusive: bool = False,
         nowait: bool = False,
-        callback: Callable[[messages.Message], Any] | None = None,
         arguments: Mapping[str, Any] | None = None,
         on_cancel: Callable[[str], Any] | None = None,
         argsig: Any = None,
@@ -203,6 +218,10 @@ class Channel(DeclaringChannel):
         except OpenDataError as exc:
             self._forget_consumer(tag)
             raise translate(exc) from exc
+        self._consumers.add(tag)
+        self._tag_to_queue[tag] = queue
+        self._active_queues.append(queue)
+        self._reset_cycle()
         return tag
 
     def basic_cancel(self, consumer_tag: str, nowait: bool = False) -> None:
@@ -240,6 +259,11 @@ class Channel(DeclaringChannel):
     def _forget_consumer(self, tag: str) -> Callable[[str], Any] | None:
         self._callbacks.pop(tag, None)
         self.no_ack_consumers.discard(tag)
+        if tag in self._consumers:
+            self._consumers.remove(tag)
+            with suppress(ValueError):
+                self._active_queues.remove(self._tag_to_queue.pop(tag))
+            self._reset_cycle()
         return self._on_cancel.pop(tag, None)
 
     def basic_get(self, queue: str = "", no_ack: bool = False, **_kwargs: Any) -> messages.Message | None:
@@ -253,9 +277,10 @@ class Channel(DeclaringChannel):
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         """How many unacknowledged messages the channel takes, over all its consumers; 0 is no limit."""
-        connection = self._connection()
+        connection, count = self._connection(), max(0, int(prefetch_count or 0))
         try:
-            connection.set_prefetch(self.channel_id, max(0, int(prefetch_count or 0)))
+            connection.set_prefetch(self.channel_id, count)
+            self.qos.limit = count
         except OpenDataError as exc:
             raise translate(exc) from exc
 
@@ -273,17 +298,27 @@ class Channel(DeclaringChannel):
         if self.can_consume is not None:
             self.grant()
 
-    def _receive(self, delivery: Delivery, *, held: bool) -> messages.Message | None:
+    def _receive(self, delivery: Delivery, *, held: bool) -> messages.DeliveredMessage | None:
         self._last_tag = tag = self._last_tag + 1
-        if held:
-            self._unacked[tag] = delivery[2:5]
         try:
-            return messages.Message(self, tag, delivery)
+            message = messages.DeliveredMessage(self, tag, delivery)
         except msgspec.MsgspecError as exc:
             logger.error("message %d of queue %s can't be decoded and is rejected: %s", delivery[3], delivery[2], exc)
             if held:
-                self.basic_reject(tag, requeue=False)
+                self._connection().settle(self.channel_id, Outcome.REJECT, [delivery[2:5]])
             return None
+        if held:
+            self.delivered[tag] = message
+        return message
+
+    def hand_in(self, consumer_tag: str, payload: OutgoingMessage) -> None:
+        """Hand a consumer a message that did not come from the broker but from :meth:`_get`."""
+        message = self.Message(payload, channel=self)
+        if consumer_tag not in self.no_ack_consumers:
+            self.qos.append(message, message.delivery_tag)
+        callback = self._callbacks.get(consumer_tag)
+        if callback is not None:
+            callback(message)
 
     def _return_unwanted(self, delivery: Delivery) -> None:
         if self.connection is not None and delivery[1] not in self.no_ack_consumers:
@@ -297,9 +332,6 @@ class Channel(DeclaringChannel):
         elif known:
             raise ConsumerCancelled(f"the broker ended consumer {event.tag}: {event.reason}", tag=event.tag)
 
-    def message_to_python(self, raw_message: messages.Message) -> messages.Message:
-        return raw_message
-
     # ------------------------------------------------------------ settling
     def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
         """The message is done."""
@@ -312,29 +344,44 @@ class Channel(DeclaringChannel):
     def basic_nack(self, delivery_tag: int, multiple: bool = False, requeue: bool = True) -> None:
         self._settle(delivery_tag, multiple, Outcome.REQUEUE if requeue else Outcome.REJECT)
 
-    def basic_recover(self, requeue: bool = False) -> None:
-        """Give back all that the channel holds; it is delivered again, at no cost of an attempt."""
+    def basic_recover(self, requeue: bool = False) -> list[tuple[BaseException, Any]]:
+        """Give back all that the channel holds; it is delivered again, at no cost of an attempt.
+
+        Returns what could not be given back, with errors: at most messages that :meth:`_get` took.
+        """
         if not requeue:
             raise NotImplementedError("basic_recover(requeue=False) is not supported: use requeue=True")
-        if self._unacked:
-            self._settle(0, True, Outcome.RELEASE)
+        return self.qos.restore_unacked()  # type: ignore[no-any-return]
 
     basic_recover_async = basic_recover
 
+    def release_leased(self) -> None:
+        """Give back all that the broker delivered."""
+        self._settle(0, True, Outcome.RELEASE)
+
+    def _leased(self) -> list[int]:
+        """The tags of what the broker delivered, in order."""
+        return [tag for tag, message in self.delivered.items() if isinstance(message, messages.DeliveredMessage)]
+
     def _settle(self, tag: int, multiple: bool, outcome: Outcome) -> None:
-        connection = self._connection()
-        unacked = self._unacked
-        tags = [t for t in unacked if t <= tag or not tag] if multiple else [tag] if tag in unacked else []
-        if not tags:
-            if multiple and not tag:
-                return
+        connection, delivered = self._connection(), self.delivered
+        if multiple:
+            tags = [t for t in self._leased() if t <= tag or not tag]
+        else:
+            tags = [tag] if isinstance(delivered.get(tag), messages.DeliveredMessage) else []
+        if tags:
+            try:
+                connection.settle(self.channel_id, outcome, [delivered.pop(t).lease for t in tags])
+            except OpenDataError as exc:
+                raise translate(exc) from exc
+        elif tag in delivered:  # to the broker it is done already
+            if outcome is Outcome.REQUEUE:
+                self._restore_at_beginning(delivered[tag])
+            delivered.pop(tag, None)
+        elif tag or not multiple:
             raise translate(
                 PreconditionFailed(f"delivery tag {tag} is unknown on channel {self.channel_id}, or settled", tag=tag)
             )
-        try:
-            connection.settle(self.channel_id, outcome, [unacked.pop(t) for t in tags])
-        except OpenDataError as exc:
-            raise translate(exc) from exc
 
     # ------------------------------------------------------------ the end
     def close(self) -> None:
@@ -342,30 +389,44 @@ class Channel(DeclaringChannel):
         connection = self.connection
         if connection is None:
             return
+        self._put_back_taken()
         self.detach()
         try:
             connection.close_channel(self.channel_id)
         except OpenDataError as exc:
             raise translate(exc) from exc
 
+    def _put_back_taken(self) -> None:
+        """What :meth:`_get` took and nobody acknowledged; the rest the broker takes back by itself."""
+        for message in self.delivered.values():
+            if not isinstance(message, messages.DeliveredMessage):
+                try:
+                    self._restore(message)
+                except Exception:
+                    logger.exception("a message that was taken off its queue could not be put back: %r", message)
+
     def detach(self) -> None:
         """The connection ended."""
         if self.connection is not None and self.can_consume is not None:
             self.connection.gated.remove(self)
         self.connection = None
-        self._callbacks.clear()
-        self._on_cancel.clear()
-        self.no_ack_consumers.clear()
-        self._unacked.clear()
+        self._forget_all()
 
     def after_fork_in_child(self) -> None:
         """What the parent's channel received and consumed stays the parent's."""
-        self._callbacks.clear()
-        self._on_cancel.clear()
-        self.no_ack_consumers.clear()
-        self._unacked.clear()
+        self._forget_all()
         self.can_consume = None
         self._granted = False
+
+    def _forget_all(self) -> None:
+        self._callbacks.clear()
+        self._on_cancel.clear()
+        self._consumers.clear()
+        self._tag_to_queue.clear()
+        self._active_queues.clear()
+        self._cycle = None
+        self.no_ack_consumers.clear()
+        self.delivered.clear()
 
 
 def _request(message: OutgoingMessage, exchange: str, routing_key: str, mandatory: bool, now_ms: int) -> Publish:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from amqp.protocol import queue_declare_ok_t
-from kombu.transport import base
+from kombu.transport import base, virtual
 
+from ..client.connection import BrokerConnection
 from ..errors import ConnectionLost, OpenDataError, UnknownArgumentWarning
 from ..protocol.messages import (
     Bind,
@@ -36,24 +37,28 @@ def _warn(texts: list[str]) -> None:
             warnings.warn(text, UnknownArgumentWarning, stacklevel=4)
 
 
-class DeclaringChannel(base.StdChannel):
+class DeclaringChannel(virtual.Channel):
     """Exchanges, queues and bindings live in the broker; ``nowait`` makes no difference, each call is answered."""
 
-    connection: Any = None
+    connection: BrokerConnection | None = None
     channel_id: int = 0
 
-    def _call(self, message: Any) -> Any:
+    def _connection(self) -> BrokerConnection:
         if self.connection is None:
             raise translate(ConnectionLost("the channel is closed"))
+        return self.connection
+
+    def _call(self, message: Any) -> Any:
+        connection = self._connection()
         try:
-            return self.connection.call(message)
+            return connection.call(message)
         except OpenDataError as exc:
             raise translate(exc) from exc
 
     # ------------------------------------------------------------ exchanges
     def exchange_declare(
         self,
-        exchange: str,
+        exchange: str = "",
         type: str = "direct",
         passive: bool = False,
         durable: bool = False,
@@ -130,9 +135,6 @@ class DeclaringChannel(base.StdChannel):
         answer: Count = self._call(PurgeQueue(0, queue))
         return answer.count
 
-    def _size(self, queue: str) -> int:
-        return int(self.queue_declare(queue, passive=True).message_count)
-
     def prepare_queue_arguments(self, arguments: Any, **kwargs: Any) -> Any:
         return base.to_rabbitmq_queue_arguments(arguments, **kwargs)
 
@@ -143,6 +145,9 @@ class DeclaringChannel(base.StdChannel):
 
     def get_bindings(self) -> list[dict[str, str]]:
         return [{"destination": q, "source": e, "routing_key": key} for q, e, key in self.list_bindings()]
+
+    def after_reply_message_received(self, queue: str) -> None:
+        """Nothing: a reply queue is deleted when its last consumer leaves, or expires, as over AMQP."""
 
     # ------------------------------------------------------------ what AMQP has beside
     def confirm_select(self, nowait: bool = False) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from queue import Empty
 from typing import Any
 
 import amqp.exceptions as amqp
-from kombu.transport import base
+from kombu.transport import virtual
 
 from .. import url as urls
 from ..celery_integration.worker import adapt
@@ -19,19 +22,11 @@ from . import message as messages
 from .connection_fields import address_of
 from .errors import translate
 from .loop import LoopReader
+from .message import OutgoingMessage
 
 PUBLISH_MODES = ("confirm", "pipeline")
 #: the broker knows a session's last 1,024 publishes one by one
 MAX_PIPELINE_DEPTH = 1000
-
-
-class OpenDataManagement(base.Management):
-    """What a management tool may ask."""
-
-    def get_bindings(self) -> list[dict[str, str]]:
-        with self.transport.client.channel() as channel:
-            bindings: list[dict[str, str]] = channel.get_bindings()
-        return bindings
 
 
 class Connection(BrokerConnection):
@@ -44,32 +39,35 @@ class Connection(BrokerConnection):
             raise translate(exc) from exc
 
 
-class Transport(base.Transport):
+class Transport(virtual.Transport):
     """Transport for ``opendata://`` URLs; see the package's page for URLs and options."""
 
     Channel = channels.Channel
     Connection = Connection
-    Management = OpenDataManagement
     Message = messages.Message
 
     can_parse_url = True
-    default_port = urls.DEFAULT_PORT  # type: ignore[assignment]
+    default_port = urls.DEFAULT_PORT
     driver_type = "opendata"
     driver_name = "kombu-opendata"
 
-    implements = base.Transport.implements.extend(
+    implements = virtual.Transport.implements.extend(
         asynchronous=True,
         exchange_type=frozenset(["direct", "topic", "fanout", "headers"]),
         heartbeats=True,
     )
 
     # Each error of the transport is one of AMQP's as well, see .errors.
-    connection_errors = (amqp.ConnectionError, OSError)  # type: ignore[assignment]
+    connection_errors = (amqp.ConnectionError, OSError)
     channel_errors = (amqp.ChannelError,)
     recoverable_connection_errors = (amqp.RecoverableConnectionError, OSError)
     recoverable_channel_errors = (amqp.RecoverableChannelError,)
 
+    #: nothing is polled
+    polling_interval = None
+
     def __init__(self, client: Any, **kwargs: Any) -> None:
+        # not the base's, which sets up polling
         self.client = client
         if client is not None:
             connection_fields.fill_in(client)
@@ -144,6 +142,37 @@ class Transport(base.Transport):
         if channel is not None:
             channel.deliver(event)
 
+    # ------------------------------------------------------------ as a virtual transport
+    @property
+    def channels(self) -> list[channels.Channel]:
+        """The open channels."""
+        connection = self.client._connection
+        return [] if connection is None else list(connection.channels.values())
+
+    @property
+    def state(self) -> virtual.BrokerState:
+        """The broker's exchanges and bindings as they are now: a copy."""
+        with self.client.channel() as channel:
+            return channel.state
+
+    @property
+    def cycle(self) -> Any:
+        """What drains one of the open channels at each call of its ``get``."""
+        return self.Cycle(self._drain_channel, self.channels, Empty)
+
+    @property
+    def _callbacks(self) -> dict[str, Callable[[OutgoingMessage], Any]]:
+        """For each queue that is consumed from, what hands a message that virtual transports store to a consumer."""
+        return {
+            queue: partial(channel.hand_in, tag)
+            for channel in self.channels
+            for tag, queue in channel._tag_to_queue.items()
+        }
+
+    @property
+    def default_connection_params(self) -> dict[str, Any]:
+        return {}
+
     # ------------------------------------------------------------ heartbeats
     def get_heartbeat_interval(self, connection: BrokerConnection) -> float:
         """Seconds in which the broker is heard of at least once; 0 where the kernel tells (a Unix socket)."""
@@ -172,9 +201,6 @@ class Transport(base.Transport):
             connection.observer.on_readable()
 
     # ------------------------------------------------------------ about
-    def get_manager(self, *args: Any, **kwargs: Any) -> OpenDataManagement:
-        return self.Management(self)  # type: ignore[no-untyped-call]
-
     def qos_semantics_matches_spec(self, connection: BrokerConnection) -> bool:
         return True
 

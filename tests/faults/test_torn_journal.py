@@ -100,7 +100,7 @@ def crashed(store_folder: Path) -> Crashed:
         producer = kombu.Producer(channel)
         published = {producer.publish(number, routing_key=QUEUE).message_id for number in range(PUBLISHED)}
         taken = [queue.get() for _ in range(ACKED + HELD)]
-        leases = [channel._unacked[message.delivery_tag] for message in taken]
+        leases = [channel.delivered[message.delivery_tag].lease for message in taken]
         for message in taken[:ACKED]:
             message.ack()
         channel.queue_declare(QUEUE, passive=True)  # an answer after the acknowledgements: they are in the journal

@@ -21,6 +21,7 @@ from kombu_opendata.cli import broker
 from kombu_opendata.client.dial import _TLS_OPTIONS
 from kombu_opendata.client.options import BROKER_OPTIONS, SECONDS
 from kombu_opendata.client.options import DEFAULTS as CLIENT
+from kombu_opendata.transport import Channel
 from kombu_opendata.transport.transport import PUBLISH_MODES, options_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -93,6 +94,7 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     options = (*SECONDS, "pipeline_depth")
     assert shown.pop("broker_options") == "none"
     assert not CLIENT.broker_options
+    assert [shown.pop(name) for name in Channel.from_transport_options] == ["`base64`", "none"]
     assert shown == {name: text(getattr(CLIENT, name)) for name in options}
     shown["broker_options"] = "none"
     read = re.findall(r'given\.get\("(\w+)"\)', inspect.getsource(options_of))

@@ -1,0 +1,256 @@
+"""What Kombu's virtual channels have beside AMQP's methods, mapped onto the broker's calls.
+
+docs/ARCHITECTURE.md has the table of all methods. Consuming uses none of these: the broker pushes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from queue import Empty
+from typing import Any
+
+from kombu.transport import virtual
+from kombu.transport.virtual import base
+from kombu.transport.virtual import exchange as kombu_exchanges
+
+from ..errors import NotFound, OpenDataError
+from ..protocol.envelope import metadata_headers
+from ..protocol.messages import ListBindings, Outcome, Publish
+from ..protocol.queue_messages import AskRoutes, Routed
+from . import message as messages
+from .declare import DeclaringChannel
+from .envelope import encode, priority_of, ttl_ms_of, visible_at_ms_of
+from .errors import translate
+from .message import OutgoingMessage
+from .qos import Delivered
+
+
+class DirectExchange(kombu_exchanges.DirectExchange):
+    """Routes by equal keys."""
+
+    def deliver(self, message: OutgoingMessage, exchange: str, routing_key: str, **kwargs: Any) -> None:
+        self.channel._put_fanout(exchange, message, routing_key, **kwargs)
+
+
+class FanoutExchange(kombu_exchanges.FanoutExchange):
+    """Routes to every queue that is bound."""
+
+    deliver = DirectExchange.deliver
+
+
+class TopicExchange(kombu_exchanges.TopicExchange):
+    """Routes by patterns, in which ``#`` may stand for no word at all, as in AMQP (in Kombu's own it may not)."""
+
+    deliver = DirectExchange.deliver
+
+    def lookup(self, table: Any, exchange: str, routing_key: str, default: str | None) -> set[str]:
+        from ..selectors.topic import topic_matches  # the package loads a parser, which few clients need
+
+        return {queue for pattern, _regex, queue in table if topic_matches(pattern, routing_key)}
+
+
+class HeadersExchange(kombu_exchanges.ExchangeType):
+    """Routes by the headers of a message."""
+
+    type = "headers"
+    deliver = DirectExchange.deliver
+
+    def lookup(self, table: Any, exchange: str, routing_key: str, default: str | None) -> set[str]:
+        raise NotImplementedError(
+            f"exchange {exchange!r} routes by headers, which a look-up by routing key does not have: publish to it"
+        )
+
+
+class VirtualChannel(DeclaringChannel):
+    """Single steps of a virtual channel.
+
+    A message is the dictionary that virtual transports store: ``body`` (encoded as ``properties["body_encoding"]``
+    says), ``content-type``, ``content-encoding``, ``headers`` and ``properties``, with ``delivery_info`` and
+    ``delivery_tag`` among the latter. The broker does not store it so: it gets a message like any other publish's.
+    """
+
+    exchange_types = {  # noqa: RUF012 - as the base has it
+        cls.type: cls for cls in (DirectExchange, TopicExchange, FanoutExchange, HeadersExchange)
+    }
+    supports_fanout = True
+    max_priority = 255
+
+    #: messages that are not settled, by tag
+    delivered: Delivered
+
+    # ------------------------------------------------------------ messages
+    def _put(self, queue: str, message: OutgoingMessage, **_kwargs: Any) -> None:
+        """Publish a message to one queue, and wait until it is durable. Its ``delivery_info`` stays what it was.
+
+        Raises:
+            Unroutable: there is no such queue, or its filter does not match the message.
+        """
+        connection = self._connection()
+        body, properties, info = messages.unpacked(self, message)
+        headers, content_type = message.get("headers") or {}, message.get("content-type")
+        exchange, routing_key = info.get("exchange") or "", info.get("routing_key") or queue
+        try:
+            priority = priority_of(properties.get("priority"))
+            content_encoding = message.get("content-encoding")
+            request = Publish(
+                0,
+                0,
+                "",
+                queue,
+                encode(body, content_type, content_encoding, headers, properties, exchange, routing_key),
+                metadata_headers(headers, "", queue, priority, content_type),
+                priority,
+                int(connection.clock.wall() * 1000),
+                visible_at_ms_of(headers),
+                ttl_ms_of(properties.get("expiration")),
+                mandatory=True,
+            )
+            connection.publish(request, None)
+        except OpenDataError as exc:
+            raise translate(exc) from exc
+
+    def _put_fanout(self, exchange: str, message: OutgoingMessage, routing_key: str = "", **_kwargs: Any) -> None:
+        """Publish a message to an exchange of any type; the broker routes and stores it once."""
+        body, properties, _info = messages.unpacked(self, message)
+        self.basic_publish({**message, "body": body, "properties": properties}, exchange, routing_key)
+
+    def _get(self, queue: str, timeout: float | None = None) -> OutgoingMessage:
+        """Take a message off a queue, for good: to the broker it is done. ``timeout`` is not waited for.
+
+        Raises:
+            queue.Empty: none waits now, or there is no such queue.
+        """
+        try:
+            message = self.basic_get(queue, no_ack=True)
+        except NotFound:
+            message = None
+        if message is None:
+            raise Empty
+        payload: OutgoingMessage = message.serializable()
+        payload["properties"]["delivery_info"]["queue"] = queue
+        return payload
+
+    def _get_many(self, queues: Sequence[str], timeout: float | None = None) -> None:
+        """Hand one message that the broker pushed to its consumer; it may be one of another queue's.
+
+        Args:
+            timeout: seconds to wait for it; None does not wait.
+
+        Raises:
+            queue.Empty: none came.
+        """
+        connection = self._connection()
+        try:
+            connection.client.transport.drain_events(connection, timeout=timeout or 0)
+        except TimeoutError:
+            raise Empty from None
+
+    def drain_events(self, timeout: float | None = None, callback: Callable[..., Any] | None = None) -> None:
+        """As :meth:`_get_many`; without consumers there is nothing to wait for. ``callback`` is not needed: each
+        consumer has its own.
+
+        Raises:
+            queue.Empty: none came.
+        """
+        if not self._consumers or not self.qos.can_consume():
+            raise Empty
+        self._get_many(self._active_queues, timeout=timeout)
+
+    def _restore(self, message: Any) -> None:
+        """Return a message to the queue it was delivered from; one that :meth:`_get` took is published there again."""
+        if isinstance(message, messages.DeliveredMessage):
+            self.delivered.pop(message.delivery_tag, None)
+            self._connection().settle(self.channel_id, Outcome.RELEASE, [message.lease])
+            return
+        info = message.delivery_info
+        queues = [info["queue"]] if "queue" in info else self._lookup(info["exchange"], info["routing_key"])
+        for queue in queues:
+            self._put(queue, message.serializable())
+
+    def _inplace_augment_message(self, message: OutgoingMessage, exchange: str, routing_key: str) -> None:
+        message["properties"].setdefault("delivery_info", {})
+        super()._inplace_augment_message(message, exchange, routing_key)
+
+    # ------------------------------------------------------------ queues
+    def _size(self, queue: str) -> int:
+        """How many messages wait; 0 for a queue that does not exist."""
+        try:
+            return int(self.queue_declare(queue, passive=True).message_count)
+        except NotFound:
+            return 0
+
+    def _has_queue(self, queue: str, **_kwargs: Any) -> bool:
+        try:
+            self.queue_declare(queue, passive=True)
+        except NotFound:
+            return False
+        return True
+
+    def _new_queue(self, queue: str, **kwargs: Any) -> None:
+        """Create a queue, durable unless said otherwise, if there is none of this name."""
+        if not self._has_queue(queue):
+            known = {name: kwargs[name] for name in ("exclusive", "arguments") if name in kwargs}
+            durable, auto_delete = kwargs.get("durable", True), kwargs.get("auto_delete", False)
+            self.queue_declare(queue, durable=durable, auto_delete=auto_delete, **known)
+
+    def _purge(self, queue: str) -> int:
+        """Remove all waiting messages; returns how many there were, 0 for a queue that does not exist."""
+        try:
+            return self.queue_purge(queue)
+        except NotFound:
+            return 0
+
+    def _delete(self, queue: str, *_binding: Any, **_kwargs: Any) -> None:
+        """Delete a queue with its bindings and messages."""
+        self.queue_delete(queue)
+
+    # ------------------------------------------------------------ exchanges and bindings
+    @property
+    def state(self) -> virtual.BrokerState:
+        """The broker's exchanges and bindings as they are now: a copy, asked for each time."""
+        answer = self._call(ListBindings(0))
+        state = virtual.BrokerState()
+        for name, type, durable, auto_delete, arguments in answer.exchanges:
+            state.exchanges[name] = {
+                "type": type, "durable": durable, "auto_delete": auto_delete, "arguments": arguments, "table": [],
+            }  # fmt: skip
+        for (queue, exchange, key), arguments in zip(answer.bindings, answer.arguments, strict=True):
+            state.binding_declare(queue, exchange, key, arguments)
+            found = state.exchanges[exchange]
+            row = self.exchange_types[found["type"]].prepare_bind(queue, exchange, key, arguments)
+            found["table"].append(row)
+        return state
+
+    def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
+        """The queues that a message without headers would go to, filters included; the broker is asked."""
+        if default is None:
+            default = self.deadletter_queue
+        if not exchange:
+            return [routing_key or default or ""]
+        seen = metadata_headers({}, exchange, routing_key, 0, None)
+        try:
+            empty = encode(b"", None, None, {}, {}, exchange, routing_key)
+            answer: Routed = self._call(AskRoutes(0, exchange, routing_key, empty, seen))
+            found = answer.queues
+        except NotFound:
+            found = []
+        if not found and default is not None:
+            self._warn_undeliverable(exchange, routing_key)
+            self._new_queue(default)
+            return [default]
+        return found
+
+    def _put_undeliverable(self, message: OutgoingMessage, exchange: str, routing_key: str) -> None:
+        """No queue takes the message: the transport option ``deadletter_queue`` names the one that does."""
+        self._warn_undeliverable(exchange, routing_key)
+        self._new_queue(self.deadletter_queue)
+        info = {"exchange": exchange, "routing_key": routing_key}
+        self._put(self.deadletter_queue, {**message, "properties": {**message["properties"], "delivery_info": info}})
+
+    def _warn_undeliverable(self, exchange: str, routing_key: str) -> None:
+        text = base.UNDELIVERABLE_FMT.format(exchange=exchange, routing_key=routing_key)
+        warnings.warn(virtual.UndeliverableWarning(text), stacklevel=4)
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> None:
+        self.queue_bind(queue, exchange, routing_key)
