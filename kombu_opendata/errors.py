@@ -75,6 +75,16 @@ class TooManyConnections(RetryLater):
     code = "too_many_connections"
 
 
+class TooManyLogins(RetryLater):
+    """The broker checks no more logins now, of this address or at all.
+
+    Attributes:
+        seconds: after which it is worth to try again.
+    """
+
+    code = "too_many_logins"
+
+
 class BrokerStopping(RetryLater):
     """The broker is shutting down."""
 
@@ -295,6 +305,17 @@ class StartError(OpenDataError):
     """The broker could not be started."""
 
     code = "start_error"
+
+
+class InvalidUsersFile(StartError):
+    """The broker's file of users can't be used.
+
+    Attributes:
+        path: the file.
+        line: which is wrong, from 1; 0: the file as a whole.
+    """
+
+    code = "invalid_users_file"
 
 
 class StoreInUse(StartError):

@@ -16,7 +16,7 @@ from ..errors import GreetingTimeout, TooManyConnections
 
 #: connections that have not logged in: of all hosts, and of one
 MAX_STRANGERS = 256
-MAX_STRANGERS_PER_HOST = 64
+MAX_STRANGERS_PER_HOST = 128
 #: file descriptors that connections never get: the store, the journal, metrics and new connections need them
 RESERVED_DESCRIPTORS = 200
 DEFAULT_MAX_CONNECTIONS = 10_000

@@ -31,6 +31,7 @@ from .handlers import Handlers
 if TYPE_CHECKING:
     from .admission import Slot
     from .instance import Instance
+    from .logins import Logins
     from .server import Server
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._queries: Counter[int] = Counter()  # under way, by their numbers
         self._greeting = False  # the Hello is being checked
         self._resuming: tuple[Instance, m.Hello] | None = None  # logged in; its Resume is to come
+        self._user = self._user_hash = ""
         self._preparing = False  # a message waits for its filter to be compiled, and what came after it waits too
         self._leaving = False
         self.writable = True
@@ -236,7 +238,11 @@ class Connection(asyncio.Protocol):
     async def _greet(self, hello: m.Hello) -> None:
         try:
             self._check_peer()
-            instance = await self._server.authorize(hello)
+            logins = self._server.logins
+            if logins is not None:
+                self._user = hello.user
+                self._user_hash = await logins.check(hello.user, hello.secret, self.slot.host)
+            instance = await self._server.instance_for(hello)
         except OpenDataError as exc:
             self._server.refused(exc, "a client was refused", f"{hello.name[:100]!r} at {self.slot.peer}")
             self.send_all([m.Failed(hello.rid, exc.code, exc.text, exc.values)])
@@ -257,7 +263,7 @@ class Connection(asyncio.Protocol):
     def _check_peer(self) -> None:
         """Raises AccessRefused for another user on a Unix socket, unless users log in."""
         sock = self._socket()
-        if sock is None or sock.family != socket.AF_UNIX or self._server.settings.verify_secret is not None:
+        if sock is None or sock.family != socket.AF_UNIX or self._server.logins is not None:
             return
         uid = peer_uid(sock)
         if not is_trusted(uid):
@@ -354,6 +360,12 @@ class Connection(asyncio.Protocol):
         transport.write(data)
         if transport.get_write_buffer_size() > MAX_UNSENT_BYTES and not transport.is_closing():
             transport.pause_reading()
+
+    def check_login(self, logins: Logins) -> None:
+        """The users changed: end the connection if its user is gone or has another secret."""
+        if self._user_hash and not logins.is_valid(self._user, self._user_hash):
+            text = f"user {self._user!r} was removed, or has a new secret: connect again with that"
+            self._cut_off(AccessRefused(text, user=self._user))
 
     def _cut_off(self, exc: OpenDataError) -> None:
         self._server.refused(exc, "a connection was closed", self.slot.peer)

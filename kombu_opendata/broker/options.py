@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from ..errors import SocketPathTooLong, StartError
 from ..storage.engine import EngineSettings
 from ..storage.slate import SlateSettings
 from .admission import DEFAULT_GREETING_SECONDS, DEFAULT_MAX_CONNECTIONS, ConnectionLimits
+from .certificates import server_context
 from .server import BrokerSettings
 from .users import UsersFile
 
@@ -95,6 +95,7 @@ class BrokerOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     allow_anonymous: bool = False
+    allow_cleartext: bool = False
     instances: tuple[str, ...] = ("default",)
     maintain_every_seconds: float = EngineSettings.retention_interval_seconds
     metrics: Listen | None = None
@@ -121,14 +122,20 @@ class BrokerOptions:
                 f"listening on {open_to_all[0]} without --users would let everybody in: "
                 "give --users FILE, or --allow-anonymous if that is meant"
             )
+        tls = server_context(self.tls_cert, self.tls_key)
+        if open_to_all and self.users is not None and tls is None and not self.allow_cleartext:
+            raise StartError(
+                f"listening on {open_to_all[0]} with --users and without TLS would show secrets to the network: give "
+                "--tls-cert FILE and --tls-key FILE, or --allow-cleartext if the network is trusted or has TLS itself"
+            )
         return BrokerSettings(
             store=self.store,
             max_message_bytes=self.max_message_bytes,
             max_frame_bytes=self.max_message_bytes + (16 << 20),
             idle_exit_seconds=self.idle_exit_seconds,
             heartbeat_seconds=self.heartbeat_seconds,
-            verify_secret=UsersFile(self.users).verify if self.users is not None else None,
-            tls=self._tls(),
+            users=UsersFile(self.users) if self.users is not None else None,
+            tls=tls,
             connections=ConnectionLimits(self.max_connections, greeting_seconds=self.greeting_seconds),
             engine=EngineSettings(
                 sync=self.sync,
@@ -149,13 +156,3 @@ class BrokerOptions:
             if isinstance(value, Listen):
                 value = str(value)
             yield f"{field.name}={[str(v) for v in value] if isinstance(value, tuple) else value}"
-
-    def _tls(self) -> ssl.SSLContext | None:
-        if self.tls_cert is None:
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            context.load_cert_chain(self.tls_cert, self.tls_key)
-        except (OSError, ssl.SSLError) as exc:
-            raise StartError(f"the TLS certificate {self.tls_cert} can't be used: {exc}") from exc
-        return context

@@ -11,13 +11,12 @@ import socket
 import ssl
 import stat
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-from ..errors import AccessRefused, OpenDataError, RequestError
+from ..errors import InvalidUsersFile, OpenDataError, RequestError
 from ..protocol import messages as m
 from ..protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from ..storage.clock import Clock, SystemClock
@@ -32,10 +31,12 @@ from .entities import Session
 from .handlers import Handlers
 from .instance import Instance
 from .listener import BACKLOG, Listener
+from .logins import Logins
 from .logs import code_of
 from .maintenance import Maintenance
 from .notices import Notices
 from .timed import is_timed
+from .users import UsersFile
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class BrokerSettings:
     session_grace_seconds: float = 2.0
     idle_exit_seconds: float = 0.0  # 0: never
     heartbeat_seconds: float = 60.0  # over TCP; 0: as a client wishes
-    verify_secret: Callable[[str, str], bool] | None = None  # (user, secret) → allowed; None: everybody
+    users: UsersFile | None = None  # None: everybody may connect
     tls: ssl.SSLContext | None = None
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     engine: EngineSettings = field(default_factory=EngineSettings)
@@ -76,6 +77,7 @@ class Server:
         self.requests_refused: Counter[str] = Counter()
         self._opening = asyncio.Lock()
         self.admission = Admission(settings.connections.within(descriptor_limit()))
+        self.logins = Logins(settings.users, asyncio.get_running_loop().time) if settings.users is not None else None
         self._listeners: list[Listener] = []
         self._socket_paths: list[str] = []
         self._background: set[asyncio.Task[None]] = set()
@@ -163,6 +165,8 @@ class Server:
         """Say goodbye to the clients and close the stores, with everything in them."""
         for listener in self._listeners:
             listener.close()
+        if self.logins is not None:
+            self.logins.close()
         for path in self._socket_paths:
             with suppress(FileNotFoundError):
                 os.unlink(path)
@@ -245,17 +249,12 @@ class Server:
         log.critical(text, name, failure.exception(), extra={"instance": name, **code_of(failure.exception())})
         self.stop(f"instance {name} failed: {failure.exception()}")
 
-    async def authorize(self, hello: m.Hello) -> Instance:
-        """Check who connects; returns the instance they asked for.
+    async def instance_for(self, hello: m.Hello) -> Instance:
+        """The instance that a client who has logged in asks for.
 
         Raises:
-            AccessRefused: wrong user or secret.
+            RequestError: the Hello is wrong.
         """
-        verify = self.settings.verify_secret
-        if verify is not None:
-            allowed = await asyncio.to_thread(verify, hello.user, hello.secret)
-            if not allowed:
-                raise AccessRefused(f"user {hello.user!r} is unknown or the secret is wrong", user=hello.user)
         if len(hello.session) != 16:
             raise RequestError("a session id has 16 bytes")
         if is_timed(hello.session):
@@ -319,6 +318,21 @@ class Server:
             idle = self.settings.idle_exit_seconds
             if idle and not self.connections and loop.time() - self._idle_since > idle:
                 self.stop(f"no client for {idle:g} s")
+            self._reload_users()
+
+    def _reload_users(self) -> None:
+        """Look whether the file of users changed, and end the connections of those who may not be here any more."""
+        if self.logins is None:
+            return
+        try:
+            if not self.logins.users.reload():
+                return
+        except InvalidUsersFile as exc:
+            log.error("the users stay as they were: %s", exc.text, extra=code_of(exc))
+            return
+        log.info("the users file was read again: %d users", len(self.logins.users.hashes))
+        for connection in list(self.connections):
+            connection.check_login(self.logins)
 
     def _watch_store(self, instance: Instance) -> None:
         """Say once that the store stopped taking writes, and once that it does again."""

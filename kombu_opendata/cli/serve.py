@@ -46,8 +46,9 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
 @click.option("--instance", "instances", multiple=True, default=("default",), show_default=True, help="open at start")
 @click.option("--users", type=click.Path(path_type=Path), help="file with name:hash lines, see hash-secret")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="certificate chain (PEM) for opendatas:// clients")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="its private key (PEM)")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="its private key (PEM), if not in that file")
 @click.option("--allow-anonymous", is_flag=True, help="listen on a network without --users")
+@click.option("--allow-cleartext", is_flag=True, help="listen on a network with --users and without TLS")
 @click.option(
     "--max-connections",
     type=click.IntRange(1),
@@ -124,6 +125,7 @@ def broker(
     tls_cert: Path | None,
     tls_key: Path | None,
     allow_anonymous: bool,
+    allow_cleartext: bool,
     max_connections: int,
     greeting_timeout: float,
     max_message_bytes: int,
@@ -165,6 +167,7 @@ def broker(
             tls_cert=tls_cert,
             tls_key=tls_key,
             allow_anonymous=allow_anonymous,
+            allow_cleartext=allow_cleartext,
             instances=instances,
             maintain_every_seconds=maintain_every,
             metrics=parse_metrics(metrics) if metrics is not None else None,
@@ -180,10 +183,28 @@ def broker(
     sys.exit(run(options))
 
 
-@click.command("hash-secret", cls=Command)
-@click.password_option("--secret", prompt="Secret", help="asked for when not given")
-def hash_secret(secret: str) -> None:
-    """Print the hash of a secret, for a line name:hash of the --users file."""
+@click.command("hash-secret", cls=Command, epilog=EPILOG)
+def hash_secret() -> None:
+    """Print the hash of a secret, for a line name:hash of the --users file.
+
+    The secret is asked for, or read from standard input where that is no terminal. It is no option, as other users
+    of the machine see those in the list of processes.
+    """
     from ..broker.users import hash_secret as make
 
-    click.echo(make(secret))
+    try:
+        click.echo(make(_read_secret()))
+    except OpenDataError as exc:
+        raise Failure(exc.text, USAGE) from exc
+
+
+def _read_secret() -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt("Secret", hide_input=True, confirmation_prompt=True, err=True))
+    try:
+        secret = sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as exc:
+        raise Failure("the secret on standard input is not UTF-8", USAGE) from exc
+    if "\n" in secret:
+        raise Failure("standard input has more than one line: give the secret alone", USAGE)
+    return secret

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AccessRefused, ConnectionLost, RequestError
+from ..errors import AccessRefused, ConnectionLost, InvalidURL, RequestError
 from ..private_folder import denied, is_trusted, peer_uid, user_name
 from ..protocol.tcp import set_tcp_options
 from ..url import Address
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from .options import Options
 
+#: OpenSSL's words for an answer that is no TLS; they differ by its version
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
 _TIMEVAL = struct.Struct("ll")
 _TLS_OPTIONS = frozenset(
     {
@@ -31,6 +33,7 @@ def dial_tcp(address: Address, options: Options) -> socket.socket:
 
     Raises:
         ConnectionLost: nobody answers there.
+        InvalidURL: the broker does not speak TLS.
         RequestError: unknown TLS options.
     """
     context_needed = address.tls or bool(options.tls)
@@ -48,6 +51,12 @@ def dial_tcp(address: Address, options: Options) -> socket.socket:
         return context.wrap_socket(sock, server_hostname=name)
     except OSError as exc:
         sock.close()
+        if getattr(exc, "reason", None) in _NO_TLS:
+            raise InvalidURL(
+                f"the broker at {address} does not speak TLS: start it with --tls-cert and --tls-key, or, if it is "
+                "meant to be without, write opendata:// in place of opendatas:// and set no broker_use_ssl",
+                address=str(address),
+            ) from exc
         raise _unreachable(address, exc) from exc
 
 

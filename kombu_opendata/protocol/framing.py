@@ -33,6 +33,7 @@ DEFAULT_MAX_FRAME_BYTES = 80 << 20
 #: largest frame that a broker accepts before the client has logged in
 HELLO_MAX_FRAME_BYTES = 8 << 10
 
+_TLS_RECORD = b"\x16\x03"  # a handshake of any version
 _PREAMBLE = struct.Struct("<4sHH")
 _LENGTH = struct.Struct("<I")
 MAGIC = b"ODQ\0"
@@ -54,6 +55,11 @@ def check_preamble(data: bytes, *, peer: str) -> None:
         VersionMismatch: another major version; the text says which side is older.
     """
     magic, major, _minor = _PREAMBLE.unpack(data)
+    if data[:2] == _TLS_RECORD:
+        raise ProtocolError(
+            f"the {peer} began with TLS, and this address is without: write opendata:// in place of opendatas:// in "
+            "the URL, or start the broker with --tls-cert and --tls-key"
+        )
     if magic != MAGIC:
         raise ProtocolError(f"the {peer} does not speak the opendata protocol (it began with {data!r})")
     if major != MAJOR:

@@ -136,10 +136,6 @@ def test_drop(client: QueueClient, url: str) -> None:
     assert "drop-me" not in {info.name for info in client.list_queues()}
 
 
-def test_hash_secret() -> None:
-    assert run("hash-secret", "--secret", "s").stdout.startswith("$argon2")
-
-
 @pytest.mark.damages_store
 def test_stop_and_what_is_left_without_a_broker(store_folder: Path) -> None:
     url = str(store_folder)
