@@ -57,7 +57,7 @@ def _location(store: str | None, url: str | None) -> str:
 @store_group.command()
 @_store_options
 def verify(store: str | None, url: str | None, instance: str | None, as_json: bool) -> None:
-    """Check every file, every record and every invariant. Nothing is written.
+    """Check every file, every record and every invariant. Nothing is changed.
 
     Exits with 4 when something is damaged or contradicts itself, with 5 when not everything could be checked.
     """
@@ -150,7 +150,7 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
 async def _stats(location: str, instance: str | None, payloads: bool, update: Callable[[int, int | None], None]) -> Any:
     from ..offline import open_store, stats
 
-    async with await open_store(location, instance) as opened:
+    async with await open_store(location, instance, who="stats") as opened:
         return await stats(opened, payloads=payloads, progress=lambda far: update(far.done, far.total))
 
 
@@ -220,14 +220,14 @@ def _hexadecimal(text: str, option: str) -> bytes:
 async def _inspect(location: str, instance: str | None, what: bytes | int | str) -> Any:
     from ..offline import inspect, open_store
 
-    async with await open_store(location, instance) as opened:
+    async with await open_store(location, instance, who="inspect") as opened:
         return await inspect(opened, what)
 
 
 async def _scan(location: str, instance: str | None, wanted: dict[str, Any]) -> list[Any]:
     from ..offline import open_store, scan
 
-    async with await open_store(location, instance) as opened:
+    async with await open_store(location, instance, who="inspect") as opened:
         return [record async for record in scan(opened, **wanted)]
 
 

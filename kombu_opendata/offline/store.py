@@ -1,7 +1,7 @@
 """A store, read only, whether its broker runs or not.
 
-SlateDB's reader follows no checkpoint and makes none, so nothing is written to the store, not even to its manifest,
-and a broker that runs is not fenced. Commits that are in the journal only are replayed in memory.
+A broker that runs is not fenced. So that it keeps what is read, a reader beside it holds a checkpoint (:mod:`.hold`);
+nothing else is written. Commits that are in the journal only are replayed in memory.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..storage.rows import Rows
 from ..storage.slate import ReadOnlyStore
 from ..url import LOCK_NAME
 from .findings import Finding, finding
+from .hold import Hold
 from .journal_files import JournalTail, read_tail
 from .location import StoreLocation, find_store
 from .overlay import Changes, replayed
@@ -55,6 +56,7 @@ class OfflineStore:
         self.problems: list[Finding] = []
         self.unreadable: list[Range] = []
         self.skipped_wal = False
+        self.hold: Hold | None = None
         self._reader = reader
         self._changes: Changes = {}
         self._changed: list[bytes] = []
@@ -62,6 +64,11 @@ class OfflineStore:
     @property
     def is_readable(self) -> bool:
         return self._reader is not None
+
+    @property
+    def unheld(self) -> str | None:
+        """Why nothing keeps the files that are read, though a broker may delete them; None when that is not so."""
+        return None if self.hold is None else self.hold.why_not
 
     # ------------------------------------------------------------------ reading
     async def get(self, key: bytes) -> bytes | None:
@@ -225,6 +232,8 @@ class OfflineStore:
         """Close the reader."""
         if self._reader is not None:
             await self._reader.close()
+        if self.hold is not None:
+            await self.hold.release()
 
     async def __aenter__(self) -> OfflineStore:
         return self
@@ -242,20 +251,24 @@ async def open_store(
     clock: Clock | None = None,
     tolerate_damage: bool = False,
     deadline_seconds: float = 30,
+    who: str = "reader",
 ) -> OfflineStore:
     """Open an instance of a store for reading; ``async with await open_store(…) as store``.
 
     What is shown is one state, as of the opening: the one after some commit of the broker, with all commits before it.
     While a broker runs on a local folder, that is its last commit at the time when the journal was read; on an object
     store it is the last batch that was durable. Where SlateDB shows another state while the store is opened, that is
-    noticed, and it is opened again. The reader keeps no hold on the store's files: a broker that goes on
-    for minutes may delete some, and then reading fails with a StoreError. Open the store again, or a copy of it.
+    noticed, and it is opened again.
 
-    Nothing is written to the store, and no lock is taken.
+    Beside a running broker of the same user, and in a bucket, the reader makes a checkpoint in SlateDB's manifest,
+    which keeps the files that it reads until it is closed, or has been dead for three minutes. Where it may not write,
+    ``unheld`` says so: the broker deletes files some 20 seconds after it has replaced them, and then reading fails
+    with a StoreError. Nothing else is written to the store; no lock is taken.
 
     Args:
         folder_or_url: a store's folder, ``opendata:///folder``, ``file:///folder``, or a bucket's URL (``s3://…``).
         instance: None for the only one, or ``default``.
+        who: of the checkpoint's name, as the broker's status shows it.
         tolerate_damage: open what can be opened, and say in ``problems`` what is wrong. A store that does not answer is
             an error all the same.
 
@@ -270,15 +283,24 @@ async def open_store(
     clock = clock or SystemClock()
     for _ in range(_TRIES - 1):
         with contextlib.suppress(StoreChanged):
-            return await _open(location, clock, tolerate_damage, deadline_seconds)
-    return await _open(location, clock, tolerate_damage, deadline_seconds, is_last_try=True)
+            return await _open(location, clock, tolerate_damage, deadline_seconds, who)
+    return await _open(location, clock, tolerate_damage, deadline_seconds, who, is_last_try=True)
 
 
 async def _open(
-    location: StoreLocation, clock: Clock, tolerant: bool, deadline_seconds: float, *, is_last_try: bool = False
+    location: StoreLocation,
+    clock: Clock,
+    tolerant: bool,
+    deadline_seconds: float,
+    who: str,
+    *,
+    is_last_try: bool = False,
 ) -> OfflineStore:
     problems: list[Finding] = []
     reader = None
+    hold = Hold(location, who) if location.root is None or running_broker(location.root) is not None else None
+    if hold is not None:
+        await hold.before()
     for skip_wal in (False, True):
         try:
             reader = await ReadOnlyStore.open(
@@ -293,7 +315,10 @@ async def _open(
     store.problems, store.skipped_wal = problems, bool(problems)
     if reader is None:
         return store
+    store.hold = hold
     try:
+        if hold is not None and not await hold.take():
+            raise StoreChanged(f"tables of {location} were replaced while it was opened")
         await store.load(tolerant=tolerant, is_last_try=is_last_try)
     except BaseException:
         await store.close()

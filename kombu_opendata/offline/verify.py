@@ -77,7 +77,7 @@ async def verify_store(
     location = find_store(folder_or_url, instance)
     try:
         check_readable(location)
-        store = await open_store(folder_or_url, instance, clock=clock, tolerate_damage=True)
+        store = await open_store(folder_or_url, instance, clock=clock, tolerate_damage=True, who="verify")
     except NewerFormat:
         raise
     except StoreError as exc:  # no damage: it may not be read, or does not answer
@@ -141,7 +141,10 @@ class _Verification:
 
     def _why(self, exc: OpenDataError) -> str:
         if running_broker(self.store.location.root) is not None:
-            return f"the broker that runs has changed files meanwhile; verify again, or a copy of the store: {exc}"
+            held = f" (nothing kept them: {self.store.unheld})" if self.store.unheld else ""
+            return (
+                f"the broker that runs has changed files meanwhile{held}; verify again, or a copy of the store: {exc}"
+            )
         return f"reading ended early: {exc}"
 
     def _drain(self) -> list[Finding]:

@@ -30,7 +30,7 @@ def read(store: str, instance: str | None, source: Source) -> Iterator[Columns]:
     """
     loop = asyncio.new_event_loop()
     try:
-        opened = loop.run_until_complete(open_store(store, instance))
+        opened = loop.run_until_complete(open_store(store, instance, who="Spark"))
         try:
             batches = source(opened)
             while True:
@@ -54,7 +54,7 @@ def ask(store: str, instance: str | None, question: Callable[[OfflineStore], Awa
     """What one question about a store is answered."""
 
     async def asked() -> Any:
-        async with await open_store(store, instance) as opened:
+        async with await open_store(store, instance, who="Spark") as opened:
             return await question(opened)
 
     return asyncio.run(asked())

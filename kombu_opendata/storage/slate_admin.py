@@ -34,8 +34,22 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class MadeCheckpoint:
+    """A new checkpoint, and which manifest it keeps."""
+
+    id: str
+    manifest_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """The tables of one manifest: id → bytes, about."""
+    """One version of what is in a database.
+
+    Attributes:
+        tables: id → bytes, about.
+        runs: the numbers of the sorted runs; a compaction makes a new one, or one less.
+        unsorted: the tables that are in no run yet, newest first.
+    """
 
     id: int
     tables: dict[str, int]
@@ -81,11 +95,12 @@ class SlateAdmin:
         with translated(self._url):
             return [_checkpoint(one) for one in await self._admin.list_checkpoints(None)]
 
-    async def create_checkpoint(self, name: str, lifetime_seconds: float) -> str:
-        """Keep what is in the store now for so long; returns the checkpoint's id."""
+    async def create_checkpoint(self, name: str, lifetime_seconds: float) -> MadeCheckpoint:
+        """Keep the tables of the current manifest for so long."""
         options = ffi.public().CheckpointOptions(lifetime_ms=int(lifetime_seconds * 1000), source=None, name=name)
         with translated(self._url):
-            return str((await self._admin.create_detached_checkpoint(options)).id)
+            made = await self._admin.create_detached_checkpoint(options)
+        return MadeCheckpoint(made.id, made.manifest_id)
 
     async def refresh_checkpoint(self, id: str, lifetime_seconds: float) -> None:
         """Have a checkpoint expire so long from now."""

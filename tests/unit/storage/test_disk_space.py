@@ -140,7 +140,7 @@ def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> Non
         assert report["waiting_bytes"] > 100_000
         assert report["live_bytes"] > KEYS * 100
         assert report["checkpoints"][0]["name"] == "somebody"
-        await store.admin.delete_checkpoint(held)
+        await store.admin.delete_checkpoint(held.id)
         await space.look()
         assert space.freed_bytes > 100_000
         await until(collected(store, tmp_path / "db", 2 * KEYS * 110))

@@ -1,0 +1,195 @@
+"""A reader beside a broker that goes on: what it reads stays, until it is closed or dead."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.broker.process import StoreLock
+from kombu_opendata.errors import StoreError
+from kombu_opendata.offline import hold, open_store
+from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.slate import SlateSettings
+from kombu_opendata.storage.state import QueueOptions
+from tests.support.engine import World
+from tests.support.unprivileged import needs_root, unprivileged
+
+SETTINGS = EngineSettings(
+    sync=False, tidy_interval_seconds=0.2, journal_segment_bytes=64 << 10,
+    slate=SlateSettings(
+        l0_sst_size_bytes=100_000, sorted_sst_size_bytes=200_000, compactor_poll_ms=100, commit_compaction_ms=100,
+        replaced_seconds=1, table_min_age_seconds=0.5,
+    ),
+)  # fmt: skip
+_SECONDS = 20
+
+
+@asynccontextmanager
+async def broker(root: Path) -> AsyncIterator[World]:
+    """An engine that holds the lock of a broker's folder, with messages in a queue."""
+    lock = StoreLock(root)
+    lock.acquire()
+    world = World(root, SETTINGS)
+    await world.open()
+    world.engine.declare_queue("q", QueueOptions())
+    maintenance = asyncio.create_task(world.engine.run_maintenance())
+    try:
+        await fill(world)
+        yield world
+    finally:
+        maintenance.cancel()
+        await asyncio.wait([maintenance])
+        await world.engine.close()
+        lock.release()
+
+
+async def fill(world: World) -> None:
+    for number in range(40):
+        for _ in range(20):
+            world.publish("q", envelope=random.Random(number).randbytes(1000))
+        await world.engine.commit()
+        await world.engine.checkpoint()
+
+
+async def replace(engine: Engine, names: set[str]) -> None:
+    """Wait until compactions have replaced all these tables."""
+    async with asyncio.timeout(_SECONDS):
+        while True:
+            world_manifest = await engine.store.admin.manifest()
+            assert world_manifest is not None
+            if not names & world_manifest.tables.keys():
+                return
+            await engine.tidy()
+            await asyncio.sleep(0.1)
+
+
+def tables(root: Path) -> set[str]:
+    return {file.stem for file in (root / "default" / "compacted").iterdir()}
+
+
+def files(root: Path) -> list[Path]:
+    return [root, *sorted(root.rglob("*"))]
+
+
+async def forget(engine: Engine) -> None:
+    """Remove all messages, and write others, so that what was there is compacted."""
+    await engine.purge(engine.state.queues["q"])
+    await engine.checkpoint()
+
+
+async def kept(engine: Engine) -> set[str]:
+    """The tables that a named checkpoint keeps."""
+    (held,) = [one.manifest_id for one in await engine.store.admin.checkpoints() if one.name]
+    manifest = await engine.store.admin.manifest(held)
+    assert manifest is not None
+    return set(manifest.tables)
+
+
+def test_what_is_read_stays_until_the_reader_is_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker(tmp_path) as world:
+            await world.engine.tidy()
+            reader = await open_store(tmp_path, who="test")
+            assert reader.unheld is None
+            held = await kept(world.engine)
+            batches = reader.scan_batches(b"", None, batch=10)
+            rows = len(await anext(batches))
+            await forget(world.engine)
+            await fill(world)
+            await replace(world.engine, held)
+            await asyncio.sleep(2 * SETTINGS.slate.replaced_seconds)  # the compactions' own checkpoints expire
+            await world.engine.tidy()
+            assert held <= tables(tmp_path)
+            await world.engine.disk_space.look()
+            report = world.engine.disk_space.report()
+            assert [one["name"].startswith("test on ") for one in report["checkpoints"] if one["name"]] == [True]
+            assert report["waiting_bytes"] > 100_000
+            async for pairs in batches:
+                rows += len(pairs)
+            assert rows > 1600  # a payload and metadata each
+            await reader.close()
+            async with asyncio.timeout(_SECONDS):
+                while held & tables(tmp_path):
+                    await world.engine.tidy()
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(main())
+
+
+def test_what_a_dead_reader_held_goes_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hold, "LIFETIME_SECONDS", 3.0)
+
+    async def names(world: World) -> list[str]:
+        await world.engine.disk_space.look()
+        return [one["name"] for one in world.engine.disk_space.report()["checkpoints"] if one["name"]]
+
+    async def main() -> None:
+        async with broker(tmp_path) as world:
+            reader = await open_store(tmp_path, who="test")
+            began = asyncio.get_running_loop().time()
+            while asyncio.get_running_loop().time() < began + 5:  # it is renewed
+                assert len(await names(world)) == 1
+                await asyncio.sleep(0.5)
+            assert reader.hold is not None
+            reader.hold._released.set()  # as if its process had ended
+            async with asyncio.timeout(_SECONDS):
+                while await names(world):  # noqa: ASYNC110 - it goes by its time
+                    await asyncio.sleep(0.1)
+            await reader.close()
+
+    asyncio.run(main())
+
+
+def test_without_a_broker_nothing_is_held(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker(tmp_path):
+            pass
+        before = files(tmp_path)
+        async with await open_store(tmp_path) as reader:
+            assert reader.hold is None
+            assert reader.unheld is None
+        assert files(tmp_path) == before
+
+    asyncio.run(main())
+
+
+@needs_root
+def test_who_may_not_write_reads_all_the_same(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker(tmp_path) as world:
+            for path in [*files(tmp_path), *(one for one in tmp_path.parents if one != Path("/"))]:
+                os.chmod(path, path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+            before = await world.engine.store.admin.checkpoints()
+            with unprivileged():
+                reader = await open_store(tmp_path)
+                assert "another user" in str(reader.unheld)
+                assert await reader.scan(b"", None, limit=1)
+                await reader.close()
+            assert len(await world.engine.store.admin.checkpoints()) >= len(before)
+
+    asyncio.run(main())
+
+
+def test_a_store_that_refuses_the_checkpoint_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with credentials for reading only."""
+
+    async def main() -> None:
+        async with broker(tmp_path):
+
+            async def refuse(*_: object) -> None:
+                raise StoreError("403 Forbidden")
+
+            monkeypatch.setattr("kombu_opendata.storage.slate_admin.SlateAdmin.create_checkpoint", refuse)
+            async with await open_store(tmp_path) as reader:
+                assert reader.unheld == "403 Forbidden"
+                assert await reader.scan(b"", None, limit=1)
+
+    asyncio.run(main())
