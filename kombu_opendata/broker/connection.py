@@ -46,6 +46,7 @@ MAX_UNSENT_BYTES = 32 << 20
 _QUERIES = frozenset(
     {
         m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain, m.Cursors, m.Redrive, m.DeleteSettled,
+        m.ArchiveFailed,
         m.ListMessages, m.ListAttempts, m.RetrieveMessage, m.RetrieveAttempt, m.CountAttempts, m.CountMessages,
         q.Peek, q.GetMessage, q.ListByState, q.GetMetrics, q.ListQueues, q.ListWorkers,
     }

@@ -11,7 +11,8 @@ from ..protocol import messages as m
 from ..protocol import queue_messages as q
 from ..protocol.envelope import metadata_headers, open_envelope
 from ..storage import looking
-from ..storage.looking import AVAILABLE, DELAYED, DONE, FAILED, IN_FLIGHT, Row
+from ..storage.looking import AVAILABLE, DELAYED, IN_FLIGHT, Row
+from ..storage.moves import LISTS, which_list
 from ..storage.stored_messages import read_metadata
 from .arguments import check_short
 from .entities import BrokerQueue
@@ -35,7 +36,7 @@ def wire_row(instance: Instance, row: Row) -> q.StateRow:
         session = instance.sessions.get(row.session)
         holder = session.name if session is not None else instance.timed.name_of(row.session)
     times = row.token, row.lease_until_ms
-    priority = 255 - row.priority if row.state not in (DONE, FAILED) else 0
+    priority = 255 - row.priority if row.state not in LISTS else 0
     return row.id, row.state, priority, row.visible_at_ms, row.attempts, *times, holder, row.settled_at_ms
 
 
@@ -98,12 +99,12 @@ def list_by_state(self: Handlers, msg: q.ListByState) -> None:
 async def _list(self: Handlers, msg: q.ListByState, queue: BrokerQueue) -> None:
     stored = queue.stored
     if stored is None:
-        known = msg.state not in (DONE, FAILED)
+        known = msg.state not in LISTS
         rows, after = _transient_rows(self, queue, msg.after, msg.limit, (msg.state,)) if known else ([], -1)
     elif msg.state == IN_FLIGHT:
         rows, after = looking.in_flight(stored, msg.after, msg.limit)
-    elif msg.state in (DONE, FAILED):
-        rows, after = await looking.settled_rows(self.engine, stored, msg.state, msg.after, msg.limit)
+    elif msg.state in LISTS:
+        rows, after = await looking.settled_rows(self.engine, stored, which_list(msg.state), msg.after, msg.limit)
     else:
         rows, after = await looking.waiting(self.engine, stored, msg.after, msg.limit, (msg.state,))
     self.instance.reply(self.session, q.StatePage(msg.rid, [wire_row(self.instance, row) for row in rows], after))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..protocol import queue_messages as q
 from ..storage import looking
-from ..storage.looking import DONE, FAILED
+from ..storage.moves import LISTS
 from .entities import BrokerQueue
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ async def _figures(self: Handlers, queue: BrokerQueue) -> dict[str, Any]:
     delayed = _delayed(queue, now)
     waiting, held = len(messages), len(messages.in_flight)
     oldest, newest = await _ages(self, queue, now)
-    settled = {DONE: 0, FAILED: 0}
+    settled: dict[str, int] = dict.fromkeys(LISTS, 0)
     if queue.stored is not None:
-        settled = {state: await looking.count_settled(self.engine, queue.stored, state) for state in settled}
+        settled = {which: await looking.count_settled(self.engine, queue.stored, which) for which in LISTS}
     return {
         "length": waiting + held,
         "visible": max(waiting - delayed, 0),

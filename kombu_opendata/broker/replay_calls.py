@@ -11,7 +11,7 @@ from ..errors import OpenDataError, PreconditionFailed, RequestError
 from ..protocol import messages as m
 from ..selectors import Selector, compile_selector
 from ..storage import settled_moves
-from ..storage.moves import Which
+from ..storage.moves import Which, which_list
 from ..storage.settled_moves import Selection
 from . import starts
 from .entities import BrokerQueue, Session
@@ -93,14 +93,16 @@ def replay(self: Handlers, msg: m.Replay) -> None:
 def redrive(self: Handlers, msg: m.Redrive) -> None:
     source = _stored(self, msg.queue)
     target = _stored(self, msg.target) if msg.target else source
-    if msg.limit < 0:
-        raise RequestError(f"a limit of {msg.limit}: give how many messages at most, or 0 for all", limit=msg.limit)
+    _check_limit(msg.limit)
+    which = which_list(msg.which)
+    if which == "done":
+        raise RequestError("what is done is not redriven: replay it")
     selection = Selection(_ids(msg.ids), _selector(msg.selector), None, msg.limit)
-    self.instance.replay_calls.spawn(self.session, msg.rid, _redrive(self, msg.rid, source, target, selection))
+    self.instance.replay_calls.spawn(self.session, msg.rid, _redrive(self, msg.rid, source, target, selection, which))
 
 
 async def _redrive(
-    self: Handlers, rid: int, source: BrokerQueue, target: BrokerQueue, selection: Selection
+    self: Handlers, rid: int, source: BrokerQueue, target: BrokerQueue, selection: Selection, which: Which
 ) -> m.Redriven:
     """Until all are moved, or the connection is gone."""
     assert source.stored is not None
@@ -112,7 +114,7 @@ async def _redrive(
         return session.connection is connection and not target.deleting and not source.deleting
 
     work = settled_moves.Redrive(
-        self.engine, source.stored, target.stored, selection, room(target, always=True), on_step
+        self.engine, source.stored, target.stored, selection, room(target, always=True), on_step, which
     )
     done = await work.run()
     return m.Redriven(rid, done.moved, done.already, done.expired, done.waiting, done.is_full)
@@ -120,13 +122,10 @@ async def _redrive(
 
 def delete_settled(self: Handlers, msg: m.DeleteSettled) -> None:
     queue = _stored(self, msg.queue)
-    if msg.which not in ("done", "failed"):
-        raise RequestError(f"settled messages are 'done' or 'failed', not {msg.which[:40]!r}", which=msg.which[:40])
-    if not -1 <= msg.older_than_ms <= _MAX_AGE_MS:
-        raise RequestError(f"an age of {msg.older_than_ms} ms is out of range", value=msg.older_than_ms)
+    which_list(msg.which)
+    before = _before(self, msg.older_than_ms)
     if (msg.older_than_ms >= 0) + (msg.ids is not None) + msg.all != 1:
         raise RequestError("say which messages go by one of: an age (older than), ids, all")
-    before = self.engine.clock.now_ms() - msg.older_than_ms + 1 if msg.older_than_ms >= 0 else None
     work = _delete_settled(self, msg, queue, Selection(_ids(msg.ids), None, before))
     self.instance.replay_calls.spawn(self.session, msg.rid, work)
 
@@ -142,8 +141,28 @@ async def _delete_settled(
         self.instance.schedule()
         return session.connection is connection and not queue.deleting
 
-    which: Which = "done" if msg.which == "done" else "failed"
+    which = which_list(msg.which)
     return m.SettledDeleted(msg.rid, await settled_moves.delete(self.engine, queue.stored, which, selection, go_on))
+
+
+def archive_failed(self: Handlers, msg: m.ArchiveFailed) -> None:
+    queue = _stored(self, msg.queue)
+    _check_limit(msg.limit)
+    before = _before(self, msg.older_than_ms)
+    selection = Selection(_ids(msg.ids), _selector(msg.selector), before, msg.limit)
+    self.instance.replay_calls.spawn(self.session, msg.rid, _archive_failed(self, msg.rid, queue, selection))
+
+
+async def _archive_failed(self: Handlers, rid: int, queue: BrokerQueue, selection: Selection) -> m.Count:
+    """Until all are archived, or the connection is gone."""
+    assert queue.stored is not None
+    session, connection = self.session, self.session.connection
+
+    def go_on(_archived: int) -> bool:
+        self.instance.schedule()
+        return session.connection is connection and not queue.deleting
+
+    return m.Count(rid, await settled_moves.archive_failed(self.engine, queue.stored, selection, go_on))
 
 
 # ---------------------------------------------------------------------- checking
@@ -163,6 +182,18 @@ def _stored(self: Handlers, name: str) -> BrokerQueue:
     return queue
 
 
+def _check_limit(limit: int) -> None:
+    if limit < 0:
+        raise RequestError(f"a limit of {limit}: give how many messages at most, or 0 for all", limit=limit)
+
+
+def _before(self: Handlers, age_ms: int) -> int | None:
+    """Before when something was settled that is at least so old; None for an age of -1, which is any."""
+    if not -1 <= age_ms <= _MAX_AGE_MS:
+        raise RequestError(f"an age of {age_ms} ms is out of range", value=age_ms)
+    return self.engine.clock.now_ms() - age_ms + 1 if age_ms >= 0 else None
+
+
 def _selector(text: str) -> Selector | None:
     return compile_selector(text) if text else None
 
@@ -175,4 +206,5 @@ def _ids(ids: list[int] | None) -> frozenset[int] | None:
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {
     m.Cursors: cursors, m.Replay: replay, m.Redrive: redrive, m.DeleteSettled: delete_settled,
+    m.ArchiveFailed: archive_failed,
 }  # fmt: skip

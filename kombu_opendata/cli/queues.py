@@ -204,6 +204,7 @@ def _figures(one: QueueMetrics) -> dict[str, Any]:
         "in flight": one.in_flight,
         "done": one.done,
         "failed": one.failed,
+        "archived failed": one.archived_failed,
         "consumers": one.consumers,
         "oldest": age(one.oldest_age_seconds),
         "newest": age(one.newest_age_seconds),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..queue_client import QueueClient
     from ..queue_client.models import MessageState
 
+_WORDS = {"done": "archived messages", "failed": "failed messages", "archived_failed": "archived failed messages"}
 _COLUMNS: list[Column] = [("id", True), ("settled", False), ("attempts", True)]
 
 
@@ -27,7 +28,18 @@ def archive_group() -> None:
 
 @click.group("failed", cls=Group)
 def failed_group() -> None:
-    """Failed messages: list, redrive, delete."""
+    """Failed messages: list, count, archive, redrive, delete."""
+
+
+def _archived_option(state: str) -> Callable[[Any], Any]:
+    """A flag for the commands about failed messages."""
+    if state != "failed":
+        return lambda function: function
+    return click.option("--archived", is_flag=True, help="those that `failed archive` set aside")
+
+
+def _chosen(state: str, archived: bool) -> str:
+    return "archived_failed" if archived else state
 
 
 # ---------------------------------------------------------------------- looking
@@ -41,7 +53,7 @@ def _list(queue: str, state: Any, limit: int, place: tuple[str | None, str | Non
             return
         rows = [(str(one.id), local(one.settled_at), one.attempts) for one in shown]
         has_more = next(found, None) is not None
-    print_table(_COLUMNS, rows, none=f"queue {queue!r} has no {state} messages")
+    print_table(_COLUMNS, rows, none=f"queue {queue!r} has no {_WORDS[state]}")
     if has_more:
         note(f"the oldest {limit:,}; -n 0 is all")
 
@@ -54,10 +66,13 @@ def _list_command(group: click.Group, state: str, words: str) -> None:
     @group.command("list", help=f"List the {words} of a queue, the oldest first. With --json, a line each.")
     @queue_argument
     @click.option("--limit", "-n", type=click.IntRange(0), default=20, show_default=True, help="0: all")
+    @_archived_option(state)
     @target_options
     @json_option
-    def list_settled(queue: str, limit: int, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-        _list(queue, state, limit, (url, tls_ca), as_json)
+    def list_settled(
+        queue: str, limit: int, url: str | None, tls_ca: str | None, as_json: bool, archived: bool = False
+    ) -> None:
+        _list(queue, _chosen(state, archived), limit, (url, tls_ca), as_json)
 
 
 @archive_group.command()
@@ -76,6 +91,57 @@ def count(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json:
         )
 
 
+@failed_group.command("count")
+@click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)
+@target_options
+@json_option
+def count_failed(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """Count the failed messages of queues, and those of them that were archived: of all queues, or of those named."""
+    with find(url, tls_ca).client(looks=True) as client:
+        found = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
+    if as_json:
+        print_json(
+            {name: {"failed": one.failed, "archived_failed": one.archived_failed} for name, one in found.items()}
+        )
+    else:
+        rows = [(name, one.failed, one.archived_failed) for name, one in found.items()]
+        print_table([("queue", False), ("failed", True), ("archived", True)], rows, none="no queues")
+
+
+# ---------------------------------------------------------------------- archiving
+@failed_group.command()
+@queue_argument
+@click.option("--where", default="", metavar="SELECTOR", help="only those whose headers this is true of")
+@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this one; repeatable")
+@click.option("--older-than", type=LENGTH, help="only those that failed so long ago or longer: 90s, 12h, 30d")
+@click.option("--limit", "-n", type=click.IntRange(0, MESSAGE_ID.max), default=0, help="so many at most; 0: all")
+@target_options
+@json_option
+def archive(
+    queue: str,
+    where: str,
+    ids: tuple[int, ...],
+    older_than: float | None,
+    limit: int,
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+) -> None:
+    """Set failed messages aside, all or some. They keep all they have, until they are deleted.
+
+    `failed list --archived` shows them, `failed redrive --archived` gives them another chance.
+    """
+    with find(url, tls_ca).client() as client:
+        archived = _watched(
+            client, queue, "failed", "archiving",
+            lambda: client.archive_failed(queue, where=where, ids=ids or None, older_than=older_than, limit=limit),
+        )  # fmt: skip
+    if as_json:
+        print_json({"queue": queue, "archived": archived})
+    else:
+        say(f"{counted(archived, 'failed message')} of queue {queue!r} archived")
+
+
 # ---------------------------------------------------------------------- deleting
 def _delete_command(group: click.Group, state: str, words: str) -> None:
     @group.command(
@@ -85,6 +151,7 @@ def _delete_command(group: click.Group, state: str, words: str) -> None:
     @click.option("--older-than", type=LENGTH, help="settled so long ago or longer: 90s, 12h, 30d")
     @click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this one; repeatable")
     @click.option("--all", "everything", is_flag=True, help="all of them")
+    @_archived_option(state)
     @yes_option
     @target_options
     @json_option
@@ -97,25 +164,27 @@ def _delete_command(group: click.Group, state: str, words: str) -> None:
         url: str | None,
         tls_ca: str | None,
         as_json: bool,
+        archived: bool = False,
     ) -> None:
+        which: Any = _chosen(state, archived)
+        words = _WORDS[which]
         if (older_than is not None) + bool(ids) + everything != 1:
             raise click.UsageError("say which by one of: --older-than, --id, --all")
-        which = {"older_than": older_than, "ids": ids or None, "all": everything}
+        given = {"older_than": older_than, "ids": ids or None, "all": everything}
         said = f"that were settled {age(older_than)} ago or longer" if older_than is not None else f"{len(ids)} named"
         with find(url, tls_ca).client() as client:
-            have = _settled(client, queue, state)
+            have = _settled(client, queue, which)
             chosen = f"all {have:,} {words}" if everything else f"{words} ({said}; there are {have:,})"
             confirm(f"Delete {chosen} of queue {queue!r}?", yes)
-            deleted = _watched(client, queue, state, "deleting", lambda: client.delete_settled(queue, state, **which))  # type: ignore[arg-type]
+            deleted = _watched(client, queue, which, "deleting", lambda: client.delete_settled(queue, which, **given))  # type: ignore[arg-type]
         if as_json:
-            print_json({"queue": queue, "state": state, "deleted": deleted})
+            print_json({"queue": queue, "state": which, "deleted": deleted})
         else:
             say(f"{counted(deleted, words.removesuffix('s'))} deleted from queue {queue!r}")
 
 
 def _settled(client: QueueClient, queue: str, state: str) -> int:
-    metrics = client.metrics(queue)
-    return metrics.done if state == "done" else metrics.failed
+    return int(getattr(client.metrics(queue), state))
 
 
 def _watched(client: QueueClient, queue: str, state: str, verb: str, work: Callable[[], Any]) -> Any:
@@ -128,12 +197,9 @@ def _watched(client: QueueClient, queue: str, state: str, verb: str, work: Calla
     return watched(f"{verb} {queue}", work, lambda: (max(0, total - _settled(client, queue, state)), total))
 
 
-for _group, _state, _words in (
-    (archive_group, "done", "archived messages"),
-    (failed_group, "failed", "failed messages"),
-):
-    _list_command(_group, _state, _words)
-    _delete_command(_group, _state, _words)
+for _group, _state in ((archive_group, "done"), (failed_group, "failed")):
+    _list_command(_group, _state, _WORDS[_state])
+    _delete_command(_group, _state, _WORDS[_state])
 
 
 # ---------------------------------------------------------------------- redrive
@@ -145,6 +211,7 @@ for _group, _state, _words in (
 @click.option("--where", default="", metavar="SELECTOR", help="only those whose headers this is true of")
 @click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this one; repeatable")
 @click.option("--limit", "-n", type=click.IntRange(0, MESSAGE_ID.max), default=0, help="so many at most; 0: all")
+@_archived_option("failed")
 @target_options
 @json_option
 def redrive(
@@ -153,6 +220,7 @@ def redrive(
     where: str,
     ids: tuple[int, ...],
     limit: int,
+    archived: bool,
     url: str | None,
     tls_ca: str | None,
     as_json: bool,
@@ -162,9 +230,10 @@ def redrive(
     Exits with 5 when the target's maximum length ended it.
     """
     with find(url, tls_ca).client() as client:
+        state: Any = _chosen("failed", archived)
         done = _watched(
-            client, queue, "failed", "redriving",
-            lambda: client.redrive(queue, target, where=where, ids=ids or None, limit=limit),
+            client, queue, state, "redriving",
+            lambda: client.redrive(queue, target, where=where, ids=ids or None, limit=limit, state=state),
         )  # fmt: skip
     into = target or queue
     stayed = {"already there": done.already, "expired": done.expired, "dead letters on their way": done.waiting}

@@ -113,7 +113,7 @@ def delete_settled(
     """Delete done or failed messages of a queue; returns how many. What no other queue has is gone for good.
 
     Args:
-        which: "done" or "failed".
+        which: "done", "failed" or "archived_failed".
         older_than: those that were settled so long ago or longer; seconds, if it is a number.
         ids: these.
         all: all. Exactly one of the three is given.

@@ -23,7 +23,7 @@ from ..storage.records.routes_block import BLOCK_BITS
 from .route_entries import OnCorrupt, OnRow, RouteBlocks, RouteCursor
 from .store import OfflineStore, Pair
 
-AVAILABLE, IN_FLIGHT, DONE, FAILED = "available", "in flight", "done", "failed"
+AVAILABLE, IN_FLIGHT, DONE, FAILED, ARCHIVED = "available", "in flight", "done", "failed", "archived failed"
 
 #: entries of queues that are in memory at a time, about; and ids of a window
 WINDOW_ENTRIES = 100_000
@@ -43,7 +43,13 @@ _OWN = (
 #: kinds of records that are about messages by their ids
 BY_ID = (*_OWN, RecordKind.ROUTES_BLOCK)
 #: of buckets
-BUCKETS = {RecordKind.ACTIVE: active.decode, RecordKind.DONE: settled.decode, RecordKind.FAILED: settled.decode}
+BUCKETS = {
+    RecordKind.ACTIVE: active.decode,
+    RecordKind.DONE: settled.decode,
+    RecordKind.FAILED: settled.decode,
+    RecordKind.ARCHIVED_FAILED: settled.decode,
+}
+_SETTLED = {RecordKind.DONE: DONE, RecordKind.FAILED: FAILED, RecordKind.ARCHIVED_FAILED: ARCHIVED}
 
 
 class Place(NamedTuple):
@@ -131,8 +137,7 @@ def entries_of(kind: RecordKind, value: Any) -> Iterable[tuple[str, tuple[int, .
         yield from ((AVAILABLE, entry) for entry in available)
         yield from ((IN_FLIGHT, entry) for entry in in_flight)
     else:
-        state = DONE if kind is RecordKind.DONE else FAILED
-        yield from ((state, entry) for entry in value)
+        yield from ((_SETTLED[kind], entry) for entry in value)
 
 
 def span_of(kind: RecordKind, key: bytes, queue: str, bucket: int, value: Any) -> Span | None:

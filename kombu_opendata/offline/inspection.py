@@ -147,7 +147,7 @@ async def scan(
 
     Args:
         kind: only those; a :class:`RecordKind` or its name (``active``, ``dead letter``, …).
-        queue: only this queue's; ``kind`` is active, done, failed, config, options or queue counts then, or all these.
+        queue: only this queue's own; ``kind`` is one of those that queues have then, or all of them.
         prefix: only keys that begin like this.
         start: only keys from here on; the last one's key and a 0 byte goes on behind it.
         limit: at most so many.
@@ -189,6 +189,7 @@ _OF_QUEUE = {
     RecordKind.ACTIVE: keys.active_prefix,
     RecordKind.DONE: keys.done_prefix,
     RecordKind.FAILED: keys.failed_prefix,
+    RecordKind.ARCHIVED_FAILED: keys.archived_failed_prefix,
     RecordKind.CONFIG: keys.config_key,
     RecordKind.OPTIONS: keys.options_key,
     RecordKind.QUEUE_COUNTS: keys.queue_counts_key,

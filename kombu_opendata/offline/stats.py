@@ -12,7 +12,7 @@ from ..storage import records
 from ..storage.records import keys, metadata
 from ..storage.records.keys import RecordKind
 from ..storage.records.metadata import Metadata
-from .facts import AVAILABLE, BUCKETS, BY_ID, DONE, FAILED, IN_FLIGHT, MessageScan, Span, entries_of, span_of
+from .facts import ARCHIVED, AVAILABLE, BUCKETS, BY_ID, DONE, FAILED, IN_FLIGHT, MessageScan, Span, entries_of, span_of
 from .store import OfflineStore
 from .verify import OnProgress, Progress, between, kind_of
 
@@ -34,10 +34,10 @@ class QueueStats:
 
     Attributes:
         available: waiting messages, ``delayed`` ones included, which are not visible yet.
-        in_flight, done, failed: messages.
+        in_flight, done, failed, archived_failed: messages.
         payload_bytes: of the messages in each state; None when payloads were left out.
         record_bytes: of the queue's own records, keys included.
-        active_buckets, done_buckets, failed_buckets: how many.
+        active_buckets, done_buckets, failed_buckets, archived_failed_buckets: how many.
         largest_active_bucket: its entries.
         oldest_id, newest_id: of the waiting and leased messages; None when there are none.
         oldest_at_ms, newest_at_ms: when these were received.
@@ -58,6 +58,8 @@ class QueueStats:
     newest_id: int | None = None
     oldest_at_ms: int | None = None
     newest_at_ms: int | None = None
+    archived_failed: int = 0
+    archived_failed_buckets: int = 0
 
     @property
     def mean_active_bucket(self) -> float:
@@ -214,7 +216,7 @@ class _Counting:
         span = span_of(kind, raw, key.name or "", key.bucket or 0, decoded)
         if span is not None:
             self._spans.append(span)
-        name = f"{kind.value}_buckets"
+        name = f"{kind.name.lower()}_buckets"
         setattr(queue, name, getattr(queue, name) + 1)
         for state, entry in entries_of(kind, decoded):
             name = _FIELDS[state]
@@ -265,7 +267,13 @@ class _Counting:
         return None if found is None else found.received_at_ms
 
 
-_FIELDS = {AVAILABLE: "available", IN_FLIGHT: "in_flight", DONE: "done", FAILED: "failed"}
+_FIELDS = {
+    AVAILABLE: "available",
+    IN_FLIGHT: "in_flight",
+    DONE: "done",
+    FAILED: "failed",
+    ARCHIVED: "archived_failed",
+}
 _LOOKED_INTO = frozenset(
     {*BUCKETS, RecordKind.SEQ_BLOCK, RecordKind.PRODUCER, RecordKind.LEASES, RecordKind.CONFIG, RecordKind.OPTIONS}
 )

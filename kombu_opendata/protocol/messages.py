@@ -27,6 +27,7 @@ from .history_messages import RetrieveMessage as RetrieveMessage
 from .message import Message as _Message
 from .queue_messages import BrokerAnswer as BrokerAnswer
 from .queue_messages import ClientCall as ClientCall
+from .replay_messages import ArchiveFailed as ArchiveFailed
 from .replay_messages import CursorList as CursorList
 from .replay_messages import Cursors as Cursors
 from .replay_messages import DeleteSettled as DeleteSettled
@@ -333,6 +334,7 @@ ClientMessage = (
     | Replay
     | Redrive
     | DeleteSettled
+    | ArchiveFailed
     | ClientCall
     | GetStagingTarget
     | CommitJob

@@ -38,8 +38,9 @@ class Replay(Message, tag=92):
 class Redrive(Message, tag=93):
     """Make failed messages available again, with no attempts, in ``target`` (empty: their own queue). Answer: Redriven.
 
-    Only those whose metadata headers match the selector (empty: all), with one of ``ids`` (None: all), at most
-    ``limit`` (0: all). It ends early when the connection does.
+    ``which`` is "failed", or "archived_failed" for those that were archived. Only those whose metadata headers match
+    the selector (empty: all), with one of ``ids`` (None: all), at most ``limit`` (0: all). It ends early when the
+    connection does.
     """
 
     rid: int
@@ -48,13 +49,14 @@ class Redrive(Message, tag=93):
     selector: str = ""
     ids: list[int] | None = None
     limit: int = 0
+    which: str = "failed"
 
 
 class DeleteSettled(Message, tag=94):
-    """Delete done or failed messages. Answer: SettledDeleted.
+    """Delete settled messages. Answer: SettledDeleted.
 
-    ``which`` is "done" or "failed". One of these says what goes: ``older_than_ms`` (settled so long ago or longer; -1:
-    not by age), ``ids``, or ``all``.
+    ``which`` is "done", "failed" or "archived_failed". One of these says what goes: ``older_than_ms`` (settled so long
+    ago or longer; -1: not by age), ``ids``, or ``all``.
     """
 
     rid: int
@@ -63,6 +65,21 @@ class DeleteSettled(Message, tag=94):
     older_than_ms: int = -1
     ids: list[int] | None = None
     all: bool = False
+
+
+class ArchiveFailed(Message, tag=100):
+    """Set failed messages aside; they keep all they have. Answer: Count.
+
+    Only those that failed so long ago or longer (-1: any), with one of ``ids`` (None: any), whose metadata headers
+    match the selector (empty: any); at most ``limit`` (0: all). It ends early when the connection does.
+    """
+
+    rid: int
+    queue: str
+    older_than_ms: int = -1
+    ids: list[int] | None = None
+    selector: str = ""
+    limit: int = 0
 
 
 # ------------------------------------------------------------------ broker → client

@@ -106,8 +106,8 @@ class MessageState:
     """Where a message is in a queue.
 
     Attributes:
-        state: ``available``, ``delayed``, ``in_flight``, ``done`` or ``failed``.
-        priority: higher first; 0 for what is done or failed.
+        state: ``available``, ``delayed``, ``in_flight``, ``done``, ``failed`` or ``archived_failed``.
+        priority: higher first; 0 for what is settled.
         attempts: how often it was handed out.
         visible_at: when it can be read.
         token: of the lease that holds it.
@@ -243,7 +243,8 @@ class QueueMetrics:
         oldest_age_seconds, newest_age_seconds: since the broker took the oldest and the newest message of ``length``;
             None where there is none, and for queues that are not stored.
         total: sent to the queue since ``counted_since``.
-        done, failed: settled and kept; exact up to 4,000,000, of more what was deleted from older ones may count.
+        done, failed, archived_failed: settled and kept; exact up to 4,000,000, of more what was deleted from older ones
+            may count.
         consumers: that are connected.
         sent_per_second, delivered_per_second, acked_per_second: over the last minute.
         counts: all counters since ``counted_since``, by the names of docs/client-api.md.
@@ -269,6 +270,7 @@ class QueueMetrics:
     counts: dict[str, int]
     counted_since: datetime | None
     at: datetime | None
+    archived_failed: int = 0
 
 
 #: what the broker calls alike
@@ -276,7 +278,7 @@ _SAME = (
     "length", "visible", "in_flight", "delayed", "oldest_age_seconds", "newest_age_seconds", "consumers", "done",
     "failed", "delivered_per_second", "acked_per_second",
 )  # fmt: skip
-_FIGURES = frozenset((*_SAME, "published_per_second", "counted_since_ms"))
+_FIGURES = frozenset((*_SAME, "published_per_second", "counted_since_ms", "archived_failed"))
 
 
 def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetrics:
@@ -289,6 +291,7 @@ def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetri
         counts={name: value for name, value in figures.items() if name not in _FIGURES},
         counted_since=moment(figures["counted_since_ms"]),
         at=moment(at_ms),
+        archived_failed=figures.get("archived_failed", 0),  # an older broker has none
         **known,
     )
 

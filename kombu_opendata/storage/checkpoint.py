@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 
-from . import payloads
+from . import moves, payloads
 from .ffi import Batch
+from .moves import Which
 from .queue_buckets import Entry
 from .records import (
     active,
@@ -35,7 +36,6 @@ from .records import (
 from .records.config import QueueConfig
 from .records.leases import Leases
 from .route_counts import RouteCounts, portions
-from .settled_log import SettledLog
 from .slate import Reads
 from .staged_state import StagedState
 from .state import DeletedQueue, Dirty, Queue, StoreState
@@ -83,8 +83,8 @@ def _put_queue(queue: Queue, batch: Batch) -> None:
         batch.delete(keys.active_key(queue.name, number))
     messages.dirty.clear()
     messages.dropped.clear()
-    for log, key in ((queue.done, keys.done_key), (queue.failed, keys.failed_key)):
-        _put_log(queue.name, log, key, batch)
+    for which in moves.LISTS:
+        _put_log(queue, which, batch)
 
 
 def _put_counts(queue: Queue, batch: Batch) -> None:
@@ -95,12 +95,14 @@ def _put_counts(queue: Queue, batch: Batch) -> None:
         batch.put(keys.queue_counts_key(queue.name), queue_counts.encode(stored))
 
 
-def _put_log(name: str, log: SettledLog, key: Callable[[str, int], bytes], batch: Batch) -> None:
+def _put_log(queue: Queue, which: Which, batch: Batch) -> None:
+    log = moves.settled_log(queue, which)
     for number, rows in log.dirty.items():
-        if rows or number in (0, log.tail):
-            batch.put(key(name, number), settled.join(rows))
+        key = moves.bucket_key(queue.name, which, number)
+        if rows or number == log.tail or (number == 0 and not log.optional):
+            batch.put(key, settled.join(rows))
         else:
-            batch.delete(key(name, number))
+            batch.delete(key)
     log.dirty.clear()
 
 
@@ -220,13 +222,14 @@ async def resolve(
 async def _delete_queue_records(
     name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: Reads
 ) -> set[int]:
-    """Delete a queue's records but for those that were just put (``kept``); returns what was done or had failed."""
+    """Delete a queue's records but for those that were just put (``kept``); returns what was settled."""
     ids: set[int] = set()
     gone = [keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)]
     for prefix, known in (
         (keys.active_prefix(name), None),
-        (keys.done_prefix(name), deleted.done_buckets),
-        (keys.failed_prefix(name), deleted.failed_buckets),
+        (keys.done_prefix(name), deleted.buckets["done"]),
+        (keys.failed_prefix(name), deleted.buckets["failed"]),
+        (keys.archived_failed_prefix(name), deleted.buckets["archived_failed"]),
     ):
         async for rows in store.scan_batches(*keys.prefix_range(prefix)):
             for key, value in rows:
@@ -244,8 +247,8 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
     name = queue.name
     found = {keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)}
     found.update(keys.active_key(name, number) for number in queue.messages.dirty)
-    found.update(keys.done_key(name, number) for number in queue.done.dirty)
-    found.update(keys.failed_key(name, number) for number in queue.failed.dirty)
+    for which in moves.LISTS:
+        found.update(moves.bucket_key(name, which, number) for number in moves.settled_log(queue, which).dirty)
     return frozenset(found)
 
 

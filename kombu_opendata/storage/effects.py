@@ -51,8 +51,10 @@ DEAD_LETTER_SENT = 40  #: queue, id — in the commit of the publish, if somebod
 #: queue, cursor (all fields of its record), at, rows, taken — rows are (id, bucket, priority, visible, deadline, size);
 #: taken are the rows of the queue's own settled lists whose messages these are: (list, bucket, ids)
 ROUTE = 41
-#: queue, at, list ("done" or "failed"), bucket, ids, target, rows — with no target they are deleted
+#: queue, at, list ("done", "failed", "archived_failed"), bucket, ids, target, rows — with no target they are deleted
 MOVE_SETTLED = 42
+#: queue, bucket of the failed list, flat list id, failed at, attempts, … — failed → archived failed
+ARCHIVE_FAILED = 54
 #: name, kind, expires at, value, chord's group, index, member, chord expires at — no name: a chord's part only
 RESULT = 50
 FORGET_RESULTS = 51  #: names

@@ -6,22 +6,22 @@ that moves meanwhile may be missed or shown where it was. Reads of a call are bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from .moves import LISTS, Which, bucket_key, settled_log
 from .queue_buckets import Entry, Summary
 from .queue_state import QueueState
 from .records import active, keys, settled
 from .records.metadata import Metadata
-from .settled_log import SettledLog
 from .state import Queue
 from .stored_messages import read_metadata
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-AVAILABLE, IN_FLIGHT, DELAYED, DONE, FAILED = "available", "in_flight", "delayed", "done", "failed"
-STATES = (AVAILABLE, IN_FLIGHT, DELAYED, DONE, FAILED)
+AVAILABLE, IN_FLIGHT, DELAYED = "available", "in_flight", "delayed"
+STATES = (AVAILABLE, IN_FLIGHT, DELAYED, *LISTS)
 #: buckets that one call reads from the store
 MAX_READS = 256
 #: buckets of a settled list that are counted one by one, the newest, and how many are read together
@@ -133,15 +133,11 @@ def in_flight(queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
     return _cut({id: row_in_flight(entry) for id, entry in queue.messages.in_flight.items() if id > after}, limit)
 
 
-# ---------------------------------------------------------------------- done and failed
-def _log_of(queue: Queue, state: str) -> tuple[SettledLog, Callable[[str, int], bytes]]:
-    return (queue.done, keys.done_key) if state == DONE else (queue.failed, keys.failed_key)
-
-
-async def settled_bucket(engine: Engine, queue: Queue, state: str, number: int) -> list[tuple[int, int, int]]:
+# ---------------------------------------------------------------------- settled lists
+async def settled_bucket(engine: Engine, queue: Queue, which: Which, number: int) -> list[tuple[int, int, int]]:
     """The rows (id, at, attempts) of one bucket of a list."""
-    log, key_of = _log_of(queue, state)
-    key = key_of(queue.name, number)
+    log = settled_log(queue, which)
+    key = bucket_key(queue.name, which, number)
     if number != log.tail and number not in log.dirty:
         async with engine.checkpointing:  # else the store may be behind what memory let go
             if number != log.tail and number not in log.dirty:
@@ -151,9 +147,9 @@ async def settled_bucket(engine: Engine, queue: Queue, state: str, number: int) 
     return list(settled.decode(key, settled.join(rows)))
 
 
-async def settled_rows(engine: Engine, queue: Queue, state: str, position: int, limit: int) -> tuple[list[Row], int]:
+async def settled_rows(engine: Engine, queue: Queue, which: Which, position: int, limit: int) -> tuple[list[Row], int]:
     """A page of a list, the oldest first; and the position to go on from, -1 at the end."""
-    log, _key_of = _log_of(queue, state)
+    log = settled_log(queue, which)
     number, place = divmod(max(position, 0), _PLACES)
     if number < log.first:
         number, place = log.first, 0
@@ -161,9 +157,9 @@ async def settled_rows(engine: Engine, queue: Queue, state: str, position: int, 
     for _ in range(MAX_READS):
         if number > log.tail:
             return found, -1
-        rows = await settled_bucket(engine, queue, state, number)
+        rows = await settled_bucket(engine, queue, which, number)
         for id, at, attempts in rows[place : place + limit - len(found)]:
-            found.append(Row(id, state, attempts=attempts, settled_at_ms=at))
+            found.append(Row(id, which, attempts=attempts, settled_at_ms=at))
             place += 1
         if place < len(rows):
             return found, number * _PLACES + place
@@ -173,13 +169,13 @@ async def settled_rows(engine: Engine, queue: Queue, state: str, position: int, 
     return found, number * _PLACES if number <= log.tail else -1
 
 
-async def count_settled(engine: Engine, queue: Queue, state: str) -> int:
+async def count_settled(engine: Engine, queue: Queue, which: Which) -> int:
     """How long a list is. After a start its buckets are read once; past 4,096 of them, older ones count as full."""
-    log, key_of = _log_of(queue, state)
+    log = settled_log(queue, which)
     while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
         async with engine.checkpointing:
             numbers = range(max(oldest, log.unread - _COUNTED_AT_ONCE), log.unread)
-            values = await engine.store.get_many([key_of(queue.name, number) for number in numbers])
+            values = await engine.store.get_many([bucket_key(queue.name, which, number) for number in numbers])
             log.learn(numbers.start, [0 if value is None else settled.count_of(value) for value in values])
     return log.length
 
@@ -202,8 +198,8 @@ def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
 async def state_of(engine: Engine, queue: Queue, id: int, received_at_ms: int, reads: int) -> tuple[Row | None, int]:
     """Where a message is in a queue, and how many of the allowed reads are left; with none left it may be anywhere.
 
-    The lists are ordered by time and nothing is settled before it was received, so the search goes from the newest
-    bucket back until then.
+    The done and failed lists are ordered by time and nothing is settled before it was received, so the search goes from
+    the newest bucket back until then. The order of the archive is that of archiving.
     """
     now = engine.clock.now_ms()
     row = loaded_row(queue.messages, id, now)
@@ -214,16 +210,16 @@ async def state_of(engine: Engine, queue: Queue, id: int, received_at_ms: int, r
         for row in await _rows_of(engine, queue, _Part(0, number, None), now):
             if row.id == id:
                 return row, reads
-    for state in (DONE, FAILED):
-        log, _key_of = _log_of(queue, state)
+    for which in LISTS:
+        log = settled_log(queue, which)
         for number in range(log.tail, log.first - 1, -1):
             if reads <= 0:
                 return None, 0
             reads -= number != log.tail
-            rows = await settled_bucket(engine, queue, state, number)
+            rows = await settled_bucket(engine, queue, which, number)
             for found, at, attempts in rows:
                 if found == id:
-                    return Row(id, state, attempts=attempts, settled_at_ms=at), reads
-            if rows and rows[0][1] < received_at_ms:
+                    return Row(id, which, attempts=attempts, settled_at_ms=at), reads
+            if rows and rows[0][1] < received_at_ms and which != "archived_failed":
                 break
     return None, reads

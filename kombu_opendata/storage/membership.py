@@ -11,14 +11,13 @@ from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING
 
 from ..errors import CorruptRecord
-from .moves import Which, settled_log
+from .moves import LISTS, Which, bucket_key, settled_log
 from .records import active, keys, settled
 
 if TYPE_CHECKING:
     from .engine import Engine
     from .state import Queue
 
-_LISTS: tuple[Which, Which] = ("done", "failed")
 #: buckets that are read at a time, so that no scan holds the event loop for long
 _BUCKETS = 16
 _ACTIVE_IDS = struct.Struct(f"<Q{active.ENTRY_BYTES - 8}x")
@@ -33,8 +32,8 @@ class Membership:
         self.queue = queue
         self.wanted = wanted
         self._cold: dict[int, int] = {}  # id → bucket
-        self._settled: dict[Which, dict[int, int]] = {"done": {}, "failed": {}}
-        self._notes = {which: self._note_to(which) for which in _LISTS}
+        self._settled: dict[Which, dict[int, int]] = {which: {} for which in LISTS}
+        self._notes = {which: self._note_to(which) for which in LISTS}
 
     @classmethod
     async def of(cls, engine: Engine, queue: Queue, wanted: Container[int]) -> Membership:
@@ -48,7 +47,7 @@ class Membership:
             found._attach()
         try:
             await found._read_cold()
-            for which in _LISTS:
+            for which in LISTS:
                 await found._read_settled(which)
         except BaseException:
             found.detach()
@@ -63,7 +62,7 @@ class Membership:
 
     def settled_in(self, id: int) -> tuple[Which, int] | None:
         """The list and the bucket that has the message, unless it was removed from there."""
-        for which in _LISTS:
+        for which in LISTS:
             bucket = self._settled[which].get(id)
             if bucket is not None:
                 return which, bucket
@@ -75,7 +74,7 @@ class Membership:
     # ------------------------------------------------------------------ being told
     def _attach(self) -> None:
         self.queue.messages.watchers.append(self._note_cold)
-        for which in _LISTS:
+        for which in LISTS:
             log = settled_log(self.queue, which)
             log.watchers.append(self._notes[which])
             for number in {*log.dirty, log.tail}:
@@ -86,7 +85,7 @@ class Membership:
         """Be told nothing more."""
         if self._note_cold in self.queue.messages.watchers:
             self.queue.messages.watchers.remove(self._note_cold)
-        for which in _LISTS:
+        for which in LISTS:
             watchers = settled_log(self.queue, which).watchers
             if self._notes[which] in watchers:
                 watchers.remove(self._notes[which])
@@ -123,10 +122,8 @@ class Membership:
 
     async def _read_settled(self, which: Which) -> None:
         log = settled_log(self.queue, which)
-        prefix_of = keys.done_prefix if which == "done" else keys.failed_prefix
-        async for rows in self._engine.store.scan_batches(
-            *keys.prefix_range(prefix_of(self.queue.name)), batch=_BUCKETS
-        ):
+        prefix = bucket_key(self.queue.name, which, 0)
+        async for rows in self._engine.store.scan_batches(*keys.prefix_range(prefix), batch=_BUCKETS):
             for key, value in rows:
                 number = keys.parse(key).bucket or 0
                 if log.loaded(number) is None:

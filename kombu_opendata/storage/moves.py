@@ -1,7 +1,7 @@
-"""Messages that are stored already and go into a queue: what the effects ROUTE and MOVE_SETTLED do to the state.
+"""Messages that are stored already and move: what the effects ROUTE, MOVE_SETTLED and ARCHIVE_FAILED do to the state.
 
-Each of them gets an entry in its routes block, also where it says 1: it tells that another queue, or an earlier time in
-this one, may have written the message's attempts.
+Each that comes into a queue gets an entry in its routes block, also where it says 1: it tells that another queue, or an
+earlier time in this one, may have written the message's attempts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ..errors import RequestError
 from . import effects as fx
+from .records import keys
 from .records.cursor import Cursor
 from .settled_log import SettledLog
 from .staged_state import DONE, FAILED
@@ -19,17 +21,49 @@ if TYPE_CHECKING:
 
 #: id, bucket, priority (lower first), visible at, deadline or 0, size where the queue counts bytes
 Row = Sequence[int]
-Which = Literal["done", "failed"]
+Which = Literal["done", "failed", "archived_failed"]
 #: of a queue's settled lists: which one, a bucket of it, message ids
 Taken = tuple[Which, int, list[int]]
 
+#: all settled lists
+LISTS: tuple[Which, ...] = ("done", "failed", "archived_failed")
 #: where staged jobs count the messages of a list
-_KINDS: dict[Which, int] = {"done": DONE, "failed": FAILED}
+_KINDS: dict[Which, int] = {"done": DONE, "failed": FAILED, "archived_failed": FAILED}
+_KEYS: dict[Which, Callable[[str, int], bytes]] = {
+    "done": keys.done_key,
+    "failed": keys.failed_key,
+    "archived_failed": keys.archived_failed_key,
+}
 
 
 def settled_log(queue: Queue, which: Which) -> SettledLog:
-    """The queue's done or failed list."""
-    return queue.done if which == "done" else queue.failed
+    """One of the queue's settled lists."""
+    if which == "done":
+        return queue.done
+    return queue.failed if which == "failed" else queue.archived_failed
+
+
+def which_list(name: str) -> Which:
+    """The settled list of this name.
+
+    Raises:
+        RequestError: there is none.
+    """
+    for which in LISTS:
+        if which == name:
+            return which
+    raise RequestError(f"settled messages are {', '.join(LISTS)}, not {name[:40]!r}", which=name[:40])
+
+
+def bucket_key(queue: str, which: Which, number: int) -> bytes:
+    """The key of a bucket of a settled list."""
+    return _KEYS[which](queue, number)
+
+
+def forget_at_hand(queue: Queue) -> None:
+    """No bucket that was read for a move is needed any more."""
+    for which in LISTS:
+        settled_log(queue, which).at_hand.clear()
 
 
 def route(
@@ -86,6 +120,15 @@ def move_settled(
         state.dirty.cursors.add(target)
 
 
+def archive_failed(state: StoreState, name: str, bucket: int, rows: Sequence[int]) -> None:
+    """Failed messages are set aside, as they are."""
+    queue = state.queues[name]
+    ids = list(rows[::3])
+    queue.failed.take(bucket, ids)
+    for row in zip(ids, rows[1::3], rows[2::3], strict=True):
+        queue.archived_failed.append(*row)
+
+
 def _add(state: StoreState, queue: Queue, row: Row, at: int, more: int) -> None:
     queue.counts.published += 1
     id, bucket, priority, visible_at, deadline, size = row
@@ -102,6 +145,12 @@ def settled_buckets(effect: fx.Effect) -> Iterable[tuple[str, Which, int]]:
             yield effect[1], cast(Which, which), bucket
     elif effect[0] == fx.MOVE_SETTLED:
         yield effect[1], effect[3], effect[4]
+    elif effect[0] == fx.ARCHIVE_FAILED:
+        yield effect[1], "failed", effect[2]
 
 
-APPLY: dict[int, Callable[..., None]] = {fx.ROUTE: route, fx.MOVE_SETTLED: move_settled}
+APPLY: dict[int, Callable[..., None]] = {
+    fx.ROUTE: route,
+    fx.MOVE_SETTLED: move_settled,
+    fx.ARCHIVE_FAILED: archive_failed,
+}

@@ -100,8 +100,7 @@ async def rebuild(
     now = clock.now_ms()
     for queue in state.queues.values():
         queue.counts.start(now)
-        queue.done.at_hand.clear()
-        queue.failed.at_hand.clear()
+        moves.forget_at_hand(queue)
     _forget_idle_sessions(state)
     await measure(store, state)
     return state, publishes
@@ -130,6 +129,7 @@ async def _load_settings(store: Reads, state: StoreState) -> None:
         state.next_id = state.block_end = base + size
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.OPTIONS]):
         await _load_queue(store, state, keys.parse(key).name or "", options.decode(key, value))
+    await _load_archives(store, state)
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.QUEUE_COUNTS]):
         counted = state.queues.get(keys.parse(key).name or "")
         if counted is not None:
@@ -168,6 +168,20 @@ async def _load_log(store: Reads, log: SettledLog, prefix: bytes, first: int) ->
     rows = await store.scan(*keys.prefix_range(prefix), limit=1, descending=True)
     for key, value in rows:
         log.restore(first, keys.parse(key).bucket or 0, settled.decode(key, value))
+
+
+async def _load_archives(store: Reads, state: StoreState) -> None:
+    """The archived failed messages, which few queues have: in the order of queues and buckets."""
+    first: dict[str, int] = {}
+    last: dict[str, tuple[bytes, bytes]] = {}
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.ARCHIVED_FAILED]):
+        parsed = keys.parse(key)
+        first.setdefault(parsed.name or "", parsed.bucket or 0)
+        last[parsed.name or ""] = key, value
+    for name in last.keys() & state.queues.keys():
+        key, value = last[name]
+        tail = keys.parse(key).bucket or 0
+        state.queues[name].archived_failed.restore(first[name], tail, settled.decode(key, value))
 
 
 async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int) -> None:
@@ -268,7 +282,7 @@ async def _load_settled(store: Reads, state: StoreState, records: list[list[fx.E
         if queue is None:
             continue
         log = moves.settled_log(queue, which)
-        key = keys.done_key(name, number) if which == "done" else keys.failed_key(name, number)
+        key = moves.bucket_key(name, which, number)
         value = await store.get(key)
         if value is not None and number != log.tail:
             log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]

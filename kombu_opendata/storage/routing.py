@@ -306,8 +306,7 @@ class Router:
                 self.forget(queue.name)
             return Step([row[0] for row in rows], seen, new.is_done, found.is_full)
         finally:
-            queue.done.at_hand.clear()
-            queue.failed.at_hand.clear()
+            moves.forget_at_hand(queue)
 
     def _sort_out(
         self, reader: _Reader, queue: Queue, cursor: Cursor, rows: list[list[int]]

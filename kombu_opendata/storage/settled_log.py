@@ -1,4 +1,4 @@
-"""The done or failed list of a queue: an append-only sequence of buckets, of which only the tail is in memory."""
+"""A settled list of a queue (done, failed, archived failed): buckets to append to, only the tail of them in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ BUCKET_ENTRIES = 1024
 
 
 class SettledLog:
-    """Buckets ``first`` … ``tail``. Bucket 0 always has a record, also when it is empty and not the first.
+    """Buckets ``first`` … ``tail``.
+
+    Bucket 0 always has a record, also when it is empty and not the first; but an ``optional`` list has no records
+    before its first entry, and none for empty buckets before the tail.
 
     ``dirty`` maps the buckets that changed since the last checkpoint to their packed entries. ``at_hand`` has others
     that were read for :meth:`take`, which is all that looks there. ``sizes`` has how many entries buckets before the
@@ -19,12 +22,13 @@ class SettledLog:
     (id, bucket) of what is added.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, optional: bool = False) -> None:
+        self.optional = optional
         self.first = 0
         self.tail = 0
         self.rows: list[bytes] = []
         self.oldest_at_ms: int | None = None  # of bucket `first`; None when not known
-        self.dirty: dict[int, list[bytes]] = {0: self.rows}
+        self.dirty: dict[int, list[bytes]] = {} if optional else {0: self.rows}
         self.at_hand: dict[int, list[bytes]] = {}
         self.sizes: dict[int, int] = {}
         self.unread = 0

@@ -1,4 +1,4 @@
-"""Failed messages that are given another chance, and settled ones that are deleted: bucket by bucket, in small steps.
+"""Failed messages that get another chance or are archived, and settled ones that are deleted: in small steps.
 
 Each step is one effect, so whatever ends this in between leaves every message in exactly one place.
 """
@@ -13,7 +13,7 @@ from . import effects as fx
 from . import moves, stored_messages
 from .membership import Membership
 from .moves import Which
-from .records import keys, settled
+from .records import settled
 from .records.metadata import Metadata
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def bring(engine: Engine, queue: Queue, which: Which, number: int) -> None
     """Have a bucket of a settled list at hand. Only while no checkpoint is under way; then to be cleared."""
     log = moves.settled_log(queue, which)
     if log.loaded(number) is None:
-        key = keys.done_key(queue.name, number) if which == "done" else keys.failed_key(queue.name, number)
+        key = moves.bucket_key(queue.name, which, number)
         value = await engine.store.get(key)
         if value is not None:
             log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]
@@ -127,7 +127,7 @@ def _parts(rows: list[SettledRow], size: int) -> Iterator[list[SettledRow]]:
 
 # ---------------------------------------------------------------------- failed → available
 class Redrive:
-    """Moves failed messages of ``source`` to ``target``, which may be the same queue. Use :meth:`run`."""
+    """Moves failed messages of ``source``, or archived ones, to ``target``, which may be the same. Use :meth:`run`."""
 
     def __init__(
         self,
@@ -137,10 +137,12 @@ class Redrive:
         selection: Selection,
         accepts: Callable[[int, int], bool],
         on_step: OnStep,
+        which: Which = "failed",
     ) -> None:
         self._engine, self._source, self._target = engine, source, target
         self._selection, self._accepts, self._on_step = selection, accepts, on_step
-        self._log = source.failed
+        self._which = which
+        self._log = moves.settled_log(source, which)
         self.done = Redriven()
 
     async def run(self) -> Redriven:
@@ -161,7 +163,7 @@ class Redrive:
             ids: set[int] = set()
             while number <= last and len(ids) < _WINDOW:
                 rows = [
-                    row for row in await _read(engine, self._source, "failed", number) if self._selection.takes(row)
+                    row for row in await _read(engine, self._source, self._which, number) if self._selection.takes(row)
                 ]
                 numbered.append((number, rows))
                 ids.update(row[0] for row in rows)
@@ -200,10 +202,10 @@ class Redrive:
         await stored_messages.measure(self._engine.store, self._target, rows)
         async with settled_down(self._engine, rows):
             try:
-                await bring(self._engine, self._source, "failed", number)
+                await bring(self._engine, self._source, self._which, number)
                 if not self._is_alive():
                     return False
-                present = {row[0] for row in rows_at_hand(self._source, "failed", number)}
+                present = {row[0] for row in rows_at_hand(self._source, self._which, number)}
                 self._move(number, [row for row in rows if row[0] in present and not (there and row[0] in there)])
             finally:
                 self._log.at_hand.clear()
@@ -230,7 +232,7 @@ class Redrive:
         return rows
 
     def _move(self, number: int, rows: list[list[int]]) -> None:
-        """One effect: out of the failed list, into the target."""
+        """One effect: out of the list, into the target."""
         engine, done, limit = self._engine, self.done, self._selection.limit
         size, fitting = 0, 0
         for row in rows:
@@ -247,7 +249,7 @@ class Redrive:
             return
         engine.check_room(_ROW_BYTES * (len(rows) + 4))
         stored_messages.place(self._target, rows)
-        _apply(engine, self._source, "failed", number, done.ids, self._target.name, rows)
+        _apply(engine, self._source, self._which, number, done.ids, self._target.name, rows)
         done.moved += len(rows)
 
 
@@ -258,6 +260,49 @@ def _apply(
     moves.move_settled(engine.state, queue.name, at, which, number, ids, target, rows)
     engine.effects.append((fx.MOVE_SETTLED, queue.name, at, which, number, ids, target, rows))
     engine.needs_sync = True
+
+
+# ---------------------------------------------------------------------- failed → archived failed
+async def archive_failed(engine: Engine, queue: Queue, selection: Selection, go_on: Callable[[int], bool]) -> int:
+    """Set failed messages of a queue aside; returns how many. They keep all they have, until somebody deletes them.
+
+    Args:
+        go_on: told how many so far after each step; whether to go on.
+
+    Raises:
+        StoreFull: the journal takes no more now; what was archived is archived.
+        CorruptRecord, StoreError: the store can't be read.
+    """
+    log, archived, limit = queue.failed, 0, selection.limit
+    for number in range(log.first, log.tail + 1):
+        async with engine.checkpointing:
+            try:
+                await bring(engine, queue, "failed", number)
+                rows = [row for row in rows_at_hand(queue, "failed", number) if selection.takes(row)]
+                rows = await _matching(engine, rows, selection.selector)
+                if engine.state.queues.get(queue.name) is not queue:
+                    break
+                rows = rows[: limit - archived] if limit else rows
+                if rows:
+                    engine.check_room(_ROW_BYTES * (len(rows) + 4))
+                    flat = [field for row in rows for field in row]
+                    moves.archive_failed(engine.state, queue.name, number, flat)
+                    engine.effects.append((fx.ARCHIVE_FAILED, queue.name, number, flat))
+                    engine.needs_sync = True
+                    archived += len(rows)
+            finally:
+                log.at_hand.clear()
+        if not go_on(archived) or 0 < limit <= archived:
+            break
+    return archived
+
+
+async def _matching(engine: Engine, rows: list[SettledRow], selector: Selector | None) -> list[SettledRow]:
+    """Those of the rows whose messages' headers the selector is true of."""
+    if selector is None:
+        return rows
+    found = await stored_messages.read_metadata(engine.store, engine.payloads, [row[0] for row in rows])
+    return [row for row in rows if row[0] in found and selector.matches(found[row[0]].headers)]
 
 
 # ---------------------------------------------------------------------- settled → gone
@@ -283,10 +328,13 @@ async def delete(engine: Engine, queue: Queue, which: Which, selection: Selectio
                 if ids:
                     engine.check_room(_ROW_BYTES * (len(ids) + 4))
                     _apply(engine, queue, which, number, ids, "", [])
+                    for id in ids:
+                        engine.payloads.drop(id)
                     deleted += len(ids)
             finally:
                 log.at_hand.clear()
-        if not go_on(deleted) or (rows and selection.before_ms is not None and rows[-1][1] >= selection.before_ms):
+        rest_is_younger = rows and selection.before_ms is not None and rows[-1][1] >= selection.before_ms
+        if not go_on(deleted) or (rest_is_younger and which != "archived_failed"):  # that is in the order of archiving
             break
         if len(engine.state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
             await engine.checkpoint()

@@ -15,6 +15,7 @@ from .counts import QueueCounts
 from .history.log import HistoryLog
 from .idempotency import IdempotencyState
 from .limits import Limits
+from .moves import Which
 from .queue_buckets import Entry
 from .queue_state import QueueState
 from .records.cursor import Cursor
@@ -49,9 +50,12 @@ class QueueOptions(NamedTuple):
 
 
 class Queue:
-    """A durable queue: its messages, its done and failed lists, its options; and what was counted in it."""
+    """A durable queue: its messages, its settled lists, its options; and what was counted in it."""
 
-    __slots__ = ("at_hand", "counts", "dead_letters_to", "done", "failed", "limits", "messages", "name", "options")
+    __slots__ = (
+        "archived_failed", "at_hand", "counts", "dead_letters_to", "done", "failed", "limits", "messages", "name",
+        "options",
+    )  # fmt: skip
 
     def __init__(self, name: str, options: QueueOptions, created_at_ms: int = 0) -> None:
         self.name = name
@@ -61,6 +65,7 @@ class Queue:
         self.at_hand = 0  # a guess: messages whose payloads were loaded ahead and are not delivered yet
         self.done = SettledLog()
         self.failed = SettledLog()
+        self.archived_failed = SettledLog(optional=True)
         self.dead_letters_to = dead_letters_to(options.arguments)
         self.counts = QueueCounts(created_at_ms)
 
@@ -72,11 +77,10 @@ def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
 
 
 class DeletedQueue(NamedTuple):
-    """What memory knew of a queue that is gone; the rest is in the store's done and failed records."""
+    """What memory knew of a queue that is gone; the rest is in the store's records of its settled lists."""
 
     ids: set[int]
-    done_buckets: set[int]  # not as the store has them: their messages are in `ids` or collected
-    failed_buckets: set[int]
+    buckets: dict[Which, set[int]]  # not as the store has them: their messages are in `ids` or collected
     dead_letters: set[int]  # ids that a dead letter still needs
 
 
@@ -343,12 +347,13 @@ class StoreState:
     def delete_queue(self, name: str) -> None:
         """Forget a queue that was purged. Its settled lists are collected by the caller before."""
         queue = self.queues.pop(name)
-        known = {id for rows in (queue.done, queue.failed) for id in rows.unsaved_ids()}
+        logs = {which: moves.settled_log(queue, which) for which in moves.LISTS}
+        known = {id for log in logs.values() for id in log.unsaved_ids()}
         letters = {id for of, id in self.dead_letters if of == name}
         kept = {id for id in letters if not self.dead_letters[(name, id)].last_use}
         for id in kept:
             self._keep_for_dead_letter(name, id)
-        deleted = DeletedQueue(known, set(queue.done.dirty), set(queue.failed.dirty), kept)
+        deleted = DeletedQueue(known, {which: set(log.dirty) for which, log in logs.items()}, kept)
         for entry in list(queue.messages.in_flight.values()):
             self._unlease(entry)
             known.add(entry.id)

@@ -45,7 +45,7 @@ class StoredMessage:
 
 @dataclass
 class ModelQueue:
-    """One queue; ``done`` and ``failed`` are rows (id, at, attempts) in order, ``letters`` the reasons by id."""
+    """One queue; its settled lists are rows (id, at, attempts) in order, ``letters`` the reasons by id."""
 
     max_attempts: int
     lease_seconds: int
@@ -57,6 +57,7 @@ class ModelQueue:
     in_flight: dict[int, Message] = field(default_factory=dict)
     done: list[tuple[int, int, int]] = field(default_factory=list)
     failed: list[tuple[int, int, int]] = field(default_factory=list)
+    archived_failed: list[tuple[int, int, int]] = field(default_factory=list)
     has_dead_letters: bool = False
     letters: dict[int, str] = field(default_factory=dict)
 
@@ -109,7 +110,7 @@ class ModelQueue:
         return True
 
     def ids(self) -> list[int]:
-        settled = [id for id, _at, _attempts in self.done + self.failed]
+        settled = [id for id, _at, _attempts in self.done + self.failed + self.archived_failed]
         return [*self.available, *self.in_flight, *settled]
 
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from kombu_opendata.storage import settled_moves
-from kombu_opendata.storage.moves import Which
+from kombu_opendata.storage.moves import LISTS, Which
 from kombu_opendata.storage.records.cursor import Cursor
 from kombu_opendata.storage.routing import Step
 from kombu_opendata.storage.settled_moves import Redriven, Selection
 from tests.property.engine_model import Message, ModelQueue
 from tests.property.engine_rules import RETRY_DELAYS, TERMS, TTLS, EngineRules
 
-WHICH = st.sampled_from(["done", "failed"])
+WHICH = st.sampled_from(LISTS)
 
 
 class ReplayRules(EngineRules):
@@ -110,6 +110,7 @@ class ReplayRules(EngineRules):
         was_here = id in queue.ids()
         queue.done = [row for row in queue.done if row[0] != id]
         queue.failed = [row for row in queue.failed if row[0] != id]
+        queue.archived_failed = [row for row in queue.archived_failed if row[0] != id]
         self.add(queue, id, max(stored.visible_at, now + was_here))
 
     def add(self, queue: ModelQueue, id: int, visible_at: int) -> None:
@@ -126,8 +127,15 @@ class ReplayRules(EngineRules):
             self.end(commit)
 
     # ------------------------------------------------------------------ redrive
-    @rule(name=TERMS, to=TERMS, steps=st.integers(1, 3), limit=st.sampled_from([0, 0, 2]), commit=st.booleans())
-    def redrive(self, name: str, to: str, steps: int, limit: int, commit: bool) -> None:
+    @rule(
+        name=TERMS,
+        to=TERMS,
+        steps=st.integers(1, 3),
+        limit=st.sampled_from([0, 0, 2]),
+        which=st.sampled_from(["failed", "failed", "archived_failed"]),
+        commit=st.booleans(),
+    )
+    def redrive(self, name: str, to: str, steps: int, limit: int, which: Which, commit: bool) -> None:
         if name not in self.model.queues or to not in self.model.queues:
             return
         self.clock.advance(10)  # nobody redrives a message in the millisecond that it failed in
@@ -135,14 +143,14 @@ class ReplayRules(EngineRules):
         there = set() if name == to else set(into.ids())
         letters = self.model.letters()
         expected = [
-            id for id, _at, _attempts in source.failed
+            id for id, _at, _attempts in getattr(source, which)
             if id not in there and (name, id) not in letters and not self.model.stored_messages[id].is_expired(now)
         ]  # fmt: skip
         moved: list[int] = []
 
         def on_step(done: Redriven) -> bool:
             for id in done.ids:
-                source.failed = [row for row in source.failed if row[0] != id]
+                setattr(source, which, [row for row in getattr(source, which) if row[0] != id])
                 self.add(into, id, max(self.model.stored_messages[id].visible_at, now + 1))
             moved.extend(done.ids)
             self.model.cursors = dict(self.engine.state.cursors)
@@ -150,7 +158,7 @@ class ReplayRules(EngineRules):
 
         queues = self.engine.state.queues[name], self.engine.state.queues[to]
         work = settled_moves.Redrive(
-            self.engine, *queues, Selection(limit=limit), lambda _messages, _bytes: True, on_step
+            self.engine, *queues, Selection(limit=limit), lambda _messages, _bytes: True, on_step, which
         )
         with self.noting_checkpoints():
             done = self.run(work.run())
@@ -174,4 +182,17 @@ class ReplayRules(EngineRules):
             )
         assert deleted == len(rows) - len(expected)
         setattr(self.model.queues[name], which, expected)
+        self.end(commit)
+
+    @rule(name=TERMS, age=st.sampled_from([0, 0, 1500]), limit=st.sampled_from([0, 0, 2]), commit=st.booleans())
+    def archive_failed(self, name: str, age: int, limit: int, commit: bool) -> None:
+        if name not in self.model.queues:
+            return
+        queue, model = self.engine.state.queues[name], self.model.queues[name]
+        selection = Selection(before_ms=self.clock.now_ms() - age + 1, limit=limit)
+        chosen = [row for row in model.failed if selection.takes(row)][: limit or None]
+        with self.noting_checkpoints():
+            assert self.run(settled_moves.archive_failed(self.engine, queue, selection, lambda _n: True)) == len(chosen)
+        model.failed = [row for row in model.failed if row not in chosen]
+        model.archived_failed += chosen
         self.end(commit)

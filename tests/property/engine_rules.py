@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from kombu_opendata.errors import StoreError
+from kombu_opendata.storage import moves
 from kombu_opendata.storage.state import QueueOptions
 from tests.property.engine_model import Message, ModelQueue, StoredMessage
 from tests.property.engine_store import PRODUCER, CrashableEngine
@@ -349,12 +350,9 @@ class EngineRules(CrashableEngine):
             for id in [message.id for message in expected.available.values() if message.is_expired(now)]:
                 del expected.available[id]
                 expected.dead_letter(id, "expired")
-            for which, log, retention in (
-                ("done", queue.done, expected.done_retention),
-                ("failed", queue.failed, expected.failed_retention),
-            ):
+            for which, retention in (("done", expected.done_retention), ("failed", expected.failed_retention)):
                 rows = getattr(expected, which)
-                left = self.run(self.settled_rows(queue, log, which))
+                left = self.run(self.settled_rows(queue, moves.which_list(which)))
                 gone = rows[: len(rows) - len(left)]
                 assert rows[len(gone) :] == left
                 assert all(retention and row[1] + 1000 * retention <= now for row in gone)
@@ -399,7 +397,7 @@ class EngineRules(CrashableEngine):
         lengths = {}
         for name, which in swept:
             queue = self.engine.state.queues[name]
-            left = self.run(self.settled_rows(queue, getattr(queue, which), which))
+            left = self.run(self.settled_rows(queue, moves.which_list(which)))
             kept = getattr(self.model.queues[name], which)
             lengths[name, which] = len(kept) - len(left)
         without = {place: len(rows) for place, rows in swept.items()}

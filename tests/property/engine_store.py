@@ -20,12 +20,12 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
 from kombu_opendata.errors import StoreError
-from kombu_opendata.storage import settled_log
+from kombu_opendata.storage import moves, settled_log
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.moves import Which
 from kombu_opendata.storage.queue_buckets import Entry
 from kombu_opendata.storage.records import active, keys, settled
-from kombu_opendata.storage.settled_log import SettledLog
 from kombu_opendata.storage.slate import SlateSettings
 from kombu_opendata.storage.state import Queue
 from tests.property.engine_model import Model
@@ -141,13 +141,14 @@ class CrashableEngine(RuleBasedStateMachine):
             await self.loads()
         raise AssertionError("loading does not end")
 
-    async def settled_rows(self, queue: Queue, log: SettledLog, which: str) -> list[tuple[int, ...]]:
-        """A done or failed list, from memory where that has it and from the store where not."""
-        key_of = keys.done_key if which == "done" else keys.failed_key
+    async def settled_rows(self, queue: Queue, which: Which) -> list[tuple[int, ...]]:
+        """A settled list, from memory where that has it and from the store where not."""
+        log = moves.settled_log(queue, which)
         found: list[tuple[int, ...]] = []
         for number in range(log.first, log.tail + 1):
             rows = log.rows if number == log.tail else log.dirty.get(number)
-            value = settled.join(rows) if rows is not None else await self.engine.store.get(key_of(queue.name, number))
+            key = moves.bucket_key(queue.name, which, number)
+            value = settled.join(rows) if rows is not None else await self.engine.store.get(key)
             found += settled.decode(b"", value) if value is not None else []
         return found
 

@@ -19,6 +19,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import StoreStats, open_store, stats
 from kombu_opendata.storage import object_store
+from kombu_opendata.storage.moves import LISTS
 from kombu_opendata.storage.records.keys import RecordKind
 from tests.property.engine_by_id import ByIdRules
 from tests.property.engine_rules import SESSIONS
@@ -70,8 +71,8 @@ class EngineMachine(ByIdRules, StagedRules):
             assert {place for place in leased if place[1] == name} == {
                 (m.session, name, m.id) for m in expected.in_flight.values()
             }
-            assert self.run(self.settled_rows(queue, queue.done, "done")) == expected.done
-            assert self.run(self.settled_rows(queue, queue.failed, "failed")) == expected.failed
+            for which in LISTS:
+                assert self.run(self.settled_rows(queue, which)) == getattr(expected, which)
             ids = expected.ids()
             assert len(ids) == len(set(ids))
 
@@ -125,6 +126,7 @@ class EngineMachine(ByIdRules, StagedRules):
             assert self.run(self.next_entry(queue)) == (None, None)
             queue.options = queue.options._replace(done_retention_seconds=1, failed_retention_seconds=1)
             expected.done_retention = expected.failed_retention = 1
+            self.delete_settled(name, "archived_failed", 0, True)
         self.clock.advance(200_000)
         self.publish_dead_letters(1_000_000, False, True)
         for _ in range(2):  # a bucket that is not stored yet is left for the next sweep
@@ -160,6 +162,7 @@ class EngineMachine(ByIdRules, StagedRules):
             assert {row[0] for row in in_flight} == set(expected.in_flight)
             assert store.rows(RecordKind.DONE, name) == expected.done
             assert store.rows(RecordKind.FAILED, name) == expected.failed
+            assert store.rows(RecordKind.ARCHIVED_FAILED, name) == expected.archived_failed
             for kind in (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED):
                 buckets = store.buckets(kind, name)
                 assert 0 in buckets

@@ -87,6 +87,7 @@ FORMATS = {
     "active": Format(keys.active_key("q", 3), st.tuples(entries, entries), lambda value: active.encode(*value)),
     "done": Format(keys.done_key("q"), settled_entries, settled.encode),
     "failed": Format(keys.failed_key("q", 1), settled_entries, settled.encode),
+    "archived failed": Format(keys.archived_failed_key("q", 1), settled_entries, settled.encode),
     "attempts": Format(keys.attempts_key(1), st.lists(texts, max_size=4), attempts.encode),
     "config": Format(keys.config_key("q"), st.builds(config.QueueConfig, texts, u16, u32), config.encode),
     "header": Format(keys.STORE_HEADER_KEY, st.builds(header.StoreHeader, i64, texts, st.just(1)), header.encode),
@@ -260,6 +261,9 @@ parsed_keys = st.one_of(
     st.builds(lambda q, b: (keys.active_key(q, b), keys.Key(keys.RecordKind.ACTIVE, q, b)), names, u64),
     st.builds(lambda q, b: (keys.done_key(q, b), keys.Key(keys.RecordKind.DONE, q, b)), names, u64),
     st.builds(lambda q, b: (keys.failed_key(q, b), keys.Key(keys.RecordKind.FAILED, q, b)), names, u64),
+    st.builds(
+        lambda q, b: (keys.archived_failed_key(q, b), keys.Key(keys.RecordKind.ARCHIVED_FAILED, q, b)), names, u64
+    ),
     st.builds(lambda i: (keys.attempts_key(i), keys.Key(keys.RecordKind.ATTEMPTS, id=i)), message_ids),
     st.builds(lambda q: (keys.config_key(q), keys.Key(keys.RecordKind.CONFIG, q)), names),
     st.builds(lambda e: (keys.exchange_key(e), keys.Key(keys.RecordKind.EXCHANGE, e)), names),

@@ -25,7 +25,7 @@ class PlainStore:
         for key, value in self.raw.items():
             where = parse(key)
             place: Any = where.id
-            if where.kind in (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED):
+            if where.kind in (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED, RecordKind.ARCHIVED_FAILED):
                 place = where.name, where.bucket
             elif where.kind is RecordKind.DEAD_LETTER:
                 place = where.id, where.name

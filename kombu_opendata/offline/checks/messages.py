@@ -9,7 +9,7 @@ from ...storage.records import keys
 from ...storage.records.keys import RecordKind
 from ...storage.records.kinds import PREFIXES
 from ...storage.records.payload import PayloadURI
-from ..facts import AVAILABLE, IN_FLIGHT, MessageFacts, Place
+from ..facts import ARCHIVED, AVAILABLE, BUCKETS, FAILED, IN_FLIGHT, MessageFacts, Place
 from ..findings import Finding, finding
 from .base import Context
 from .payload_uris import check_uri
@@ -18,7 +18,7 @@ MessageCheck = Callable[[MessageFacts, Context], Iterator[Finding]]
 
 _REASONS = frozenset({"rejected", "expired", "maxlen", "delivery_limit"})
 _ROUTES = frozenset({RecordKind.ROUTES, RecordKind.ROUTES_BLOCK})
-_NEEDED_BY = (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED, RecordKind.DEAD_LETTER)
+_NEEDED_BY = (*BUCKETS, RecordKind.DEAD_LETTER)
 
 
 def once(facts: MessageFacts, _context: Context) -> Iterator[Finding]:
@@ -156,7 +156,8 @@ def dead_letters(facts: MessageFacts, context: Context) -> Iterator[Finding]:
             wrong.append(f"its reason is {letter.reason!r}")
         if letter.last_use and states:
             wrong.append(f"it is the last use of the payload, which is {states[0]} there")
-        if not letter.last_use and states != ["failed"] and context.sees(RecordKind.FAILED):
+        kept = states in ([FAILED], [ARCHIVED])
+        if not letter.last_use and not kept and context.sees(RecordKind.FAILED, RecordKind.ARCHIVED_FAILED):
             wrong.append("the payload is kept for the queue's failed list, where it is not")
         if not context.is_plausible(letter.at_ms):
             wrong.append(f"it left at {letter.at_ms} ms")

@@ -13,18 +13,21 @@ from ..findings import Finding, finding
 from .base import Family, QueueFacts
 
 _ACTIVE, _DONE, _FAILED = RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED
+_ARCHIVED = RecordKind.ARCHIVED_FAILED
+#: which every queue has
 _BUCKETS = {_ACTIVE: keys.active_key, _DONE: keys.done_key, _FAILED: keys.failed_key}
 _LARGEST = {
     _ACTIVE: queue_state.BUCKET_ENTRIES,
     _DONE: settled_log.BUCKET_ENTRIES,
     _FAILED: settled_log.BUCKET_ENTRIES,
+    _ARCHIVED: settled_log.BUCKET_ENTRIES,
 }
 
 
 class QueueFamily(Family):
-    """Config, options, counts and the three kinds of buckets. Keeps: a summary of each bucket, the ids in flight."""
+    """Config, options, counts and the kinds of buckets. Keeps: a summary of each bucket, the ids in flight."""
 
-    kinds = (RecordKind.CONFIG, RecordKind.OPTIONS, RecordKind.QUEUE_COUNTS, _ACTIVE, _DONE, _FAILED)
+    kinds = (RecordKind.CONFIG, RecordKind.OPTIONS, RecordKind.QUEUE_COUNTS, _ACTIVE, _DONE, _FAILED, _ARCHIVED)
 
     def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
         queue = self.context.queue(key.name or "")

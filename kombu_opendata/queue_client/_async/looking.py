@@ -25,7 +25,7 @@ from .base import AsyncBase
 
 MAX_PAGE = 1000
 
-State = Literal["available", "delayed", "in_flight", "done", "failed"]
+State = Literal["available", "delayed", "in_flight", "done", "failed", "archived_failed"]
 
 
 class AsyncLooking(AsyncBase):

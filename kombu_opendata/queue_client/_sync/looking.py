@@ -26,7 +26,7 @@ from .base import Base
 
 MAX_PAGE = 1000
 
-State = Literal["available", "delayed", "in_flight", "done", "failed"]
+State = Literal["available", "delayed", "in_flight", "done", "failed", "archived_failed"]
 
 
 class Looking(Base):

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
-from ...errors import RequestError
 from ...protocol import messages as m
 from .. import checks
 from ..checks import Seconds
@@ -47,6 +46,7 @@ class Replaying(Base):
         where: str = "",
         ids: Iterable[int] | None = None,
         limit: int = 0,
+        state: Literal["failed", "archived_failed"] = "failed",
     ) -> m.Redriven:
         """Make failed messages available again, with no attempts and the same ids; other calls go on meanwhile.
 
@@ -55,39 +55,71 @@ class Replaying(Base):
             where: a selector: only those whose headers it is true of.
             ids: only these.
             limit: at most so many; 0 is all. After a kill of the broker the call, and its counting, begins again.
+            state: ``archived_failed`` for those that :meth:`archive_failed` set aside.
 
         Returns:
             ``moved``, and how many stayed: ``already`` (the target has them), ``expired``, ``waiting`` (dead letters
             that are not published yet); ``is_full``: the target's maximum length ended it.
         """
         chosen = None if ids is None else checks.message_ids(ids)
-        answer: m.Redriven = self._calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit))
+        answer: m.Redriven = self._calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit, state))
         return answer
+
+    def archive_failed(
+        self,
+        queue: str,
+        *,
+        where: str = "",
+        ids: Iterable[int] | None = None,
+        older_than: Seconds | None = None,
+        limit: int = 0,
+    ) -> int:
+        """Set failed messages aside: all, or those that every argument lets pass; returns how many.
+
+        They are ``archived_failed`` from then on, in the order of archiving, and keep all they have: payload, headers,
+        attempts, and when they failed. No retention removes them; :meth:`delete_settled` does, or the queue's end.
+        Other calls go on meanwhile.
+
+        Args:
+            where: a selector: only those whose headers it is true of.
+            ids: only these.
+            older_than: only those that failed so many seconds ago or longer.
+            limit: at most so many; 0 is all. After a kill of the broker the call, and its counting, begins again.
+
+        Raises:
+            NotFound: there is no such queue.
+            RequestError: a wrong selector, a queue that is not stored.
+        """
+        age = _age_ms(older_than)
+        chosen = None if ids is None else checks.message_ids(ids)
+        answer: m.Count = self._calls.call_apart(m.ArchiveFailed(0, queue, age, chosen, where, limit))
+        return answer.count
 
     def delete_settled(
         self,
         queue: str,
-        state: Literal["done", "failed"] = "done",
+        state: Literal["done", "failed", "archived_failed"] = "done",
         *,
         older_than: Seconds | None = None,
         ids: Iterable[int] | None = None,
         all: bool = False,
     ) -> int:
-        """Delete archived (done) or failed messages; returns how many. Other calls go on meanwhile.
+        """Delete settled messages: done, failed or archived failed ones; returns how many. Other calls go on meanwhile.
 
         Args:
             older_than: those that were settled so many seconds ago or longer; or
             ids: these; or
             all: all. Exactly one of the three is given.
         """
-        if state not in ("done", "failed"):
-            raise RequestError(f"done or failed messages can be deleted, not {state!r}")
-        age = -1
-        if older_than is not None:
-            age = checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)
+        age = _age_ms(older_than)
         chosen = None if ids is None else checks.message_ids(ids)
         answer: m.SettledDeleted = self._calls.call_apart(m.DeleteSettled(0, queue, state, age, chosen, all))
         return answer.count
+
+
+def _age_ms(older_than: Seconds | None) -> int:
+    """-1: of any age."""
+    return -1 if older_than is None else checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)
 
 
 def _point(value: Point) -> str | int:

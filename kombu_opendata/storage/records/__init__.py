@@ -118,6 +118,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.HISTORY_HEADERS: history_headers.decode,
     RecordKind.NEWEST_TIME: newest_time.decode,
     RecordKind.QUEUE_COUNTS: queue_counts.decode,
+    RecordKind.ARCHIVED_FAILED: settled.decode,
 }
 
 

@@ -235,4 +235,5 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.HISTORY_HEADERS: _parse_numbers(U64, U64),
     RecordKind.NEWEST_TIME: _parse_fixed,
     RecordKind.QUEUE_COUNTS: _parse_name,
+    RecordKind.ARCHIVED_FAILED: _parse_bucket,
 }

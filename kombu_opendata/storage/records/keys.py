@@ -40,6 +40,7 @@ key                                                                    record
 ``01 2a <attempt u64> <id u64>``                                       history headers
 ``01 2b``                                                              newest time
 ``01 2c <queue TB>``                                                   queue counts
+``01 2d <queue TB> [<bucket u64>]``                                    archived failed messages
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -108,6 +109,7 @@ _HISTORY_TRAIL = PREFIXES[RecordKind.HISTORY_TRAIL]
 _HISTORY_PAGE = PREFIXES[RecordKind.HISTORY_PAGE]
 _HISTORY_HEADERS = PREFIXES[RecordKind.HISTORY_HEADERS]
 _QUEUE_COUNTS = PREFIXES[RecordKind.QUEUE_COUNTS]
+_ARCHIVED_FAILED = PREFIXES[RecordKind.ARCHIVED_FAILED]
 
 __all__ = [
     "HISTORY_HEAD_KEY",
@@ -121,6 +123,8 @@ __all__ = [
     "RecordKind",
     "active_key",
     "active_prefix",
+    "archived_failed_key",
+    "archived_failed_prefix",
     "attempts_key",
     "binding_key",
     "binding_prefix",
@@ -184,6 +188,10 @@ def done_key(queue: str, bucket: int = 0) -> bytes:
 
 def failed_key(queue: str, bucket: int = 0) -> bytes:
     return _FAILED + _name(queue) + _bucket(bucket)
+
+
+def archived_failed_key(queue: str, bucket: int = 0) -> bytes:
+    return _ARCHIVED_FAILED + _name(queue) + _bucket(bucket)
 
 
 def attempts_key(message_id: int) -> bytes:
@@ -369,6 +377,10 @@ def done_prefix(queue: str | None = None) -> bytes:
 
 def failed_prefix(queue: str | None = None) -> bytes:
     return _FAILED if queue is None else _FAILED + _name(queue)
+
+
+def archived_failed_prefix(queue: str | None = None) -> bytes:
+    return _ARCHIVED_FAILED if queue is None else _ARCHIVED_FAILED + _name(queue)
 
 
 def binding_prefix(exchange: str | None = None) -> bytes:

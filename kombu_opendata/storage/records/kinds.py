@@ -63,6 +63,7 @@ class RecordKind(enum.Enum):
     HISTORY_HEADERS = "history headers"
     NEWEST_TIME = "newest time"
     QUEUE_COUNTS = "queue counts"
+    ARCHIVED_FAILED = "archived failed"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -104,4 +105,5 @@ PREFIXES = {
     RecordKind.HISTORY_HEADERS: b"\x01\x2a",
     RecordKind.NEWEST_TIME: b"\x01\x2b",
     RecordKind.QUEUE_COUNTS: b"\x01\x2c",
+    RecordKind.ARCHIVED_FAILED: b"\x01\x2d",
 }

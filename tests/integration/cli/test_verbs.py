@@ -35,7 +35,7 @@ VERBS = [
     Verb("queue list", lambda j: {"orders", "big"} <= {q["name"] for q in j}, "filter: amount > 100"),
     Verb("queue show big", lambda j: j["metrics"]["visible"] == 2, "x-filter"),
     Verb("queue create new --max-length 7", lambda j: j["arguments"]["x-max-length"] == 7, "'new' is there"),
-    Verb("queue metrics orders", lambda j: j[0]["visible"] == 5, "visible        5"),
+    Verb("queue metrics orders", lambda j: j[0]["visible"] == 5, "visible          5"),
     Verb("queue top --once", lambda j: {"mails"} <= {q["queue"] for q in j["queues"]}, "queues"),
     Verb("peek mails", lambda j: j[0]["body"].startswith("\x1b"), r"\x1b[31mred\u202e\nnext"),
     Verb("message 0", lambda j: j["message"]["body"] == {"number": 0}, "header amount: 0"),
@@ -56,7 +56,11 @@ VERBS = [
     # they change what others look at
     Verb("queue purge purge-me --yes", lambda j: j["purged"] in (0, 2), "messages removed"),
     Verb("failed redrive broken --limit 1", lambda j: j["moved"] == 1, "1 message is available again"),
+    Verb("failed count broken", lambda j: set(j["broken"]) == {"failed", "archived_failed"}, "archived"),
+    Verb("failed archive broken --limit 1", lambda j: j["archived"] == 1, "of queue 'broken' archived"),
+    Verb("failed list broken --archived", lambda j: j["state"] == "archived_failed", "settled"),
     Verb("failed delete broken --all --yes", lambda j: j["deleted"] in (0, 1), "deleted"),
+    Verb("failed delete broken --all --yes --archived", lambda j: j["state"] == "archived_failed", "archived failed"),
     Verb("archive delete old --older-than 30d --yes", lambda j: j["deleted"] == 0, "0 archived messages deleted"),
 ]
 #: tested below, or by tests of their own

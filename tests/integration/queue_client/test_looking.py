@@ -194,6 +194,42 @@ def test_what_is_settled_is_deleted_and_redriven(client: Any, queue: str) -> Non
             client.delete_settled(queue, **wrong)
 
 
+def test_failed_messages_are_archived(client: Any, queue: str) -> None:
+    """They keep all they have, and are in one place."""
+    ids = client.send_batch(queue, [{"n": n} for n in range(5)], [{"n": n} for n in range(5)])
+    client.reject_many(queue, client.read(queue, 60, 4))
+    failed = {state.id: state for state in client.iter_by_state(queue, "failed")}
+    assert client.archive_failed(queue, where="n >= 1 AND n <= 2") == 2
+    assert client.archive_failed(queue, older_than=3600) == 0
+    assert client.archive_failed(queue, ids=ids[:1]) == 1
+    assert [state.id for state in client.list_by_state(queue, "failed").messages] == [ids[3]]
+    archived = client.list_by_state(queue, "archived_failed", limit=2)
+    assert [state.id for state in archived.messages] == ids[1:3]
+    (last,) = client.list_by_state(queue, "archived_failed", after=archived.after).messages
+    assert (last.id, last.attempts, last.settled_at) == (ids[0], 1, failed[ids[0]].settled_at)
+    found = client.get(ids[0])
+    assert (found.message.body, found.message.headers) == ({"n": 0}, {"n": 0})
+    assert [state.state for state in found.states] == ["archived_failed"]
+    figures = client.metrics(queue)
+    assert (figures.visible, figures.failed, figures.archived_failed, figures.done) == (1, 1, 3, 0)
+    assert client.archive_failed(queue) == 1
+    assert [one.id for one in client.list_messages(queues=[queue], statuses=["failed"]).items] == ids[3::-1]  # they did
+    assert client.redrive(queue, ids=ids[3:4], state="archived_failed").moved == 1
+    assert [message.attempts for message in client.peek(queue, 5)] == [0, 0]
+    assert client.delete_settled(queue, "failed", all=True) == 0
+    assert client.delete_settled(queue, "archived_failed", all=True) == 3
+    with pytest.raises(errors.MessageNotFound):
+        client.get(ids[0])
+    for wrong in ({"limit": -1}, {"older_than": -1}, {"where": "n ="}, {"ids": 5}):
+        with pytest.raises(errors.RequestError):
+            client.archive_failed(queue, **wrong)
+    for call in (client.archive_failed, client.redrive):
+        with pytest.raises(errors.NotFound):
+            call("nowhere")
+    with pytest.raises(errors.RequestError, match="replay"):
+        client.redrive(queue, state="done")
+
+
 # ---------------------------------------------------------------------- Kombu's messages
 def test_kombus_messages_are_read(reach: Reach, client: Any, queue: str) -> None:
     sent: list[tuple[Any, dict[str, Any], Any]] = [

@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 from kombu_opendata.selectors import compile_selector
-from kombu_opendata.storage import looking, settled_log, settled_moves
+from kombu_opendata.storage import looking, moves, settled_log, settled_moves
 from kombu_opendata.storage.history.log import HistoryLog
-from kombu_opendata.storage.looking import DONE, FAILED, count_settled
+from kombu_opendata.storage.looking import count_settled
+from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.settled_moves import Redrive, Redriven, Selection, delete
 from kombu_opendata.storage.state import QueueOptions
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
+from tests.support.verified import assert_verified
 
 
 async def failed(world: World, count: int, name: str = "q") -> list[int]:
@@ -80,7 +82,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
             assert len(world.queue("other").messages) == moved
             left = [row[0] for row in await rows(world, "q")]
             assert sorted([*left, *world.queue("other").messages.available]) == ids
-            assert await count_settled(world.engine, world.queue("q"), FAILED) == len(left)
+            assert await count_settled(world.engine, world.queue("q"), "failed") == len(left)
         for id in ids:
             world.engine.remove(world.queue("other"), [world.queue("other").messages.available[id]])
 
@@ -241,11 +243,93 @@ def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(
         await world.engine.checkpoint()
         for chosen, left in ((ids[4:12], 42), (ids[20:23], 39), (ids[0:2], 37), (ids[2:4], 35), (ids[12:], 0)):
             await delete(world.engine, world.queue("q"), "failed", Selection(ids=frozenset(chosen)), lambda _n: True)
-            assert await count_settled(world.engine, world.queue("q"), FAILED) == left
+            assert await count_settled(world.engine, world.queue("q"), "failed") == left
             await world.engine.checkpoint()
             if restart:
                 await world.crash()
-            assert await count_settled(world.engine, world.queue("q"), FAILED) == left
-        assert await count_settled(world.engine, world.queue("q"), DONE) == 0
+            assert await count_settled(world.engine, world.queue("q"), "failed") == left
+        assert await count_settled(world.engine, world.queue("q"), "done") == 0
 
     run(tmp_path / "store", steps)
+
+
+# ---------------------------------------------------------------------- archived
+async def archive(world: World, **selection: Any) -> int:
+    selector = selection.pop("selector", None)
+    chosen = Selection(selector=compile_selector(selector) if selector else None, **selection)
+    return await settled_moves.archive_failed(world.engine, world.queue("q"), chosen, lambda _archived: True)
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["in the store", "in the journal"])
+def test_archived_failed_messages_keep_all_they_have(
+    tmp_path: Path, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settled_log, "BUCKET_ENTRIES", 3)
+
+    async def steps(world: World) -> None:
+        ids = await failed(world, 10)
+        if stored:
+            await world.engine.checkpoint()
+        before = await rows_of(world, "failed")
+        assert await archive(world, selector="kind = 'odd'", limit=4) == 4
+        assert await archive(world, ids=ids[:3]) == 2
+        await world.engine.commit()
+        await world.crash()
+        assert await rows_of(world, "archived_failed") == [before[number] for number in (1, 3, 5, 7, 0, 2)]
+        assert await rows_of(world, "failed") == [before[number] for number in (4, 6, 8, 9)]
+        assert await count_settled(world.engine, world.queue("q"), "archived_failed") == 6
+        row, _left = await looking.state_of(world.engine, world.queue("q"), ids[0], before[9][1], 100)
+        assert row is not None
+        assert (row.state, row.settled_at_ms, row.attempts) == ("archived_failed", before[0][1], 1)
+        world.clock.advance(1_000_000_000_000)
+        await world.engine.collector.sweep()  # the retention of failed messages does not reach them
+        assert len(await rows_of(world, "failed")) == 0
+        assert len(await rows_of(world, "archived_failed")) == 6
+
+    world = run(tmp_path / "store", steps)
+    store = PlainStore(world.root)
+    assert store.message_ids()[RecordKind.PAYLOAD] == set(range(4)) | {5, 7}
+    assert list(store.of[RecordKind.ATTEMPTS][7]) == ["worker7"]
+    assert_verified(world.root, clock=world.clock)
+
+
+async def rows_of(world: World, which: moves.Which) -> list[tuple[int, int, int]]:
+    rows, _after = await looking.settled_rows(world.engine, world.queue("q"), which, 0, 1000)
+    return [(row.id, row.settled_at_ms, row.attempts) for row in rows]
+
+
+def test_archived_failed_messages_are_redriven_and_deleted(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        ids = await failed(world, 5)
+        assert await archive(world) == 5
+        work = Redrive(
+            world.engine, world.queue("q"), world.queue("q"), Selection(ids={ids[0]}),
+            lambda _messages, _bytes: True, lambda _done: True, "archived_failed",
+        )  # fmt: skip
+        assert (await work.run()).moved == 1
+        assert list(world.queue("q").messages.available) == ids[:1]
+        everything = Selection(before_ms=world.clock.now_ms() + 1)
+        assert await delete(world.engine, world.queue("q"), "archived_failed", everything, lambda _deleted: True) == 4
+        await world.engine.commit()
+        await world.crash()
+        assert await rows_of(world, "archived_failed") == []
+
+    world = run(tmp_path / "store", steps)
+    assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == {0}
+    assert_verified(world.root)
+
+
+def test_a_queue_goes_with_its_archive_and_has_none_before(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        await failed(world, 3)
+        await world.engine.checkpoint()
+        assert await world.engine.store.get(keys.archived_failed_key("q")) is None
+        assert await archive(world) == 3
+        await world.engine.checkpoint()
+        await world.engine.delete_queue(world.queue("q"))
+
+    world = run(tmp_path / "store", steps)
+    store = PlainStore(world.root)
+    assert store.message_ids()[RecordKind.PAYLOAD] == set()
+    assert not store.of[RecordKind.ARCHIVED_FAILED]
+    assert_verified(world.root)
