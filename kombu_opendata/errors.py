@@ -104,6 +104,16 @@ class NotFound(RequestError):
     code = "not_found"
 
 
+class InstanceNotFound(RequestError):
+    """The broker has no such instance, and makes none for a client.
+
+    Attributes:
+        instance: its name.
+    """
+
+    code = "instance_not_found"
+
+
 class PreconditionFailed(RequestError):
     """It exists already with other properties, or is in use, or is not empty."""
 

@@ -109,9 +109,7 @@ def parse(url: str) -> Address:
     if scheme.removeprefix("opendata+") in STORE_SCHEMES:
         raise _remote_store(url, url.removeprefix("opendata+"))
     if scheme not in ("opendata", "opendatas"):
-        meant = get_close_matches(scheme.lower(), SCHEMES, n=1, cutoff=0.7)
-        hint = f"; did you mean {meant[0]}://?" if meant else ""
-        raise invalid(url, f"{scheme!r} is none of {', '.join(SCHEMES)}{hint}")
+        raise invalid(url, f"{scheme!r} is none of {', '.join(SCHEMES)}{did_you_mean(scheme)}")
     store = _STORE_URL.match(rest)
     if store is not None and store[1] in STORE_SCHEMES | {"file"}:
         raise _remote_store(url, rest)
@@ -124,6 +122,12 @@ def parse(url: str) -> Address:
     if rest.startswith((".", "~")):
         raise invalid(url, "the folder must be absolute, and a host does not begin so; write opendata:///folder")
     return _parse_host(url, scheme, rest)
+
+
+def did_you_mean(scheme: str) -> str:
+    """What to add to an error about a scheme that is none of ours: the one that was probably meant, or nothing."""
+    meant = get_close_matches(scheme.lower(), SCHEMES, n=1, cutoff=0.7)
+    return f"; did you mean {meant[0]}://?" if meant else ""
 
 
 def _parse_host(url: str, scheme: str, rest: str) -> Address:

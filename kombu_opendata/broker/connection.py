@@ -45,6 +45,7 @@ MAX_UNSENT_BYTES = 32 << 20
 #: calls with an answer that may be far larger than they are; a client has so many under way, what follows them waits
 _QUERIES = frozenset(
     {
+        m.CreateInstance, m.ListInstances,
         m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain, m.Cursors, m.Redrive, m.DeleteSettled,
         m.ArchiveFailed,
         m.ListMessages, m.ListAttempts, m.RetrieveMessage, m.RetrieveAttempt, m.CountAttempts, m.CountMessages,
@@ -52,6 +53,7 @@ _QUERIES = frozenset(
     }
 )  # fmt: skip
 _MAX_QUERIES = 4
+_ABOUT_INSTANCES = frozenset({m.CreateInstance, m.ListInstances})
 _WITH_FILTERS = frozenset(get_args(WithFilter))
 #: of a connection that was told why it is closed, and does not read
 _LINGER_SECONDS = 2.0
@@ -174,6 +176,9 @@ class Connection(asyncio.Protocol):
             if not message.rid:
                 raise ProtocolError(f"a {kind.__name__} without a request number could not be answered")
             self._queries[message.rid] += 1
+        if kind in _ABOUT_INSTANCES:
+            self._spawn(self._run_about_instances(handlers, message))
+            return
         if kind in Handlers.ADMIN or (kind in Handlers.DEFINITIONS and handlers.instance.admin_lock.locked()):
             self._spawn(self._run_admin(handlers, message))
             return
@@ -229,6 +234,12 @@ class Connection(asyncio.Protocol):
         finally:
             self._preparing = False
         self._go_on()
+
+    async def _run_about_instances(self, handlers: Handlers, message: m.CreateInstance | m.ListInstances) -> None:
+        try:
+            handlers.instance.reply(handlers.session, await self._server.about_instances(message))
+        except OpenDataError as exc:
+            self._refuse(handlers, message, exc)
 
     async def _run_admin(self, handlers: Handlers, message: Any) -> None:
         try:

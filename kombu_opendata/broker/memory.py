@@ -36,7 +36,7 @@ class MemoryBroker:
     async def _serve(self) -> None:
         try:
             self._loop = asyncio.get_running_loop()
-            self.server = Server(BrokerSettings(store=f"memory://{self.name}"))
+            self.server = Server(BrokerSettings(store=f"memory://{self.name}", create_instances=True))
             await self.server.instance("default")
         except BaseException as exc:
             self._error = exc

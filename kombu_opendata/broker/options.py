@@ -97,6 +97,7 @@ class BrokerOptions:
     allow_anonymous: bool = False
     allow_cleartext: bool = False
     instances: tuple[str, ...] = ("default",)
+    create_instances: bool = False
     maintain_every_seconds: float = EngineSettings.retention_interval_seconds
     metrics: Listen | None = None
     metrics_max_queues: int = 200
@@ -136,6 +137,7 @@ class BrokerOptions:
             heartbeat_seconds=self.heartbeat_seconds,
             users=UsersFile(self.users) if self.users is not None else None,
             tls=tls,
+            create_instances=self.create_instances,
             connections=ConnectionLimits(self.max_connections, greeting_seconds=self.greeting_seconds),
             engine=EngineSettings(
                 sync=self.sync,

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import logging
 import os
-import re
 import socket
 import ssl
 import stat
@@ -21,6 +20,7 @@ from ..protocol import messages as m
 from ..protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from ..storage.clock import Clock, SystemClock
 from ..storage.engine import Engine, EngineSettings
+from ..storage.slate import database_exists
 from ..storage.state import DEFAULT_LEASE_SECONDS
 from ..url import masked
 from . import leases
@@ -30,6 +30,7 @@ from .connection import Connection
 from .entities import Session
 from .handlers import Handlers
 from .instance import Instance
+from .instance_names import InstanceNames, check_name
 from .listener import BACKLOG, Listener
 from .logins import Logins
 from .logs import code_of
@@ -40,8 +41,6 @@ from .users import UsersFile
 
 log = logging.getLogger(__name__)
 
-#: a name with one of these endings would be another instance's folder of journals or staged batches
-_INSTANCE_NAME = re.compile(r"(?!.*\.(?:journal|staged)$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TICK_SECONDS = 0.5
 #: how often leases are prolonged in the store: three times within the default one, once within the shortest
 _RENEW_SECONDS = DEFAULT_LEASE_SECONDS / 3
@@ -59,6 +58,7 @@ class BrokerSettings:
     heartbeat_seconds: float = 60.0  # over TCP; 0: as a client wishes
     users: UsersFile | None = None  # None: everybody may connect
     tls: ssl.SSLContext | None = None
+    create_instances: bool = False  # a client may name any instance
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     engine: EngineSettings = field(default_factory=EngineSettings)
 
@@ -71,6 +71,7 @@ class Server:
         self.clock = clock or SystemClock()
         self.version = version("kombu-opendata")
         self.instances: dict[str, Instance] = {}
+        self.names = InstanceNames(settings.store, settings.create_instances)
         self.connections: set[Connection] = set()
         self.connections_opened = 0
         self.connections_refused: Counter[str] = Counter()  # by the error's code
@@ -207,12 +208,7 @@ class Server:
             RequestError: not a valid name.
             StoreError, StartError: it can't be opened.
         """
-        if not _INSTANCE_NAME.fullmatch(name):
-            raise RequestError(
-                f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', and no '.journal' at the end "
-                "and no '.staged'",
-                instance=name,
-            )
+        check_name(name)
         async with self._opening:
             found = self.instances.get(name)
             if found is None:
@@ -254,6 +250,7 @@ class Server:
 
         Raises:
             RequestError: the Hello is wrong.
+            InstanceNotFound: there is no such instance.
         """
         if len(hello.session) != 16:
             raise RequestError("a session id has 16 bytes")
@@ -263,7 +260,19 @@ class Server:
             raise RequestError("what names a client has 16 bytes, or none")
         if len(hello.name.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
+        await self.names.check(hello.instance, self.instances)
         return await self.instance(hello.instance)
+
+    async def about_instances(self, call: m.CreateInstance | m.ListInstances) -> m.InstanceCreated | m.InstanceList:
+        """Answer a call about instances; :meth:`instance` says what it raises."""
+        if isinstance(call, m.ListInstances):
+            return m.InstanceList(call.rid, self.names.listing(self.instances))
+        check_name(call.name)
+        created = call.name not in self.instances and not await database_exists(self.settings.store, call.name)
+        await self.instance(call.name)
+        if created:
+            log.info("instance %s was made by a client", call.name, extra={"instance": call.name})
+        return m.InstanceCreated(call.rid, created)
 
     def session(self, instance: Instance, hello: m.Hello) -> Session:
         """The session of this id; new ones are registered."""

@@ -10,6 +10,7 @@ from .brokers import broker_tools, maintain, status
 from .failures import EPILOG, HELP, Group
 from .filters import filter_group
 from .history import attempts, messages
+from .instances import instance_group
 from .messages import message, peek, publish, send
 from .queues import queue_group
 from .replays import replay
@@ -19,8 +20,8 @@ from .stores import store_group
 
 #: those that serve a broker's URL and an app alike
 SHARED: tuple[click.Command, ...] = (
-    status, maintain, queue_group, peek, send, publish, message, messages, attempts, archive_group, failed_group,
-    replay, filter_group, store_group,
+    status, maintain, instance_group, queue_group, peek, send, publish, message, messages, attempts, archive_group,
+    failed_group, replay, filter_group, store_group,
 )  # fmt: skip
 
 

@@ -43,7 +43,15 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     help="a folder, or an object store: s3://bucket/prefix, gs://…, az://…, memory://name",
 )
 @click.option("--listen", multiple=True, required=True, help="unix:PATH or tcp:HOST:PORT; may be repeated")
-@click.option("--instance", "instances", multiple=True, default=("default",), show_default=True, help="open at start")
+@click.option(
+    "--instance",
+    "instances",
+    multiple=True,
+    default=("default",),
+    show_default=True,
+    help="open at start, and make where there is none; may be repeated",
+)
+@click.option("--create-instances", is_flag=True, help="make any instance that a client names, misspelt ones too")
 @click.option("--users", type=click.Path(path_type=Path), help="file with name:hash lines, see hash-secret")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="certificate chain (PEM) for opendatas:// clients")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="its private key (PEM), if not in that file")
@@ -121,6 +129,7 @@ def broker(
     store: str,
     listen: tuple[str, ...],
     instances: tuple[str, ...],
+    create_instances: bool,
     users: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -169,6 +178,7 @@ def broker(
             allow_anonymous=allow_anonymous,
             allow_cleartext=allow_cleartext,
             instances=instances,
+            create_instances=create_instances,
             maintain_every_seconds=maintain_every,
             metrics=parse_metrics(metrics) if metrics is not None else None,
             metrics_max_queues=metrics_max_queues,

@@ -201,7 +201,10 @@ def _of_app(app: Any) -> list[Place]:
     from ..transport.connection_fields import address_of
     from ..transport.transport import options_of
 
-    connection = app.connection_for_write()
+    try:
+        connection = app.connection_for_write()
+    except KeyError as exc:  # Kombu's "No such transport", with what was probably meant
+        raise Failure(f"the app's broker_url can't be used: {exc.args[0]}") from exc
     found = []
     for url in connection.alt or [None]:
         one = app.connection_for_write(url) if url is not None else connection

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 
 from ..errors import InvalidURL, StoreError
 from ..storage import powerloss
+from ..storage.slate import databases
 from ..url import DEFAULT_INSTANCE
 
 
@@ -78,10 +79,7 @@ def instances(root: Path) -> list[str]:
     Raises:
         StoreError: the folder can't be read.
     """
-    try:
-        return sorted(entry.name for entry in root.iterdir() if (entry / "manifest").is_dir())
-    except OSError as exc:
-        raise StoreError(f"the folder {root} can't be read: {exc.strerror}", path=str(root)) from exc
+    return sorted(databases(f"file://{quote(str(root))}"))
 
 
 def check_readable(location: StoreLocation) -> None:

@@ -24,6 +24,10 @@ from .history_messages import ListMessages as ListMessages
 from .history_messages import MessagePage as MessagePage
 from .history_messages import RetrieveAttempt as RetrieveAttempt
 from .history_messages import RetrieveMessage as RetrieveMessage
+from .instance_messages import CreateInstance as CreateInstance
+from .instance_messages import InstanceCreated as InstanceCreated
+from .instance_messages import InstanceList as InstanceList
+from .instance_messages import ListInstances as ListInstances
 from .message import Message as _Message
 from .queue_messages import BrokerAnswer as BrokerAnswer
 from .queue_messages import ClientCall as ClientCall
@@ -330,6 +334,8 @@ ClientMessage = (
     | CloseChord
     | Explain
     | Credit
+    | CreateInstance
+    | ListInstances
     | Cursors
     | Replay
     | Redrive
@@ -492,6 +498,8 @@ BrokerMessage = (
     | ChordParts
     | ResultsChanged
     | Explained
+    | InstanceCreated
+    | InstanceList
     | CursorList
     | ReplayStarted
     | Redriven

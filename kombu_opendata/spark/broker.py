@@ -13,7 +13,7 @@ import kombu_opendata  # noqa: F401 - makes the broker URL known
 
 from ..client.staging import StagingClient
 from ..errors import RequestError
-from ..url import masked, parse
+from ..url import did_you_mean, masked, parse
 from .template import load_app
 
 
@@ -35,7 +35,7 @@ class BrokerAccess:
         if not self.url.startswith(("opendata://", "opendatas://", "opendata+memory://")):
             raise RequestError(
                 f"tasks can be submitted to this package's brokers only, not to {masked(self.url)!r}: use a broker URL "
-                "such as opendata:///folder or opendata://host:5677"
+                f"such as opendata:///folder or opendata://host:5677{did_you_mean(self.url.partition('://')[0])}"
             )
 
     @classmethod

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from kombu_opendata import errors
 from kombu_opendata.storage import ffi
@@ -526,6 +528,37 @@ class ReadOnlyStore(Reads):
             raise errors.StoreChanged(f"{self.url} was written while it was opened; open it again", url=self.url)
 
 
+async def database_exists(url: str, path: str, *, deadline_seconds: float = 30) -> bool:
+    """Whether the store at `url` has a database `path`. Nothing is created.
+
+    Raises:
+        errors.StoreError: the store does not say.
+    """
+    if url.startswith("file://"):
+        return path in databases(url)
+    location = locate(url, path)
+    with translated(url):
+        reading = ffi.public().AdminBuilder(location.path, location.store).build().read_manifest(None)
+        return await _in_time(reading, url, deadline_seconds) is not None
+
+
+def databases(url: str) -> list[str]:
+    """The databases in a local store's folder; of other stores none can be told.
+
+    Raises:
+        errors.StoreError: the folder can't be read.
+    """
+    if not url.startswith("file://"):
+        return []
+    root = unquote(url.removeprefix("file://"))
+    try:
+        return [name for name in os.listdir(root) if os.path.isdir(os.path.join(root, name, "manifest"))]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise errors.StoreError(f"the folder {root} can't be read: {error.strerror}", path=root) from error
+
+
 def _moka(capacity: int) -> Any:
     """A cache that holds so many bytes."""
     u = ffi.public()
@@ -536,13 +569,18 @@ async def _build(builder: Any, url: str, deadline_seconds: float) -> Any:
     u = ffi.public()
     try:
         with translated(url):
-            return await asyncio.wait_for(builder.build(), deadline_seconds)
+            return await _in_time(builder.build(), url, deadline_seconds)
     except errors.StoreError as error:
         # A manifest has no checksum: SlateDB says "internal error" of one that does not decode, or panics.
         if isinstance(error.__cause__, (u.Error.Internal, u.InternalError)):
             text = f"the store {url} is damaged: SlateDB can't decode its files: {error.__cause__}"
             raise errors.CorruptRecord(text, url=url, key=b"", offset=0) from error.__cause__
         raise
+
+
+async def _in_time(call: Awaitable[Any], url: str, deadline_seconds: float) -> Any:
+    try:
+        return await asyncio.wait_for(call, deadline_seconds)
     except TimeoutError as error:
         raise errors.StoreError(
             f"the store {url} did not answer within {deadline_seconds:g} s: see that the endpoint, the bucket and the "

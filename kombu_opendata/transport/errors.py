@@ -77,6 +77,12 @@ class StoreError(errors.StoreError, amqp.IrrecoverableConnectionError):
     code: ClassVar[Any] = 541
 
 
+class InstanceNotFound(errors.InstanceNotFound, amqp.NotAllowed):
+    """The broker has no such instance, as RabbitMQ says of a virtual host."""
+
+    code: ClassVar[Any] = 530
+
+
 class InvalidURL(errors.InvalidURL, ValueError):
     """The broker URL can't be used. No connection error: a worker must stop, not try again."""
 
@@ -173,6 +179,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.NewerFormat: NewerFormat,
     errors.StoreError: StoreError,
     errors.InvalidURL: InvalidURL,
+    errors.InstanceNotFound: InstanceNotFound,
     errors.RequestError: BadRequest,
     errors.NotFound: NotFound,
     errors.PreconditionFailed: PreconditionFailed,

@@ -112,3 +112,12 @@ def test_help_has_a_short_name(words: list[str], broker_url: str) -> None:
     assert short.returncode == 0, short.stderr
     assert short.stdout == long.stdout
     assert f"celery {' '.join(words)} [" in short.stdout.splitlines()[0]
+
+
+def test_a_misspelt_scheme_is_told_what_was_meant() -> None:
+    told = celery("opendta:///tmp/q", "opendata", "status")
+    assert told.returncode == 1
+    assert told.stderr.endswith(": No such transport: opendta.  Did you mean opendata?\n")
+    assert "Traceback" not in told.stderr
+    worker = celery("opendta:///tmp/q", "worker")
+    assert "Did you mean opendata?" in worker.stderr, "Kombu knows our names, as it loads the package's serializer"

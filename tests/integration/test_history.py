@@ -16,6 +16,7 @@ import pytest
 from kombu_opendata.client import history
 from kombu_opendata.client.connection import BrokerConnection
 from kombu_opendata.client.history import AttemptInfo, MessageInfo, Page
+from kombu_opendata.client.instances import create_instance
 from kombu_opendata.client.options import Options
 from kombu_opendata.errors import (
     CursorError,
@@ -153,6 +154,7 @@ def test_results_are_copies(sample: Sample) -> None:
 
 def test_another_instance_sees_nothing_of_it(sample: Sample, module_store_folder: Path) -> None:
     attempt = sample.client.attempts(queues=[sample.one], limit=1).items[0]
+    create_instance(sample.client.connection, "other")
     url = replace(parse(f"opendata://{module_store_folder}"), instance="other")
     other = BrokerConnection(url, Options(name="other"))
     other.connect()

@@ -289,7 +289,7 @@ def test_a_broker_over_tcp_with_a_user(
     users = tmp_path / "users.txt"
     users.write_text(f"app:{hash_secret('h0rse-battery')}\n")
     options = ("--store", f"file://{store_folder}", "--listen", "tcp:127.0.0.1:0", "--users", str(users))
-    broker = ServedBroker(tmp_path, *options)
+    broker = ServedBroker(tmp_path, *options, "--instance", "jobs")
     started.add(broker)
     url = f"opendata://app:h0rse-battery@127.0.0.1:{broker.port}/jobs"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kombu_opendata.errors import InvalidURL
+from kombu_opendata.errors import InvalidURL, RequestError
+from kombu_opendata.spark.broker import access_of
 from kombu_opendata.url import Address, masked, parse
 
 
@@ -34,7 +35,9 @@ def test_a_url_is_read(url: str, address: Address) -> None:
     ("url", "says"),
     [
         ("/var/lib/q", "it is no URL"),
-        ("redis://host", "none of opendata"),
+        ("redis://host", r"none of opendata, opendatas, opendata\+memory$"),
+        ("opendta:///tmp/q", "did you mean opendata://"),
+        ("OpenDatas://host", "did you mean opendatas://"),
         ("opendata://", "neither a folder nor a host"),
         ("opendata:///", "names no folder"),
         ("opendata://./queue", "must be absolute"),
@@ -85,3 +88,8 @@ def test_an_error_masks_the_secret() -> None:
         parse("opendata://u:secret@host/x?y")
     assert "secret" not in str(caught.value)
     assert masked("x://u:secret@h") == "x://u:**@h"
+
+
+def test_spark_says_what_was_meant() -> None:
+    with pytest.raises(RequestError, match=r"not to 'opendta://u:\*\*@host': .* did you mean opendata://\?"):
+        access_of("opendta://u:s3cret@host")

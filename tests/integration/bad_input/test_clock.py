@@ -40,7 +40,7 @@ def broker_in_thread(folder: Path) -> Iterator[SimpleNamespace]:
 
     async def serve() -> None:
         served.loop = asyncio.get_running_loop()
-        served.server = Server(BrokerSettings(store=f"file://{folder}"))
+        served.server = Server(BrokerSettings(store=f"file://{folder}", create_instances=True))
         await served.server.instance("default")
         await served.server.listen_unix(f"{folder}/broker.sock")
         ready.set()

@@ -16,7 +16,7 @@ from kombu_opendata.broker.server import BrokerSettings, Server
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_a_tcp_client_that_vanishes_is_noticed_by_the_system(run: Any) -> None:
     async def main() -> None:
-        server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
+        server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}", create_instances=True))
         try:
             port = await server.listen_tcp("127.0.0.1", 0)
             _reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,0 +1,50 @@
+"""``instance create`` and ``instance list``: the databases of a broker."""
+
+from __future__ import annotations
+
+import click
+
+from .failures import Group
+from .output import print_json, print_table, say
+from .target import find, json_option, target_options
+
+
+@click.group("instance", cls=Group)
+def instance_group() -> None:
+    """Instances, the databases of a broker: create, list."""
+
+
+@instance_group.command()
+@click.argument("name")
+@target_options
+@json_option
+def create(name: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """Make an instance, so that URLs may name it: opendata://host/NAME.
+
+    The URL names the broker and an instance that is there, such as the default one. An instance that exists stays as
+    it is.
+    """
+    from ..client.instances import create_instance
+
+    with find(url, tls_ca).connection() as connection:
+        created = create_instance(connection, name)
+    if as_json:
+        print_json({"instance": name, "created": created})
+    else:
+        say(f"instance {name} {'created' if created else 'was there already'}")
+
+
+@instance_group.command("list")
+@target_options
+@json_option
+def list_(url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """List the instances of a broker. Of a store in a bucket, those that are open: named at the start or used since."""
+    from ..client.instances import list_instances
+
+    with find(url, tls_ca).connection(looks=True) as connection:
+        found = list_instances(connection)
+    if as_json:
+        print_json([{"instance": name, "open": opened} for name, opened in found.items()])
+    else:
+        rows = [(name, "yes" if opened else "no") for name, opened in found.items()]
+        print_table([("instance", False), ("open", False)], rows, none="no instances")

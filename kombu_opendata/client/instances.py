@@ -1,0 +1,23 @@
+"""Make and list a broker's instances, over a connection to any of them."""
+
+from __future__ import annotations
+
+from ..protocol.instance_messages import CreateInstance, InstanceCreated, InstanceList, ListInstances
+from .requester import Requester
+
+
+def create_instance(connection: Requester, name: str) -> bool:
+    """Make an instance, which clients may then name in their URLs; returns whether it is new.
+
+    Raises:
+        RequestError: not a name for an instance.
+        StoreError: the store does not take it.
+    """
+    answer: InstanceCreated = connection.call(CreateInstance(0, name))
+    return answer.created
+
+
+def list_instances(connection: Requester) -> dict[str, bool]:
+    """The names of the instances, and whether each is open. Of a store in a bucket, only the open ones."""
+    answer: InstanceList = connection.call(ListInstances(0))
+    return dict(sorted(answer.instances.items()))
