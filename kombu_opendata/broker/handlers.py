@@ -20,6 +20,7 @@ from ..errors import (
 )
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
+from ..protocol.topics import check_topic_pattern
 from . import arguments, explain, leases, replay_calls, starts
 from . import history as history_calls
 from . import results as result_calls
@@ -325,6 +326,8 @@ class Handlers:
             raise RequestError(f"the routing key is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         _check_arguments(msg.arguments, "the binding")
         self.topology.check_binding(msg.exchange, msg.arguments)
+        if msg.checked and exchange.type == "topic":
+            check_topic_pattern(msg.routing_key)
         if not self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
             if queue.stored is not None and exchange.durable:
                 self.engine.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)

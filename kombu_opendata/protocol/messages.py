@@ -174,13 +174,14 @@ class DeleteExchange(_Message, tag=8):
 
 
 class Bind(_Message, tag=9):
-    """Answer: Ok."""
+    """Answer: Ok. ``checked``: of a topic exchange the routing key must be a pattern by the rules of :mod:`.topics`."""
 
     rid: int
     queue: str
     exchange: str
     routing_key: str
     arguments: dict[str, Any]
+    checked: bool = False
 
 
 class Unbind(_Message, tag=10):

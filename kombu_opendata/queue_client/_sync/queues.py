@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ...errors import NotFound, RequestError
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
+from ...protocol.topics import check_routing_key, check_topic_pattern
 from .. import checks
 from ..models import Binding, QueueInfo, queue_infos
 from ..options import QueueOptions
@@ -105,8 +106,33 @@ class Queues(Base):
         """Have a queue get what is published to an exchange with this routing key, or one that fits this pattern.
 
         In a pattern of a topic exchange, ``*`` is one word and ``#`` any number of words; words are separated by dots.
+
+        Raises:
+            NotFound: there is no such queue or exchange.
+            RequestError: of a topic exchange, what is no pattern: see :meth:`validate_topic_pattern`.
         """
-        self._calls.call(m.Bind(0, queue, exchange, routing_key, dict(arguments or {})))
+        self._calls.call(m.Bind(0, queue, exchange, routing_key, dict(arguments or {}), checked=True))
+
+    def validate_topic_pattern(self, pattern: str) -> None:
+        """Check a pattern for a topic exchange as :meth:`bind` does; nothing is sent.
+
+        It has up to 255 characters: words separated by single dots, each of ASCII letters, digits, ``-`` and ``_``, or
+        ``*`` or ``#``.
+
+        Raises:
+            RequestError: the text says what is wrong.
+        """
+        check_topic_pattern(pattern)
+
+    def validate_routing_key(self, routing_key: str) -> None:
+        """Check a routing key for a topic exchange: as a pattern, without wildcards. Nothing is sent.
+
+        It is a service to callers: :meth:`publish` takes any that AMQP takes.
+
+        Raises:
+            RequestError: the text says what is wrong.
+        """
+        check_routing_key(routing_key)
 
     def unbind(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -228,6 +229,45 @@ def test_failed_messages_are_archived(client: Any, queue: str) -> None:
             call("nowhere")
     with pytest.raises(errors.RequestError, match="replay"):
         client.redrive(queue, state="done")
+
+
+# ---------------------------------------------------------------------- topic patterns
+@pytest.mark.parametrize("pattern", ["a", "a.b-c.D_9", "*", "#", "a.*.#", "#.a", "x" * 255])
+def test_topic_patterns_that_are_taken(client: Any, queue: str, pattern: str) -> None:
+    client.validate_topic_pattern(pattern)
+    client.bind(queue, "amq.topic", pattern)
+    assert [binding.routing_key for binding in client.list_bindings(queue)] == [pattern]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("", "can't be empty: '#'"), ("a..b", "two dots"), (".a", "begins"), ("a.", "ends"), ("a.**", "by itself"),
+        ("a.##", "by itself"), ("*#", "by itself"), ("a*.b", "by itself"), ("a b", "other characters"),
+        ("a.ä", "other characters"), ("a.b!", "other characters"), ("a\n", "other characters"),
+        ("x" * 256, "at most 255"),
+    ],
+)  # fmt: skip
+def test_topic_patterns_that_can_not_be_meant(client: Any, queue: str, pattern: str, reason: str) -> None:
+    for call in (client.validate_topic_pattern, lambda text: client.bind(queue, "amq.topic", text)):
+        with pytest.raises(errors.RequestError, match=re.escape(reason) if pattern != "x" * 256 else None):
+            call(pattern)
+    assert client.list_bindings(queue) == []
+
+
+def test_routing_keys_are_checked_by_who_asks_for_it(client: Any, queue: str) -> None:
+    client.validate_routing_key("a.b-c.D_9")
+    for wrong in ("", "a..b", ".a", "a.", "a.*", "#", "a b", "x" * 256, 5):
+        with pytest.raises(errors.RequestError):
+            client.validate_routing_key(wrong)
+    client.bind(queue, "amq.direct", "any thing..")  # it is no pattern there
+    assert queue in client.publish("x", exchange="amq.direct", routing_key="any thing..").queues
+
+
+def test_kombu_binds_as_to_rabbitmq(reach: Reach, client: Any, queue: str) -> None:
+    with connected(reach.url, **reach.options) as connection, connection.channel() as channel:
+        channel.queue_bind(queue, "amq.topic", "a..b")
+    assert queue in client.test_routing("amq.topic", "a..b")
 
 
 # ---------------------------------------------------------------------- Kombu's messages
