@@ -401,6 +401,11 @@ def _all(cls: type[OpenDataError]) -> list[type[OpenDataError]]:
 BY_CODE: dict[str, type[OpenDataError]] = {c.code: c for c in _all(OpenDataError)}
 
 
+def wire_code(exc: OpenDataError) -> str:
+    """The code of an error's nearest class that has one here; the transport's classes have AMQP's numbers."""
+    return next(code for cls in type(exc).__mro__ for code, known in BY_CODE.items() if cls is known)
+
+
 def from_wire(code: str, text: str, values: dict[str, Any]) -> OpenDataError:
     """The error that a peer reported; an unknown code gives the base class."""
     return BY_CODE.get(code, OpenDataError)(text, **{str(k): v for k, v in values.items() if k not in ("text", "self")})

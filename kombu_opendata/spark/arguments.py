@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any
 
 import cloudpickle
@@ -17,6 +19,7 @@ _NAMES = (
     "app", "args", "broker_url", "compression", "countdown", "eta", "exchange", "expires", "headers", "job_id",
     "kwargs", "priority", "queue", "routing_key", "serializer", "task_id", "transport_options",
 )  # fmt: skip
+_TIMES = ("eta", "expires")
 #: what ``apply_async`` is called with here
 _OURS = ("args", "connection", "kwargs", "name", "producer", "publisher", "task_id")
 
@@ -76,10 +79,29 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise RequestError(f"there is no option {option!r}: do you mean {meant[0]!r}?", option=option)
         if option in _OURS:
             raise RequestError(f"{option!r} can't be among the options of apply_async: it is set here", option=option)
-        if isinstance(value, Column):
+        if option in _TIMES:
+            _check_time(option, value)
+        elif isinstance(value, Column):
             hint = " (write eta=, a column of timestamps)" if option == "countdown" else ""
             raise RequestError(f"{option} can't be a column: it is the same for all rows{hint}", option=option)
+    countdown = options.get("countdown")
+    if not isinstance(countdown, (Real, type(None))) or isinstance(countdown, bool):
+        raise RequestError(f"countdown is {countdown!r:.200} and must be a number of seconds", option="countdown")
     priority_of(options.get("priority"))
+
+
+def _check_time(option: str, value: Any) -> None:
+    if value is None or isinstance(value, (Column, datetime)):
+        return
+    if option == "expires" and isinstance(value, Real) and not isinstance(value, bool):
+        return
+    try:
+        datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        kinds = "a datetime, a text in ISO 8601" + (", a number of seconds" if option == "expires" else "")
+        raise RequestError(
+            f"{option} is {value!r:.200} and must be {kinds}, or a column of timestamps", option=option
+        ) from None
 
 
 def constant(name: str, value: Any) -> Any:

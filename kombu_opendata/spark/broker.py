@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from kombu.connection import Connection
 import kombu_opendata  # noqa: F401 - makes the broker URL known
 
 from ..client.staging import StagingClient
-from ..errors import RequestError
+from ..errors import NotFound, RequestError
 from ..url import did_you_mean, masked, parse
 from .template import load_app
 
@@ -69,6 +69,19 @@ class Broker:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.staging = StagingClient(connection.connection)
+
+    def check(self, entities: Iterable[Any]) -> None:
+        """See that those of kombu's queues and exchanges that exist could be declared again; none is made.
+
+        Raises:
+            PreconditionFailed: one exists with other arguments.
+        """
+        for entity in entities:
+            bound = entity(self._connection.default_channel)
+            declare = bound.queue_declare if hasattr(entity, "queue_arguments") else bound.declare
+            with suppress(NotFound):
+                declare(passive=True)
+                declare()
 
     def declare(self, entities: Iterable[Any]) -> None:
         """Declare kombu's queues and exchanges, as a publish would."""

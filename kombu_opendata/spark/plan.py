@@ -95,6 +95,10 @@ class Plan:
         self.templates[target] = template
         return template
 
+    def declared(self) -> list[Any]:
+        """What the templates that are made so far declare, kombu's queues and exchanges, each once."""
+        return list({repr(entity): entity for made in self.templates.values() for entity in made.declare}.values())
+
     def at(self, now_ms: int) -> Plan:
         """The plan with its templates as if they were made at this time, ms since the epoch."""
         return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..errors import RequestError
+from ..errors import RequestError, from_wire
 from ..staging import JobInfo
 from .arguments import check_arguments, constant
 from .broker import BrokerAccess, access_of
@@ -74,23 +75,33 @@ def submit_tasks(
             ``routing_key``, ``ignore_result``, ``link``, ….
 
     Raises:
-        RequestError: an argument that can't be; nothing was sent.
+        RequestError: an argument that can't be, a task that the app does not have, or a queue that exists with other
+            arguments; nothing was sent.
+        OpenDataError: the broker refuses the job, or is away for five minutes; nothing was sent.
         pyspark.errors.PySparkException: the job failed, and nothing was sent; the text names the row that was wrong.
     """
     spark = df.sparkSession
-    check_arguments(task, args, kwargs, queue, headers, priority, task_id, job_id, options)
+    times = {"eta": eta, "expires": expires}
+    check_arguments(task, args, kwargs, queue, headers, priority, task_id, job_id, {**options, **times})
     access = access_of(broker_url, app, transport_options)
     known = _known_job(access, job_id)
     if known is not None:
         return SubmitResult(spark, access, known)
     frame, plan, asked = _prepare(df, task, app, args, kwargs, queue, priority, eta, expires, task_id, headers, options)
     _make_templates(frame, plan, asked)
+    with access.connect() as broker:
+        broker.check(plan.declared())
     job_id = job_id or new_job_id()
     register(spark)
     with tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:
         report = Path(folder) / "report.json"
         writer = frame.write.format(NAME).mode("append").option("broker_url", access.url).option("job_id", job_id)
-        writer.option("plan", pack_plan(plan, access)).option("report", str(report)).save()
+        writer.option("plan", pack_plan(plan, access)).option("report", str(report))
+        try:
+            writer.save()
+        except PySparkException:
+            _raise_refusal(report)
+            raise
         return _result(spark, access, job_id, report, generated=task_id is None)
 
 
@@ -112,8 +123,9 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     )
     names = ("app", "args", "kwargs", "queue", "priority", "eta", "expires", "task_id", "headers")
     given = {name: arguments.pop(name, None) for name in names}
-    looked_at = {name: given[name] for name in names if name not in ("app", "eta", "expires")}
-    check_arguments(task, job_id=job_id, options=arguments, **looked_at)
+    times = {name: given[name] for name in ("eta", "expires")}
+    looked_at = {name: given[name] for name in names if name != "app" and name not in times}
+    check_arguments(task, job_id=job_id, options={**arguments, **times}, **looked_at)
     check_prefix(job_id or "")
     frame, plan, asked = _prepare(df, task, **given, options=arguments)
     if asked is not None and not (plan.task and plan.columns.queue is None):
@@ -121,6 +133,8 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
             "give the app as module:attribute, as which tasks and queues a stream will have is not known"
         )
     _make_templates(frame, plan, asked)
+    with access.connect() as broker:
+        broker.check(plan.declared())
     register(df.sparkSession)
     writer = frame.writeStream.format(NAME).option("broker_url", access.url).option("plan", pack_plan(plan, access))
     return writer if job_id is None else writer.option("job_id", job_id)
@@ -149,6 +163,13 @@ def _result(spark: Any, access: BrokerAccess, job_id: str, report: Path, *, gene
     said = json.loads(report.read_text())
     job = JobInfo(**{**said["job"], "queues": {}, "blocked": None})
     return SubmitResult(spark, access, job, said["partitions"] if generated and job.added else None)
+
+
+def _raise_refusal(report: Path) -> None:
+    """Raise the broker's answer, if it refused the commit: Spark buries it in a traceback."""
+    refused = json.loads(report.read_text()).get("refused") if report.exists() else None
+    if refused is not None:
+        raise from_wire(refused["code"], refused["text"], {}) from None
 
 
 # ---------------------------------------------------------------------- the frame

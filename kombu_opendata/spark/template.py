@@ -6,9 +6,11 @@ markers (the id) or known names (``eta``, ``priority``, …); the rest is the sa
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -17,6 +19,8 @@ from kombu.compression import encoders, get_encoder
 from kombu.messaging import Producer
 
 from ..errors import RequestError
+
+log = logging.getLogger(__name__)
 
 #: stands for a task's id in a template
 ID_MARKER = "00000000-opendata-task-id-000000000000"
@@ -142,7 +146,7 @@ def make_template(app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any
         options: ``queue``, ``priority``, ``eta``, ``headers``, …
 
     Raises:
-        RequestError: the app runs its tasks eagerly or speaks Celery's protocol 1.
+        RequestError: the app has other tasks but not this one, runs its tasks eagerly, or speaks Celery's protocol 1.
         TypeError: the task is known to the app and takes no such arguments.
         NotSerialized: the serializer does not know a type, or there is no such serializer.
     """
@@ -150,7 +154,7 @@ def make_template(app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any
         raise RequestError("the app has task_always_eager, so it sends no messages; turn it off to submit tasks")
     if app.conf.task_protocol != 2:
         raise RequestError(f"the app has task_protocol {app.conf.task_protocol}; tasks can be submitted with 2 only")
-    known = app.tasks.get(task)
+    known = _task_of(app, task)
     send = app.send_task if known is None else known.apply_async
     name = (task,) if known is None else ()
     made_at_ms = int(app.now().timestamp() * 1000)
@@ -166,6 +170,29 @@ def make_template(app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any
                 **_times(made, options, None if known is None else known.expires),
             )
     raise RequestError(f"{task}: apply_async published nothing, so there is nothing to submit")
+
+
+def _task_of(app: Any, name: str) -> Any:
+    """The app's task of that name; None if the app has no tasks of its own, as one that only sends.
+
+    Raises:
+        RequestError: it has others.
+    """
+    if name not in app.tasks:
+        try:
+            app.loader.import_default_modules()
+        except Exception as exc:
+            log.warning("the app's task modules can't be imported here, so task %r is not looked for: %s", name, exc)
+            return None
+    own = [known for known in app.tasks if not known.startswith("celery.")]
+    if own and name not in app.tasks:
+        meant = get_close_matches(name, own, 1)
+        hint = f"do you mean {meant[0]!r}?" if meant else f"it has {', '.join(sorted(own)[:10])}."
+        raise RequestError(
+            f"the app has no task {name!r}: {hint} For a task of another program, give broker_url instead of app",
+            task=name,
+        )
+    return app.tasks.get(name)
 
 
 def _times(made: Template, options: Mapping[str, Any], usual_expires: Any) -> dict[str, Any]:

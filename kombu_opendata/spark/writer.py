@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ..errors import ConnectionLost, RequestError, RetryLater, StartError
+from ..errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, wire_code
 from ..staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
 from ..staging.target import MAX_JOB_ID_BYTES, check_job_id
 from .broker import BrokerAccess
@@ -48,6 +48,7 @@ class _Writer:
         self._plan = plan
         self._access = access
         with access.connect() as broker:
+            broker.check(plan.declared())
             self._target: StagingTarget = broker.staging.staging_target()
 
     def _write(self, plan: Plan, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
@@ -96,7 +97,7 @@ class TaskWriter(_Writer, DataSourceArrowWriter):
     """Writes a batch frame.
 
     Args:
-        report: a file on the driver's host that gets the commit's answer as JSON; empty for none.
+        report: a file on the driver's host that gets the commit's answer, or the refusal, as JSON; empty for none.
     """
 
     def __init__(self, plan: Plan, access: BrokerAccess, job_id: str, report: str = "") -> None:
@@ -111,10 +112,17 @@ class TaskWriter(_Writer, DataSourceArrowWriter):
         written = [message for message in messages if message is not None]
         if len(written) != len(messages):
             raise RequestError("a partition was not written, so the job is not committed")
-        job = self._commit(self._job_id, written)
+        try:
+            job = self._commit(self._job_id, written)
+        except OpenDataError as exc:
+            self._tell({"refused": {"code": wire_code(exc), "text": exc.text}})
+            raise
+        rows = [[message.batch.partition, message.batch.rows] for message in written]
+        self._tell({"job": asdict(job), "partitions": sorted(rows)})
+
+    def _tell(self, report: dict[str, Any]) -> None:
         if self._report:
-            rows = [[message.batch.partition, message.batch.rows] for message in written]
-            Path(self._report).write_text(json.dumps({"job": asdict(job), "partitions": sorted(rows)}))
+            Path(self._report).write_text(json.dumps(report))
 
     def abort(self, messages: list[Any]) -> None:
         self._abort(messages)

@@ -338,15 +338,15 @@ def test_the_apps_routes_and_the_tasks_own_options_count(app: Any, published: Pu
         Queue("billing", Exchange("money", "topic"), routing_key="bill.#", queue_arguments={"x-max-priority": 5}),
     ]
     app.conf.task_routes = {TASK: {"queue": "billing", "routing_key": "bill.new"}}
-    tasks = [TASK, "proj.other", TASK, "proj.unknown"]
-    app.tasks.pop("proj.unknown", None)
-    rows = encoded(app, Columns(task="t", args=("a",)), pa.table({"t": tasks, "a": [1, 2, 3, 4]}))
+    tasks = [TASK, "proj.other", TASK]
+    rows = encoded(app, Columns(task="t", args=("a",)), pa.table({"t": tasks, "a": [1, 2, 3]}))
 
-    for row, task, value in zip(rows[:3], tasks, (1, 2, 3), strict=False):
+    for row, task, value in zip(rows, tasks, (1, 2, 3), strict=True):
         assert_same(row, published.by_celery((value,), {}, task))
-    assert [row[2] for row in rows] == ["money", "", "money", ""]
+    assert [row[2] for row in rows] == ["money", "", "money"]
     assert [msgspec.msgpack.decode(row[0])[1] for row in rows[:2]] == ["application/json", "application/x-msgspec+json"]
-    assert msgspec.msgpack.decode(rows[3][0])[3]["task"] == "proj.unknown"
+    with pytest.raises(RequestError, match=r"the app has no task 'proj\.ohter': do you mean 'proj\.other'\?"):
+        encoded(app, Columns(task="t", args=("a",)), pa.table({"t": [TASK, "proj.ohter"], "a": [1, 2]}))
 
 
 def test_what_is_declared_can_be_shipped(app: Any) -> None:

@@ -21,12 +21,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from kombu_opendata.broker.users import hash_secret
-from kombu_opendata.errors import NotFound, OpenDataError, RequestError
+from kombu_opendata.errors import NotFound, OpenDataError, PreconditionFailed, RequestError
 from kombu_opendata.spark import find_job, read_table, register, submit_tasks
 from kombu_opendata.spark.ids import task_id
 
 from ..support.apps import routed
 from ..support.broker import EmbeddedBroker
+from ..support.kombu_client import connected
 from ..support.processes import Children, wait_until
 from ..support.served import ServedBroker
 from ..support.spark import completed_tasks, taken, task_context
@@ -233,12 +234,17 @@ def test_a_message_over_the_brokers_limit_is_named(
         ({"args": [{1, 2}]}, r"args\[0\] can't be an argument with the serializer 'json'"),
         ({"kwargs": {"x": object}}, r"kwargs\[x\] can't be an argument with the serializer 'json'"),
         ({"kwargs": {"x": threading.Lock()}, "serializer": "pickle"}, r"kwargs\[x\] is .*, which can't be shipped"),
+        ({"eta": "tomorrow"}, "eta is 'tomorrow' and must be a datetime"),
+        ({"queue": "limited"}, "queue 'limited' exists with x-max-length=5"),
         ({"compression": "bzip3"}, "no compression 'bzip3': choose from .*application/x-bz2"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_arguments_that_can_not_be(spark: Any, broker_url: str, arguments: dict[str, Any], what: str) -> None:
     df = spark.range(1).withColumn("interval", F.expr("interval '1 02:00:00' day to second"))
+    if "queue" in arguments:
+        with connected(broker_url) as connection:
+            Queue("limited", queue_arguments={"x-max-length": 5})(connection.default_channel).declare()
     given = {name: value("id") if callable(value) else value for name, value in arguments.items()}
 
     with pytest.raises(OpenDataError, match=what):
@@ -301,6 +307,18 @@ def test_a_broker_over_tcp_with_a_user(
     assert "h0rse" not in repr(result) + str(vars(result)) + "".join(capfd.readouterr())
     with pytest.raises(OpenDataError):
         submit_tasks(spark.range(5), TASK, broker_url=url.replace("h0rse", "wrong"), job_id="no")
+
+
+def test_a_refused_commit_is_one_line(spark: Any, broker_url: str) -> None:
+    """Which queues a column names is not known before the rows are read."""
+    with connected(broker_url) as connection:
+        Queue("limited", queue_arguments={"x-max-length": 5})(connection.default_channel).declare()
+    with pytest.raises(PreconditionFailed) as caught:
+        submit_tasks(spark.range(3), TASK, broker_url=broker_url, queue=F.lit("limited"), args=["id"], job_id="no")
+    assert str(caught.value).startswith("queue 'limited' exists with x-max-length=5, declared again without")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(NotFound):
+        find_job(spark, "no", broker_url=broker_url)
 
 
 # ---------------------------------------------------------------------- what goes wrong
