@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .brokers import broker_tools, maintain, status
+from .exchanges import binding_group, exchange_group
 from .failures import EPILOG, HELP, Group
 from .filters import filter_group
 from .history import attempts, messages
@@ -17,11 +18,12 @@ from .replays import replay
 from .serve import broker, hash_secret
 from .settled import archive_group, failed_group
 from .stores import store_group
+from .workers import worker_group
 
 #: those that serve a broker's URL and an app alike
 SHARED: tuple[click.Command, ...] = (
-    status, maintain, instance_group, queue_group, peek, send, publish, message, messages, attempts, archive_group,
-    failed_group, replay, filter_group, store_group,
+    status, maintain, instance_group, queue_group, exchange_group, binding_group, worker_group, peek, send, publish,
+    message, messages, attempts, archive_group, failed_group, replay, filter_group, store_group,
 )  # fmt: skip
 
 

@@ -142,12 +142,15 @@ class Target:
 
 
 def _with_suggestion(client: QueueClient, error: Any) -> Any:
-    """The error, with the queue that was probably meant if there is none of that name."""
-    names = [info.name for info in client.list_queues()] if error.values.get("queue") else []
-    close = get_close_matches(error.values["queue"], names, n=1) if names else []
-    if not close or close[0] == error.values["queue"]:
+    """The error, with the queue or exchange that was probably meant if there is none of that name."""
+    if name := error.values.get("queue"):
+        known = [info.name for info in client.list_queues()]
+    elif name := error.values.get("exchange"):
+        known = [info.name for info in client.list_exchanges()]
+    else:
         return error
-    return type(error)(f"{error.text}; did you mean {close[0]!r}?", **error.values)
+    close = [] if name in known else get_close_matches(name, known, n=1)
+    return type(error)(f"{error.text}; did you mean {close[0]!r}?", **error.values) if close else error
 
 
 def _is_store(folder: str) -> bool:
@@ -215,18 +218,26 @@ def _of_app(app: Any) -> list[Place]:
 
 
 # ---------------------------------------------------------------------- completion
-def complete_queues(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of queues that begin so and can be typed, if a broker runs that says them at once."""
-    from dataclasses import replace as with_
+def completion(names_of: Callable[[QueueClient], list[str]]) -> Callable[..., list[str]]:
+    """Completes names: those that begin so and can be typed, if a broker runs that says them at once."""
 
-    try:
-        place = _place(context.params.get("url") or os.environ[ENVIRONMENT], context.params.get("tls_ca"))
-        quick = Place(place.address, with_(place.options, connect_timeout=0.5))
-        with Target([quick]).client(looks=True) as client:
-            names = [info.name for info in client.list_queues()]
-        return [name for name in names if name.startswith(incomplete) and name.isprintable()]
-    except Exception:
-        return []  # a line that is being typed gets no error
+    def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        try:
+            place = _place(context.params.get("url") or os.environ[ENVIRONMENT], context.params.get("tls_ca"))
+            quick = replace(place, options=replace(place.options, connect_timeout=0.5))
+            with Target([quick]).client(looks=True) as client:
+                names = names_of(client)
+            return [name for name in names if name.startswith(incomplete) and name.isprintable()]
+        except Exception:
+            return []  # a line that is being typed gets no error
+
+    return complete
+
+
+@completion
+def complete_queues(client: QueueClient) -> list[str]:
+    """Names of queues."""
+    return [info.name for info in client.list_queues()]
 
 
 def queue_argument(command: F) -> F:

@@ -226,11 +226,33 @@ def queue_infos(answer: q.QueueList) -> list[QueueInfo]:
 
 @dataclass(frozen=True)
 class Binding:
-    """A queue gets what is published to an exchange with a routing key, or one that fits a pattern."""
+    """A queue gets what is published to an exchange with a routing key, or one that fits a pattern.
+
+    Attributes:
+        arguments: at a headers exchange, the headers that a message must have, and ``x-match``.
+    """
 
     queue: str
     exchange: str
     routing_key: str
+    arguments: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class ExchangeInfo:
+    """An exchange as it was created.
+
+    Attributes:
+        type: ``direct``, ``topic``, ``fanout`` or ``headers``.
+        bindings: how many it has.
+    """
+
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    bindings: int
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from ...protocol.topics import check_routing_key, check_topic_pattern
 from .. import checks
-from ..models import Binding, QueueInfo, queue_infos
+from ..models import Binding, ExchangeInfo, QueueInfo, queue_infos
 from ..options import QueueOptions
 from .base import Base
 
@@ -92,6 +93,13 @@ class Queues(Base):
         message = m.DeclareExchange(0, exchange, type, durable, auto_delete, dict(arguments or {}), False)
         self._calls.call(message)
 
+    def list_exchanges(self) -> list[ExchangeInfo]:
+        """All exchanges but the default one, by name; those that are always there begin with ``amq.``."""
+        answer: m.Bindings = self._calls.call(m.ListBindings(0))
+        bindings = Counter(exchange for _queue, exchange, _key in answer.bindings)
+        infos = (ExchangeInfo(*found, bindings[found[0]]) for found in answer.exchanges)
+        return sorted(infos, key=lambda info: info.name)
+
     def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; nothing happens if there is none.
 
@@ -143,7 +151,9 @@ class Queues(Base):
     def list_bindings(self, queue: str | None = None) -> list[Binding]:
         """All bindings, or those of one queue."""
         answer: m.Bindings = self._calls.call(m.ListBindings(0))
-        return [Binding(*found) for found in answer.bindings if queue is None or found[0] == queue]
+        arguments = answer.arguments or [{} for _ in answer.bindings]
+        found = [Binding(*names, more) for names, more in zip(answer.bindings, arguments, strict=True)]
+        return [each for each in found if queue is None or each.queue == queue]
 
     def test_routing(
         self, exchange: str, routing_key: str = "", headers: Mapping[str, Any] | None = None

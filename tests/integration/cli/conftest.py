@@ -48,6 +48,20 @@ def client(module_store_folder: Path) -> Iterator[QueueClient]:
             opened.send_batch(queue, range(3), {"part": queue})
             for message in opened.read(queue, vt=30, qty=3):
                 settle(queue, message)
+        opened.declare_exchange("news")
+        opened.declare_exchange("kinds", "headers")
+        opened.bind("mails", "news", "de.#")
+        opened.bind("mails", "kinds", "", {"x-match": "any", "amount": 1})
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def clerk(client: QueueClient, module_store_folder: Path) -> Iterator[QueueClient]:
+    """A client with a name that is connected and holds a message of a queue."""
+    with QueueClient(f"opendata://{module_store_folder}", name="clerk") as opened:
+        opened.create("held")
+        opened.send("held", "x")
+        opened.read("held", vt=3600)
         yield opened
 
 

@@ -17,7 +17,7 @@ from kombu_opendata.cli.brokers import broker_tools
 
 from .conftest import LONG, run
 
-pytestmark = pytest.mark.usefixtures("client")
+pytestmark = pytest.mark.usefixtures("client", "clerk")
 
 
 class Verb(NamedTuple):
@@ -37,6 +37,16 @@ VERBS = [
     Verb("queue create new --max-length 7", lambda j: j["arguments"]["x-max-length"] == 7, "'new' is there"),
     Verb("queue metrics orders", lambda j: j[0]["visible"] == 5, "visible          5"),
     Verb("queue top --once", lambda j: {"mails"} <= {q["queue"] for q in j["queues"]}, "queues"),
+    Verb("exchange list", lambda j: {"amq.topic", "news"} <= {x["name"] for x in j}, "durable"),
+    Verb("exchange create made --type direct", lambda j: j["type"] == "direct", "'made' is ready"),
+    Verb("binding list", lambda j: {"de.#"} <= {b["routing_key"] for b in j}, "x-match=any amount:=1"),
+    Verb("binding create mails news --routing-key us.#", lambda j: j["queue"] == "mails", "bound to exchange 'news'"),
+    Verb("worker list", lambda j: {"clerk", "opendata-queue"} <= {w["name"] for w in j}, "connected"),
+    Verb("worker messages clerk", lambda j: j[0]["queue"] == "held", "2 "),
+    Verb("worker suspend clerk", lambda j: len(j["workers"]) >= 1, "suspended"),
+    Verb("worker resume clerk", lambda j: j["consumers"] == 0, "with 0 consumers resumed"),
+    Verb("worker reclaim orders", lambda j: j == {"queue": "orders", "messages": 0}, "0 messages reclaimed"),
+    Verb("worker shutdown clerk", lambda j: j["consumers"] == 0, "0 consumers cancelled"),
     Verb("peek mails", lambda j: j[0]["body"].startswith("\x1b"), r"\x1b[31mred\u202e\nnext"),
     Verb("message 0", lambda j: j["message"]["body"] == {"number": 0}, "header amount: 0"),
     Verb("send mails hello -H n:=3", lambda j: j["id"] > 5, ""),
@@ -61,10 +71,11 @@ VERBS = [
     Verb("failed list broken --archived", lambda j: j["state"] == "archived_failed", "settled"),
     Verb("failed delete broken --all --yes", lambda j: j["deleted"] in (0, 1), "deleted"),
     Verb("failed delete broken --all --yes --archived", lambda j: j["state"] == "archived_failed", "archived failed"),
+    Verb("worker release clerk", lambda j: j["messages"] in (0, 1), "released"),
     Verb("archive delete old --older-than 30d --yes", lambda j: j["deleted"] == 0, "0 archived messages deleted"),
 ]
 #: tested below, or by tests of their own
-OTHERS = {"broker", "broker stop", "hash-secret", "queue drop"}
+OTHERS = {"broker", "broker stop", "hash-secret", "queue drop", "exchange delete", "binding delete"}
 
 
 def all_verbs(group: click.Group = main, before: str = "") -> Iterator[str]:

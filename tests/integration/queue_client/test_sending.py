@@ -170,9 +170,22 @@ def test_to_every_queue_that_matches(client: Any, name: str) -> None:
     assert client.test_routing(exchange, "stock.a") == [queues[1]]
     assert {binding.queue for binding in client.list_bindings() if binding.exchange == exchange} == set(queues[1:])
     assert [binding.routing_key for binding in client.list_bindings(queues[1])] == ["stock.#"]
+    (info,) = (info for info in client.list_exchanges() if info.name == exchange)
+    assert (info.type, info.durable, info.auto_delete, info.arguments, info.bindings) == ("topic", True, False, {}, 2)
     client.delete_exchange(exchange)
     with pytest.raises(errors.NotFound):
         client.publish("?", exchange=exchange)
+
+
+def test_bindings_say_their_arguments(client: Any, name: str) -> None:
+    exchange = f"{name}-headers"
+    client.create(name)
+    client.declare_exchange(exchange, "headers")
+    client.bind(name, exchange, "", {"x-match": "any", "kind": "order"})
+    (binding,) = client.list_bindings(name)
+    assert binding.arguments == {"x-match": "any", "kind": "order"}
+    client.unbind(name, exchange, "", binding.arguments)
+    assert client.list_bindings(name) == []
 
 
 def test_a_queue_that_is_a_filter(client: Any, name: str) -> None:

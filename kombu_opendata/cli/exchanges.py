@@ -1,0 +1,224 @@
+"""``exchange`` and ``binding``: how published messages get to queues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .failures import Failure, Group, confirm
+from .output import Column, counted, print_json, print_table, say
+from .target import complete_queues, completion, find, json_option, queue_argument, target_options, yes_option
+from .values import headers_of
+
+if TYPE_CHECKING:
+    from ..queue_client import QueueClient
+    from ..queue_client.models import ExchangeInfo
+
+_TYPES = ("direct", "topic", "fanout", "headers")
+_ALTERNATE = "alternate-exchange"
+
+
+@click.group("exchange", cls=Group)
+def exchange_group() -> None:
+    """Exchanges: list, create, delete."""
+
+
+@click.group("binding", cls=Group)
+def binding_group() -> None:
+    """Bindings of queues to exchanges: list, create, delete."""
+
+
+@completion
+def complete_exchanges(client: QueueClient) -> list[str]:
+    """Names of exchanges."""
+    return [info.name for info in client.list_exchanges()]
+
+
+exchange_argument = click.argument("exchange", shell_complete=complete_exchanges)
+
+
+def _exchange(client: QueueClient, name: str) -> ExchangeInfo:
+    """The exchange of this name.
+
+    Raises:
+        NotFound: there is none.
+    """
+    from ..errors import NotFound
+
+    for info in client.list_exchanges():
+        if info.name == name:
+            return info
+    raise NotFound(f"no exchange {name!r}", exchange=name)
+
+
+def _shown(arguments: dict[str, Any]) -> str:
+    """Arguments as options take them: a text as it is, anything else as JSON."""
+    return " ".join(
+        f"{name}={value}" if isinstance(value, str) else f"{name}:={json.dumps(value, default=str)}"
+        for name, value in arguments.items()
+    )
+
+
+# ---------------------------------------------------------------------- exchanges
+@exchange_group.command("list", epilog="Example: opendata-queue exchange list")
+@target_options
+@json_option
+def list_exchanges(url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """List the exchanges. The default one, which reaches each queue by its name, is not among them."""
+    with find(url, tls_ca).client(looks=True) as client:
+        found = client.list_exchanges()
+    if as_json:
+        print_json(found)
+        return
+    columns: list[Column] = [
+        ("exchange", False), ("type", False), ("kind", False), ("bindings", True), ("arguments", False),
+    ]  # fmt: skip
+    rows = [(info.name, info.type, _kind(info), info.bindings, _shown(info.arguments)) for info in found]
+    print_table(columns, rows, none="no exchanges")
+
+
+def _kind(info: ExchangeInfo) -> str:
+    return "auto-delete" if info.auto_delete else "durable" if info.durable else "transient"
+
+
+@exchange_group.command("create", epilog="Example: opendata-queue exchange create news --type topic")
+@click.argument("exchange")
+@click.option("--type", "type", type=click.Choice(_TYPES), default="topic", show_default=True, help="how it routes")
+@click.option("--transient", is_flag=True, help="in memory, gone with the broker")
+@click.option("--auto-delete", is_flag=True, help="deleted with its last binding")
+@click.option(
+    "--alternate-exchange", metavar="EXCHANGE", shell_complete=complete_exchanges,
+    help="gets the messages that no queue takes from this one",
+)  # fmt: skip
+@target_options
+@json_option
+def create_exchange(
+    exchange: str,
+    type: Any,
+    transient: bool,
+    auto_delete: bool,
+    alternate_exchange: str | None,
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+) -> None:
+    """Create an exchange; nothing happens if there is one that was created alike."""
+    arguments = {_ALTERNATE: alternate_exchange} if alternate_exchange is not None else {}
+    with find(url, tls_ca).client() as client:
+        client.declare_exchange(exchange, type, durable=not transient, auto_delete=auto_delete, arguments=arguments)
+        info = _exchange(client, exchange) if as_json else None
+    if as_json:
+        print_json(info)
+    else:
+        say(f"exchange {exchange!r} is ready")
+
+
+@exchange_group.command("delete", epilog="Example: opendata-queue exchange delete news --if-unused")
+@exchange_argument
+@click.option("--if-unused", is_flag=True, help="not if it has bindings")
+@yes_option
+@target_options
+@json_option
+def delete_exchange(
+    exchange: str, if_unused: bool, yes: bool, url: str | None, tls_ca: str | None, as_json: bool
+) -> None:
+    """Delete an exchange with its bindings. The queues and their messages stay."""
+    with find(url, tls_ca).client() as client:
+        bindings = _exchange(client, exchange).bindings
+        if bindings and not if_unused:
+            confirm(f"Delete exchange {exchange!r} with {counted(bindings, 'binding')}?", yes)
+        client.delete_exchange(exchange, if_unused=if_unused)
+    if as_json:
+        print_json({"exchange": exchange, "deleted": True, "bindings": bindings})
+    else:
+        say(f"exchange {exchange!r} deleted, with {counted(bindings, 'binding')}")
+
+
+# ---------------------------------------------------------------------- bindings
+@binding_group.command("list", epilog="Example: opendata-queue binding list --exchange news")
+@click.argument("queue", required=False, shell_complete=complete_queues)
+@click.option("--exchange", help="only those to this exchange", shell_complete=complete_exchanges)
+@target_options
+@json_option
+def list_bindings(queue: str | None, exchange: str | None, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+    """List the bindings of a queue, or all of them."""
+    with find(url, tls_ca).client(looks=True) as client:
+        if queue is not None:
+            client.get_queue(queue)
+        if exchange is not None:
+            _exchange(client, exchange)
+        found = [one for one in client.list_bindings(queue) if exchange in (None, one.exchange)]
+    if as_json:
+        print_json(found)
+        return
+    columns: list[Column] = [("queue", False), ("exchange", False), ("routing key", False), ("arguments", False)]
+    rows = [(one.queue, one.exchange, one.routing_key, _shown(one.arguments)) for one in found]
+    print_table(columns, rows, none="no bindings")
+
+
+def _binding_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    arguments = click.option(
+        "--argument", "-a", "arguments", multiple=True, metavar="NAME=TEXT",
+        help="of a binding to a headers exchange: a header, or x-match; NAME:=JSON",
+    )  # fmt: skip
+    key = click.option(
+        "--routing-key", default="", help="or a pattern, for a topic exchange: * is a word, # any number"
+    )
+    return queue_argument(exchange_argument(key(arguments(target_options(json_option(command))))))
+
+
+@binding_group.command("create", epilog="Example: opendata-queue binding create orders news --routing-key 'de.#'")
+@_binding_options
+def create_binding(
+    queue: str,
+    exchange: str,
+    routing_key: str,
+    arguments: tuple[str, ...],
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+) -> None:
+    """Have a queue get what is published to an exchange; nothing happens if it is bound like this already."""
+    given = headers_of(arguments, "argument")
+    with find(url, tls_ca).client() as client:
+        client.bind(queue, exchange, routing_key, given)
+    if as_json:
+        print_json({"queue": queue, "exchange": exchange, "routing_key": routing_key, "arguments": given})
+    else:
+        say(f"queue {queue!r} is bound to exchange {exchange!r}")
+
+
+@binding_group.command("delete", epilog="Example: opendata-queue binding delete orders news --routing-key 'de.#'")
+@_binding_options
+def delete_binding(
+    queue: str,
+    exchange: str,
+    routing_key: str,
+    arguments: tuple[str, ...],
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+) -> None:
+    """Undo a binding, which is named as it was created. The queue's messages stay."""
+    given = headers_of(arguments, "argument")
+    with find(url, tls_ca).client() as client:
+        client.get_queue(queue)
+        matched = _exchange(client, exchange).type == "headers"
+        bound = [
+            one
+            for one in client.list_bindings(queue)
+            if (one.exchange, one.routing_key) == (exchange, routing_key) and (not matched or one.arguments == given)
+        ]
+        if not bound:
+            raise Failure(
+                f"queue {queue!r} has no such binding to exchange {exchange!r}: "
+                f"'opendata-queue binding list {queue}' shows those it has"
+            )
+        client.unbind(queue, exchange, routing_key, given)
+    if as_json:
+        print_json({"queue": queue, "exchange": exchange, "routing_key": routing_key, "deleted": True})
+    else:
+        say(f"queue {queue!r} is no longer bound to exchange {exchange!r} like this")
