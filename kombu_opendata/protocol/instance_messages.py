@@ -9,7 +9,7 @@ from .message import Message
 
 
 # ------------------------------------------------------------------ client → broker
-class CreateInstance(Message, tag=100):
+class CreateInstance(Message, tag=38):
     """Make an instance, so that clients may name it in their Hello. Answer: InstanceCreated."""
 
     rid: int
@@ -23,7 +23,7 @@ class ListInstances(Message, tag=39):
 
 
 # ------------------------------------------------------------------ broker → client
-class InstanceCreated(Message, tag=200):
+class InstanceCreated(Message, tag=138):
     """``created``: it is new; False: it was there already."""
 
     rid: int
