@@ -23,6 +23,7 @@ from .disk_space import LOOK_SECONDS, DiskSpace
 from .figures import EngineFigures, stopwatch
 from .history.service import DEFAULT_RETENTION_SECONDS, History
 from .idempotency import Idempotency
+from .idle_store import IdleStore
 from .journal import SEGMENT_BYTES, Journal
 from .operations_by_id import OperationsById
 from .payloads import Payloads
@@ -61,6 +62,7 @@ class EngineSettings:
     stall_seconds: float = 5.0
     close_seconds: float = 20.0
     slow_commit_seconds: float = 1.0  # is worth a line in the log
+    idle_seconds: float = 300.0  # without writes, then SlateDB looks into a bucket less often; 0: never
     history: bool = True  # off: nothing is written or found; what was written stays
     history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
     slate: SlateSettings = field(default_factory=SlateSettings)
@@ -267,6 +269,11 @@ class Engine(OperationsById):
     _released_upto: int | None = None
 
     @property
+    def _stored(self) -> int | None:
+        """What the store holds, to tell whether it was written: the journal's last record, or the number of batches."""
+        return self._released_upto if self.journal is not None else self.commits
+
+    @property
     def is_dirty(self) -> bool:
         """Whether a checkpoint has anything to do."""
         journal = self.journal
@@ -309,7 +316,10 @@ class Engine(OperationsById):
         loop = asyncio.get_running_loop()
         next_tidy = loop.time() + self.settings.tidy_interval_seconds
         next_look = loop.time()
-        tidied_at = self._released_upto
+        tidied_at = self._stored
+        idle = None
+        if self.journal is None and self.settings.idle_seconds:
+            idle = IdleStore(self.store, self.settings.slate, self.settings.idle_seconds)
         while True:
             await asyncio.sleep(self.settings.checkpoint_interval_ms / 1000)
             if self.journal is not None:
@@ -321,13 +331,26 @@ class Engine(OperationsById):
                 if not self.journal.has_spare:
                     await asyncio.to_thread(self.journal.prepare_spare)
             if loop.time() >= next_look:
-                await self.disk_space.look()
+                if idle is None or not idle.is_idle or self.disk_space.is_held:
+                    await self.disk_space.look()
                 next_look = loop.time() + LOOK_SECONDS
             if loop.time() >= next_tidy:
-                if self._released_upto != tidied_at or self.journal is None or self.disk_space.is_worth_collecting:
+                was_written = self._stored != tidied_at
+                if was_written or self.disk_space.is_worth_collecting:
                     await self.tidy()
-                    tidied_at = self._released_upto
+                    tidied_at = self._stored
+                if idle is not None and (settings := idle.change(was_written)) is not None:
+                    # not cut in two by a cancellation: the end of the engine needs an open store
+                    await asyncio.shield(loop.create_task(self._reopen(idle, settings)))
                 next_tidy = loop.time() + self.settings.tidy_interval_seconds
+
+    async def _reopen(self, idle: IdleStore, settings: SlateSettings) -> None:
+        async with self.checkpointing:
+            try:
+                await idle.reopen(settings)
+            except StoreError as exc:
+                self.failure = exc
+                raise
 
     async def close(self) -> None:
         """Write everything to the store and close it cleanly."""

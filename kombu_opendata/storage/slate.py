@@ -10,7 +10,7 @@ import asyncio
 import functools
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -35,6 +35,11 @@ _NEVER_MS = 365 * 86_400_000
 _FREEZE_SECONDS = 0.01
 _MAX_FREEZE_SECONDS = 0.5
 _MEMTABLE_BYTES = 64 << 20
+_IDLE_POLL_MS = 120_000
+#: how often a database that was closed a moment ago is tried to be opened again, one second after the other
+_REOPEN_TRIES = 10
+#: how long reads may go on that a reopening waits for
+_READS_SECONDS = 1.0
 _RETRIES = 5
 
 
@@ -83,6 +88,12 @@ class SlateSettings:
     block_cache_bytes: int | None = None
     index_cache_bytes: int = 24 << 20
     metrics: bool = False
+
+    def for_idleness(self) -> SlateSettings:
+        """For a store that nobody uses now: these look into it some 250 times an hour."""
+        return replace(
+            self, manifest_poll_ms=_IDLE_POLL_MS, compactor_poll_ms=_IDLE_POLL_MS, commit_compaction_ms=_IDLE_POLL_MS
+        )
 
     def as_binding(self) -> Any:
         """The binding's settings object."""
@@ -136,6 +147,11 @@ class OngoingReads:
         self._counts[self._period] = 0
 
     @property
+    def any(self) -> bool:
+        """Whether a read goes on."""
+        return any(self._counts.values())
+
+    @property
     def any_older(self) -> bool:
         """Whether a read goes on that began before the last :meth:`new_period`."""
         return any(count for period, count in self._counts.items() if period != self._period)
@@ -147,6 +163,7 @@ class Reads:
     def __init__(self, location: Location, db: Any, binding: ffi.Binding) -> None:
         self._location, self._db, self._binding = location, db, binding
         self._ongoing = OngoingReads()
+        self._reopened: asyncio.Event | None = None
         self._closed = False
 
     @property
@@ -185,6 +202,8 @@ class Reads:
 
     async def get(self, key: bytes) -> bytes | None:
         """The value of `key`, written by this process or durable; None when there is none."""
+        if self._reopened is not None:
+            await self._reopened.wait()
         period = self._ongoing.begin()
         try:
             with translated(self.url):
@@ -196,6 +215,8 @@ class Reads:
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of `keys`, in their order. For some dozens at a time."""
+        if self._reopened is not None:
+            await self._reopened.wait()
         period = self._ongoing.begin()
         try:
             with translated(self.url):
@@ -208,6 +229,8 @@ class Reads:
     async def scan_many(self, ranges: Sequence[Range], limit: int) -> list[list[Pair]]:
         """The first `limit` pairs of each range, in the order of the ranges. For some dozens of small ones."""
         settings = ScanSettings(read_ahead_bytes=1 << 14, cache_blocks=True)
+        if self._reopened is not None:
+            await self._reopened.wait()
         period = self._ongoing.begin()
         try:
             with translated(self.url):
@@ -283,6 +306,8 @@ class Reads:
     ) -> AsyncGenerator[_Part, None]:
         if rows <= 0 or (end is not None and start >= end):
             return
+        if self._reopened is not None:
+            await self._reopened.wait()
         period = self._ongoing.begin()
         try:
             with translated(self.url):
@@ -337,27 +362,58 @@ class SlateStore(Reads):
         """
         settings = settings or SlateSettings()
         location = locate(url, path, store_options)
-        u = ffi.public()
-        builder = u.DbBuilder(location.path, location.store)
-        builder.with_settings(settings.as_binding())
         blocks = settings.block_cache_bytes
         if blocks is None:
             blocks = _BLOCKS_ELSEWHERE if location.folder is None else _BLOCKS_IN_A_FOLDER
-        if blocks:
-            cache = u.DbCache.new_split_cache(_moka(blocks), _moka(settings.index_cache_bytes))
-            builder.with_db_cache(cache, _CACHE_ID)
-        else:
-            builder.with_db_cache_disabled()
+        u = ffi.public()
+        cache = u.DbCache.new_split_cache(_moka(blocks), _moka(settings.index_cache_bytes)) if blocks else None
         recorder = u.DefaultMetricsRecorder() if settings.metrics else None
-        if recorder is not None:
-            builder.with_metrics_recorder(recorder)
+        builder = _builder(location, settings, cache, recorder)
         opened = cls(location, await _build(builder, url, deadline_seconds), await ffi.select())
-        opened._settings, opened._recorder = settings, recorder
+        opened.settings, opened._cache, opened._recorder = settings, cache, recorder
         return opened
 
-    _settings = SlateSettings()
+    settings = SlateSettings()
+    _cache: Any = None
     _recorder: Any = None
     _flushed_at: int | None = None
+
+    async def reopen(self, settings: SlateSettings, *, deadline_seconds: float = 30) -> bool:
+        """Close the database and open it with other settings, those of caches excepted, which stay as they are.
+
+        Reads that come meanwhile wait; a write must not.
+
+        Returns:
+            False when a read did not end within a second: then nothing was done.
+
+        Raises:
+            errors.StoreFenced: another process has become the writer; it is left alone.
+            errors.StoreError: the database can't be opened again, and is closed.
+        """
+        await self.flush_memtable()  # nothing else tells that another one is the writer now
+        self._reopened = asyncio.Event()
+        try:
+            async with asyncio.timeout(_READS_SECONDS):
+                while self._ongoing.any:  # noqa: ASYNC110 - to tell would cost every read
+                    await asyncio.sleep(0.01)
+            with translated(self.url):
+                await self._db.shutdown()
+            for tries in range(_REOPEN_TRIES - 1, -1, -1):
+                try:
+                    builder = _builder(self._location, settings, self._cache, self._recorder)
+                    self._db = await _build(builder, self.url, deadline_seconds)
+                    break
+                except errors.StoreError:
+                    if not tries:
+                        raise
+                    await asyncio.sleep(1)
+        except TimeoutError:
+            return False
+        finally:
+            self._reopened.set()
+            self._reopened = None
+        self.settings = settings
+        return True
 
     @functools.cached_property
     def admin(self) -> SlateAdmin:
@@ -436,10 +492,10 @@ class SlateStore(Reads):
             Whether tables were deleted, too.
         """
         may_delete = self._flushed_at is not None and not self._ongoing.any_older and (
-            self.clock.now_ms() - self._flushed_at < 1000 * self._settings.replaced_seconds / 2
+            self.clock.now_ms() - self._flushed_at < 1000 * self.settings.replaced_seconds / 2
         )  # fmt: skip
         if compacted_min_age_seconds is None:
-            compacted_min_age_seconds = self._settings.table_min_age_seconds
+            compacted_min_age_seconds = self.settings.table_min_age_seconds
         await self.admin.collect_garbage(
             tables=may_delete,
             wal_min_age_seconds=wal_min_age_seconds,
@@ -557,6 +613,19 @@ def databases(url: str) -> list[str]:
         return []
     except OSError as error:
         raise errors.StoreError(f"the folder {root} can't be read: {error.strerror}", path=root) from error
+
+
+def _builder(location: Location, settings: SlateSettings, cache: Any, recorder: Any) -> Any:
+    """What opens the writer."""
+    builder = ffi.public().DbBuilder(location.path, location.store)
+    builder.with_settings(settings.as_binding())
+    if cache is not None:
+        builder.with_db_cache(cache, _CACHE_ID)
+    else:
+        builder.with_db_cache_disabled()
+    if recorder is not None:
+        builder.with_metrics_recorder(recorder)
+    return builder
 
 
 def _moka(capacity: int) -> Any:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +20,13 @@ from kombu_opendata.staging.reader import check_batch
 from kombu_opendata.staging.target import parse_batch_uri
 
 from ...support.batches import Sink, as_objects, envelope, headers, stage
-from ...support.processes import Child, Children, children, wait_until
+from ...support.processes import Children, children, wait_until
+from ...support.s3 import BUCKET, s3_server
 from ...support.served import ServedBroker
 
 pytest.importorskip("obstore", reason="obstore is not installed: pip install kombu-opendata[objectstore]")
 pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
 
-BUCKET = "queues"
 MESSAGES = 600
 
 
@@ -43,30 +41,8 @@ def environment(processes: Children, module_store_folder: Path) -> Iterator[None
     """An S3 server with an empty bucket, and what says where it is."""
     import obstore
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = Child(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], module_store_folder / "s3.log",
-        cwd=module_store_folder,
-    )  # fmt: skip
-    processes.add(server)
-    given = {
-        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true",
-    }  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in given.items():
-            patch.setenv(name, value)
-
-        def is_up() -> bool:
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", port)) == 0
-
-        wait_until(is_up, 60, lambda: server.log.read_text())
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
-        urllib.request.urlopen(request).close()
-        assert obstore is not None
+    assert obstore is not None
+    with s3_server(processes, module_store_folder):
         yield
 
 

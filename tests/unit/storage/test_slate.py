@@ -114,6 +114,58 @@ def test_a_second_writer_fences_the_first(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_a_store_that_is_opened_again_goes_on(tmp_path: Path, kind: str) -> None:
+    url = url_of(tmp_path) if kind == "file" else f"memory://{uuid.uuid4()}"
+
+    async def main() -> None:
+        store = await SlateStore.open(url, "db", settings=SlateSettings(metrics=True))
+        await put_and_flush(store, a=b"1")
+        reopening = asyncio.create_task(store.reopen(store.settings.for_idleness()))
+        values = []
+        while not reopening.done():
+            values.append(await store.get(b"a"))
+        assert await reopening
+        assert set(values) == {b"1"}
+        assert store.settings.manifest_poll_ms > 60_000
+        await put_and_flush(store, b=b"2")
+        assert await store.scan(b"", None) == [(b"a", b"1"), (b"b", b"2")]
+        assert store.metrics()
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_store_that_is_read_is_not_opened_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SlateStore.open(url_of(tmp_path), "db")
+        await put_and_flush(store, a=b"1", b=b"2", c=b"3")
+        scan = store.scan_batches(b"", None, batch=1)
+        await anext(scan)
+        assert not await store.reopen(store.settings.for_idleness())
+        assert [pairs async for pairs in scan] == [[(b"b", b"2")], [(b"c", b"3")]]
+        assert store.settings == SlateSettings()
+        assert await store.get(b"a") == b"1"
+        assert await store.reopen(store.settings.for_idleness())
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_writer_that_was_replaced_does_not_open_the_store_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = await SlateStore.open(url_of(tmp_path), "db")
+        second = await SlateStore.open(url_of(tmp_path), "db")
+        with pytest.raises(errors.StoreFenced):
+            await first.reopen(first.settings.for_idleness())
+        await put_and_flush(second, a=b"2")
+        assert await second.get(b"a") == b"2"
+        await second.close()
+        await first.close()
+
+    asyncio.run(main())
+
+
 def test_wal_files_go_after_a_memtable_flush(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SlateStore.open(url_of(tmp_path), "db")

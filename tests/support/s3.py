@@ -1,0 +1,62 @@
+"""An S3 server on this host, with a bucket and a count of what it was asked."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from .processes import Child, Children, wait_until
+
+BUCKET = "queues"
+_REQUEST = re.compile(r'"(?:GET|PUT|POST|DELETE|HEAD) (\S+)')
+
+
+class S3:
+    """A running server.
+
+    Attributes:
+        environment: what says to clients where it is.
+    """
+
+    def __init__(self, server: Child, port: int) -> None:
+        self._server = server
+        self.environment = {
+            "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true",
+        }  # fmt: skip
+
+    def requests(self) -> list[str]:
+        """The paths of all requests so far."""
+        return _REQUEST.findall(self._server.log.read_text())
+
+
+@contextmanager
+def s3_server(processes: Children, folder: Path) -> Iterator[S3]:
+    """Start a server and name it to this process's clients."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = Child(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], folder / "s3.log", cwd=folder
+    )
+    processes.add(server)
+    found = S3(server, port)
+
+    def is_up() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in found.environment.items():
+            patch.setenv(name, value)
+        wait_until(is_up, 60, lambda: server.log.read_text())
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
+        urllib.request.urlopen(request).close()
+        yield found
