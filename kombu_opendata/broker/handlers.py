@@ -21,6 +21,7 @@ from ..errors import (
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
 from ..protocol.topics import check_topic_pattern
+from ..storage.operations import Call
 from . import arguments, explain, leases, replay_calls, starts
 from . import history as history_calls
 from . import results as result_calls
@@ -256,23 +257,24 @@ class Handlers:
         return queue
 
     async def delete_queue(self, msg: m.DeleteQueue) -> None:
-        queue = self.instance.queues.get(msg.queue)
-        count = 0
+        queue, call = self.instance.queues.get(msg.queue), Call(self.session.id, msg.rid)
+        before = self.engine.removal_of(call)
+        count = before.messages
         if queue is None:
             _check_name(msg.queue, "queue")
-        else:
+        elif not before.is_over:
             self._check_owner(queue)
             if msg.if_unused and queue.consumers:
                 raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.consumers)} consumers", queue=queue.name)
             if msg.if_empty and len(queue.messages):
                 raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.messages)} messages", queue=queue.name)
-            count = await self.instance.delete_queue(queue)
+            count = await self.instance.delete_queue(queue, call)
         self.instance.reply(self.session, m.Count(msg.rid, count))
 
     async def purge_queue(self, msg: m.PurgeQueue) -> None:
         queue = self._queue(msg.queue)
         if queue.stored is not None:
-            count = await self.engine.purge(queue.stored)
+            count = await self.engine.purge(queue.stored, Call(self.session.id, msg.rid))
         else:
             waiting = list(queue.messages.available.values())
             count = len(waiting)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OpenDataError, StoreError, StoreFull
 from ..protocol.messages import Cancelled, Deliver, Delivery, Settled
 from ..storage.engine import Engine
+from ..storage.operations import Call
 from ..storage.queue_buckets import Entry
 from ..storage.records.kinds import FIRST_TRANSIENT_ID
 from ..storage.state import Queue
@@ -336,13 +337,16 @@ class Instance:
         if not queue.consumers and queue.properties.auto_delete and queue.stored is None:
             self.drop_transient(queue)
 
-    async def delete_queue(self, queue: BrokerQueue) -> int:
-        """Delete a queue of either kind, under the admin lock; returns how many messages were waiting."""
+    async def delete_queue(self, queue: BrokerQueue, call: Call | None = None) -> int:
+        """Delete a queue of either kind, under the admin lock; returns how many messages were waiting.
+
+        ``call`` as for :meth:`Engine.purge`.
+        """
         queue.deleting = True
         if queue.stored is None:
             return self.drop_transient(queue)
         self.forget_users(queue)
-        count = await self.engine.delete_queue(queue.stored)
+        count = await self.engine.delete_queue(queue.stored, call)
         self.queues.pop(queue.name, None)
         self.on_queue_gone(queue)
         self.notices.say(

@@ -29,6 +29,7 @@ from .records import (
     payload,
     producer,
     queue_counts,
+    removal,
     seq_block,
     settled,
     topology,
@@ -164,6 +165,12 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
             batch.delete(keys.producer_key(session))
         else:
             batch.put(keys.producer_key(session), producer.encode(last))
+    for session in dirty.removals:
+        found = state.removals.get(session)
+        if found is None:
+            batch.delete(keys.removal_key(session))
+        else:
+            batch.put(keys.removal_key(session), removal.encode(found))
     for session in dirty.sessions:
         groups: dict[str, list[Entry]] = {}
         for entry in state.leases.get(session, {}).values():

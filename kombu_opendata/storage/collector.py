@@ -129,11 +129,10 @@ class Collector:
         return len(expired), True
 
     def _forget_producers(self, now: int) -> None:
-        """Drop the publish counters of sessions that ended without a goodbye long ago."""
+        """Drop what is known of sessions that ended without a goodbye long ago."""
         state = self._engine.state
-        old = [
-            session for session, last in state.producers.items()
-            if last.at_ms + PRODUCER_RETENTION_MS < now and session not in state.leases
-        ]  # fmt: skip
-        for session in old:
-            self._engine.forget_session(session)
+        before = now - PRODUCER_RETENTION_MS
+        for session in state.producers.keys() | state.removals.keys():
+            did = state.producers.get(session), state.removals.get(session)
+            if session not in state.leases and all(last is None or last.at_ms < before for last in did):
+                self._engine.forget_session(session)

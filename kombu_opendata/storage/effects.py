@@ -35,6 +35,8 @@ BIND = 13  #: queue, exchange, routing key, arguments
 UNBIND = 14  #: queue, exchange, routing key, arguments
 SESSION = 15  #: session, name
 FORGET = 16  #: session — its publish counter and name
+#: session, number of its call, messages so far, at, whether it is over — what a purge or a deletion of a queue removed
+REMOVAL = 18
 TIME = 17  #: at — the last effect of each commit: no time in the commit, or in one before, is after it
 #: hash of the key, ids, expires at, digest, queues of each message
 SENT_WITH_KEY = 43

@@ -25,6 +25,7 @@ from .history.service import DEFAULT_RETENTION_SECONDS, History
 from .idempotency import Idempotency
 from .idle_store import IdleStore
 from .journal import SEGMENT_BYTES, Journal
+from .operations import Call
 from .operations_by_id import OperationsById
 from .payloads import Payloads
 from .queue_buckets import Entry
@@ -482,25 +483,38 @@ class Engine(OperationsById):
             if number in queue.messages.cold and self.state.queues.get(queue.name) is queue:
                 await self.load_bucket(queue, number)
 
-    async def purge(self, queue: Queue) -> int:
-        """Remove every available message; returns how many."""
-        removed = await self._remove_available(queue)
+    async def purge(self, queue: Queue, call: Call | None = None) -> int:
+        """Remove every available message; returns how many.
+
+        Args:
+            call: whose purge it is. If the broker ended during the same call before, it goes on with that, and returns
+                how many were removed in all.
+        """
+        before = self.removal_of(call)
+        if before.is_over:
+            return before.messages
+        removed = await self._remove_available(queue, call)
+        self.note_removal(call, removed, is_over=True)
         await self.commit()
         return removed
 
-    async def _remove_available(self, queue: Queue) -> int:
+    async def _remove_available(self, queue: Queue, call: Call | None = None) -> int:
         """When this returns there is no cold bucket; they are loaded one after the other."""
         messages = queue.messages
-        removed = self.remove(queue, list(messages.available.values()))
+        removed = self.removal_of(call).messages
+        removed += self.remove(queue, list(messages.available.values()))
+        self.note_removal(call, removed)
         while messages.cold:
             await self.load_bucket(queue, next(iter(messages.cold)))
             removed += self.remove(queue, list(messages.available.values()))
+            self.note_removal(call, removed)
         return removed
 
-    async def delete_queue(self, queue: Queue) -> int:
-        """Remove a queue with everything in it; returns how many messages were waiting."""
+    async def delete_queue(self, queue: Queue, call: Call | None = None) -> int:
+        """Remove a queue with everything in it; returns how many messages were waiting. ``call`` as for a purge."""
         await self.idempotency.look()
-        removed = await self._remove_available(queue)
+        removed = await self._remove_available(queue, call)
+        self.note_removal(call, removed, is_over=True)
         self.idempotency.drop_queue(queue.name)
         self.drop_queue(queue.name)  # with no await in between: nothing is left in it
         await self.checkpoint()

@@ -6,7 +6,7 @@ Nothing an operation did may be shown to anybody before :class:`~kombu_opendata.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import InvalidMessage, RequestError, StoreFull
 from . import checkpoint, payloads
@@ -19,14 +19,24 @@ from .payloads import Payloads
 from .queue_buckets import Entry
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import Producer
+from .records.removal import Removal
 from .state import UNLIMITED_ATTEMPTS, Queue, QueueOptions, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log
 BLOCK_IDS = 4096
 #: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
 RESERVED_BYTES = 4 << 20
+#: of a call that has removed nothing yet
+NO_REMOVAL = Removal(0, 0, 0, False)
 #: of a queue's filter, whose text is in its config record
 MAX_FILTER_BYTES = 0xFFFF
+
+
+class Call(NamedTuple):
+    """A client's call, which it makes again with the same number if it lost the broker in between."""
+
+    session: bytes
+    number: int
 
 
 class Operations:
@@ -258,6 +268,18 @@ class Operations:
         if why == "expired":
             self.expired += count
         return count
+
+    def removal_of(self, call: Call | None) -> Removal:
+        """What a purge or a deletion of a queue has removed so far, when its client called before."""
+        last = self.state.removals.get(call.session) if call is not None else None
+        return last if last is not None and call is not None and last.call == call.number else NO_REMOVAL
+
+    def note_removal(self, call: Call | None, messages: int, *, is_over: bool = False) -> None:
+        """Remember, in one commit with the removal, how many messages a call has removed so far."""
+        if call is not None:
+            effect = (fx.REMOVAL, *call, messages, self.clock.now_ms(), is_over)
+            self.state.replay(effect)
+            self.effects.append(effect)
 
     def on_dead_letters(self) -> None:
         """Called when there are new dead letters; replaced by the owner, who publishes them."""

@@ -26,6 +26,7 @@ from .records import (
     options,
     producer,
     queue_counts,
+    removal,
     seq_block,
     settled,
     topology,
@@ -119,7 +120,7 @@ async def _rows(store: Reads, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
 
 
 async def _load_settings(store: Reads, state: StoreState) -> None:
-    """The newest time, message ids, queues with their settled lists, exchanges, bindings, publish counters."""
+    """The newest time, message ids, queues with their settled lists, exchanges, bindings, what sessions did last."""
     at = await store.get(keys.NEWEST_TIME_KEY)
     if at is not None:
         state.newest_ms = newest_time.decode(keys.NEWEST_TIME_KEY, at)
@@ -144,6 +145,8 @@ async def _load_settings(store: Reads, state: StoreState) -> None:
             state.topology.bind(queue, exchange, routing_key, topology.decode_binding(key, value))
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.PRODUCER]):
         state.producers[key[2:]] = producer.decode(key, value)
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.REMOVAL]):
+        state.removals[key[2:]] = removal.decode(key, value)
 
 
 async def _load_queue(store: Reads, state: StoreState, name: str, stored: options.QueueOptions) -> None:

@@ -24,6 +24,7 @@ from .records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
 from .records.history_log import FAILED as GIVEN_UP
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import NONE, Producer
+from .records.removal import Removal
 from .results import ResultState
 from .settled_log import SettledLog
 from .staged_state import DONE, REMOVED, StagedState
@@ -95,6 +96,7 @@ class Dirty:
         self.exchanges: set[str] = set()
         self.bindings: set[tuple[str, str, str, str]] = set()  # queue, exchange, key, identity
         self.producers: set[bytes] = set()
+        self.removals: set[bytes] = set()  # sessions
         self.sessions: set[bytes] = set()
         self.attempts: dict[int, list[str]] = {}
         self.whole_attempts: set[int] = set()  # ids whose list starts here: no older record
@@ -115,6 +117,7 @@ class StoreState:
         self.queues: dict[str, Queue] = {}
         self.topology = Topology()
         self.producers: dict[bytes, Producer] = {}
+        self.removals: dict[bytes, Removal] = {}  # by session: its last purge or deletion of a queue
         self.session_names: dict[bytes, str] = {}
         self.leases: dict[bytes, dict[tuple[str, int], Entry]] = {}
         self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
@@ -401,11 +404,18 @@ class StoreState:
         self.session_names[session] = name
         self.dirty.sessions.add(session)
 
+    def note_removal(self, session: bytes, call: int, messages: int, at: int, is_over: bool) -> None:
+        """A session's call has removed so many messages."""
+        self.removals[session] = Removal(call, messages, at, is_over)
+        self.dirty.removals.add(session)
+
     def forget_session(self, session: bytes) -> None:
-        """The session is over and holds nothing: no retry of its publishes can come."""
+        """The session is over and holds nothing: no retry of its publishes or calls can come."""
         self.session_names.pop(session, None)
         if self.producers.pop(session, None) is not None:
             self.dirty.producers.add(session)
+        if self.removals.pop(session, None) is not None:
+            self.dirty.removals.add(session)
         self.dirty.sessions.add(session)
 
     # ------------------------------------------------------------------ replay
@@ -500,6 +510,7 @@ _PLAIN = {
     fx.DECLARE_EXCHANGE: "declare_exchange", fx.DELETE_EXCHANGE: "delete_exchange", fx.BIND: "bind",
     fx.UNBIND: "unbind", fx.SESSION: "name_session", fx.FORGET: "forget_session",
     fx.DEAD_LETTER_SENT: "dead_letter_sent", fx.STAGED_COMMIT: "commit_staged", fx.TIME: "time",
+    fx.REMOVAL: "note_removal",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from kombu_opendata import QueueClient
 
-from ..support.broker import EmbeddedBroker
+from ..support.broker import EmbeddedBroker, Watch
 from ..support.processes import Child, Children, wait_until
 from ..support.seeds import seeded_random
 from ..support.workers import APPS
@@ -43,6 +44,26 @@ def test_keys_of_a_dropped_queue_stay_forgotten(store_folder: Path, broker_url: 
         second = client.send("again", "a", idempotency_key="k")
         EmbeddedBroker(store_folder).kill()
         assert client.send("again", "a", idempotency_key="k") == second != first
+
+
+@pytest.mark.parametrize("what", ["purge", "drop"])
+def test_a_removal_that_a_kill_cuts_in_two_returns_the_whole_count(
+    store_folder: Path, broker_url: str, what: str
+) -> None:
+    total, batch, broker = 100_000, 5000, EmbeddedBroker(store_folder)
+    with patient(broker_url) as client, ThreadPoolExecutor() as pool:
+        client.create("many")
+        for start in range(0, total, batch):
+            client.send_batch("many", [str(number) for number in range(start, start + batch)])
+        watch = Watch(store_folder)
+        removing = pool.submit(getattr(client, what), "many")
+        while (left := watch.report()["queues"]["many"]["available"]) == total:
+            assert not removing.done()
+        broker.kill()
+        watch.close()
+        assert left > 0, "it was not cut"
+        assert removing.result(60) == total
+        assert what == "drop" or client.metrics("many").length == 0
 
 
 def test_batches_and_keys_under_kills(store_folder: Path, broker_url: str, tmp_path: Path, started: Children) -> None:

@@ -12,6 +12,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.storage import moves
+from kombu_opendata.storage.operations import Call
 from kombu_opendata.storage.state import QueueOptions
 from tests.property.engine_model import Message, ModelQueue, StoredMessage
 from tests.property.engine_store import PRODUCER, CrashableEngine
@@ -98,7 +99,9 @@ class EngineRules(CrashableEngine):
     def purge(self, name: str) -> None:
         if name in self.model.queues:
             waiting = self.model.queues[name].available
-            assert self.run(self.engine.purge(self.engine.state.queues[name])) == len(waiting)
+            call = Call(PRODUCER, next(self.number))
+            assert self.run(self.engine.purge(self.engine.state.queues[name], call)) == len(waiting)
+            assert self.run(self.engine.purge(self.engine.state.queues[name], call)) == len(waiting)
             waiting.clear()
             self.note_commit()
 

@@ -66,11 +66,12 @@ class StagedRules(ReplayRules):
     def write(self, target: StagingTarget, job: str, partition: int, rows: list[StagedRow], now: int) -> BatchInfo:
         writer = BatchWriter(target, job, partition, 0)
         for row in rows:
+            exchange, key = row.route
             writer.add(
                 row.envelope,
-                {"n": "1", "priority": str(row.priority)},
-                exchange=row.route[0],
-                routing_key=row.route[1],
+                {"n": "1", "exchange": exchange, "routing_key": key, "priority": str(row.priority)},
+                exchange=exchange,
+                routing_key=key,
                 priority=row.priority,
                 visible_at_ms=now + row.delay if row.delay else 0,
                 ttl_ms=row.ttl,

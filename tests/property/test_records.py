@@ -29,6 +29,7 @@ from kombu_opendata.storage.records import (
     payload,
     producer,
     queue_counts,
+    removal,
     results,
     routes,
     routes_block,
@@ -114,6 +115,9 @@ FORMATS = {
     "chord part": Format(keys.chord_part_key(b"g", 1, b"m"), st.binary(max_size=20), results.encode_part),
     "producer": Format(
         keys.producer_key(bytes(16)), st.builds(producer.Producer, u64, u64, u31, i64, holes), producer.encode
+    ),
+    "removal": Format(
+        keys.removal_key(bytes(16)), st.builds(removal.Removal, u64, u64, i64, st.booleans()), removal.encode
     ),
     "leases": Format(
         keys.session_key(bytes(16)),
@@ -278,6 +282,7 @@ parsed_keys = st.one_of(
     ),
     st.builds(lambda q: (keys.options_key(q), keys.Key(keys.RecordKind.OPTIONS, q)), names),
     st.builds(lambda s: (keys.producer_key(s), keys.Key(keys.RecordKind.PRODUCER, session=s)), sessions),
+    st.builds(lambda s: (keys.removal_key(s), keys.Key(keys.RecordKind.REMOVAL, session=s)), sessions),
     st.builds(lambda s: (keys.session_key(s), keys.Key(keys.RecordKind.LEASES, session=s)), sessions),
     st.builds(lambda i, n: (keys.chunk_key(i, n), keys.Key(keys.RecordKind.CHUNK, id=i, chunk=n)), message_ids, u32),
     st.builds(lambda i: (keys.routes_key(i), keys.Key(keys.RecordKind.ROUTES, id=i)), message_ids),

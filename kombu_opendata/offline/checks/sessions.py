@@ -14,9 +14,9 @@ from .base import Context, Family
 
 
 class SessionFamily(Family):
-    """Producers and leases. Keeps: what is leased."""
+    """Producers, removals and leases. Keeps: what is leased."""
 
-    kinds = (RecordKind.PRODUCER, RecordKind.LEASES)
+    kinds = (RecordKind.PRODUCER, RecordKind.REMOVAL, RecordKind.LEASES)
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -25,6 +25,9 @@ class SessionFamily(Family):
     def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.PRODUCER:
             yield from self._producer(raw, value)
+        elif key.kind is RecordKind.REMOVAL:
+            if not self.context.is_plausible(value.at_ms):
+                yield finding("time-implausible", f"a session removed messages at {value.at_ms} ms", key=raw)
         else:
             yield from self._leases(raw, value)
 

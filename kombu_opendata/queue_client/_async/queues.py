@@ -70,7 +70,10 @@ class AsyncQueues(AsyncBase):
         raise NotFound(f"no queue {queue!r}: create it first", queue=queue)
 
     async def purge(self, queue: str) -> int:
-        """Remove every message that waits, also the delayed ones; what is in flight stays. Returns how many."""
+        """Remove every message that waits, also the delayed ones; what is in flight stays.
+
+        Returns how many, also if the broker ended in between: its successor goes on.
+        """
         answer: m.Count = await self._calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name")))
         return answer.count
 

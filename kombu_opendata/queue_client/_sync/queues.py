@@ -71,7 +71,10 @@ class Queues(Base):
         raise NotFound(f"no queue {queue!r}: create it first", queue=queue)
 
     def purge(self, queue: str) -> int:
-        """Remove every message that waits, also the delayed ones; what is in flight stays. Returns how many."""
+        """Remove every message that waits, also the delayed ones; what is in flight stays.
+
+        Returns how many, also if the broker ended in between: its successor goes on.
+        """
         answer: m.Count = self._calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name")))
         return answer.count
 

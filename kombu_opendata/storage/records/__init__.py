@@ -16,6 +16,7 @@ module                record                                                   f
 ``topology``          exchanges and bindings                                   ours
 ``options``           further settings of a queue                              ours
 ``producer``          the last publish of a session                            ours
+``removal``           what a session's last purge has removed                  ours
 ``leases``            the messages that a session holds                        ours
 ``routes_block``      how many queues hold each of 256 messages                ours
 ``routes``            the same of one message, as it was before                ours
@@ -63,6 +64,7 @@ from kombu_opendata.storage.records import (
     payload,
     producer,
     queue_counts,
+    removal,
     results,
     routes,
     routes_block,
@@ -94,6 +96,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.BINDING: topology.decode_binding,
     RecordKind.OPTIONS: options.decode,
     RecordKind.PRODUCER: producer.decode,
+    RecordKind.REMOVAL: removal.decode,
     RecordKind.LEASES: leases.decode,
     RecordKind.CHUNK: _chunk,
     RecordKind.ROUTES: routes.decode,

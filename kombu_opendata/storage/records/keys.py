@@ -41,6 +41,7 @@ key                                                                    record
 ``01 2b``                                                              newest time
 ``01 2c <queue TB>``                                                   queue counts
 ``01 2d <queue TB> [<bucket u64>]``                                    archived failed messages
+``01 2e <session 16 bytes>``                                           removal of a session
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -89,6 +90,7 @@ _BINDING = PREFIXES[RecordKind.BINDING]
 _OPTIONS = PREFIXES[RecordKind.OPTIONS]
 _PRODUCER = PREFIXES[RecordKind.PRODUCER]
 _SESSION = PREFIXES[RecordKind.LEASES]
+_REMOVAL = PREFIXES[RecordKind.REMOVAL]
 _CHUNK = PREFIXES[RecordKind.CHUNK]
 _ROUTES = PREFIXES[RecordKind.ROUTES]
 _ROUTES_BLOCK = PREFIXES[RecordKind.ROUTES_BLOCK]
@@ -158,6 +160,7 @@ __all__ = [
     "prefix_range",
     "producer_key",
     "queue_counts_key",
+    "removal_key",
     "result_expiry_key",
     "result_key",
     "routes_block_key",
@@ -226,6 +229,10 @@ def producer_key(session: bytes) -> bytes:
 
 def session_key(session: bytes) -> bytes:
     return _SESSION + _session(session)
+
+
+def removal_key(session: bytes) -> bytes:
+    return _REMOVAL + _session(session)
 
 
 def chunk_key(message_id: int, number: int) -> bytes:

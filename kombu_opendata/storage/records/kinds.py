@@ -64,6 +64,7 @@ class RecordKind(enum.Enum):
     NEWEST_TIME = "newest time"
     QUEUE_COUNTS = "queue counts"
     ARCHIVED_FAILED = "archived failed"
+    REMOVAL = "removal"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -106,4 +107,5 @@ PREFIXES = {
     RecordKind.NEWEST_TIME: b"\x01\x2b",
     RecordKind.QUEUE_COUNTS: b"\x01\x2c",
     RecordKind.ARCHIVED_FAILED: b"\x01\x2d",
+    RecordKind.REMOVAL: b"\x01\x2e",
 }

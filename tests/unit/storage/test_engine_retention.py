@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.operations import Call
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state import QueueOptions
-from tests.support.engine import World, nothing, run, small_buckets
+from kombu_opendata.storage.state import Queue, QueueOptions
+from tests.support.engine import SESSION, World, nothing, run, small_buckets
 from tests.support.plain_store import PlainStore
 
 
@@ -87,3 +93,59 @@ def test_what_is_published_into_a_queue_that_is_being_deleted_goes_with_it(tmp_p
     with small_buckets(4, 3):
         store = PlainStore(run(tmp_path / "s", steps).root)
     assert not any(store.message_ids().values())
+
+
+async def _cut(world: World, call: Callable[[Engine, Queue], Coroutine[Any, Any, int]]) -> None:
+    """Begin the call, commit what it did so far while it reads a bucket, and crash."""
+    load_bucket, loads, reached = world.engine.load_bucket, 0, asyncio.Event()
+
+    async def slow(queue: Queue, number: int) -> None:
+        nonlocal loads
+        loads += 1
+        if loads == 5:
+            reached.set()
+            await asyncio.Event().wait()
+        await load_bucket(queue, number)
+
+    world.engine.load_bucket = slow  # type: ignore[method-assign]
+    task = asyncio.create_task(call(world.engine, world.queue("q")))
+    await reached.wait()
+    await world.engine.commit()
+    await world.crash()
+    task.cancel()
+
+
+@pytest.mark.parametrize("checkpointed", [True, False])
+@pytest.mark.parametrize("what", ["purge", "delete_queue"])
+def test_a_removal_that_a_crash_cut_returns_the_whole_count(tmp_path: Path, what: str, checkpointed: bool) -> None:
+    """The client makes the same call again; also when the broker died after the end, before the answer."""
+
+    async def steps(world: World) -> None:
+        def call(number: int) -> Callable[[Engine, Queue], Coroutine[Any, Any, int]]:
+            return lambda engine, queue: getattr(engine, what)(queue, Call(SESSION, number))
+
+        for _ in range(100):
+            world.publish("q")
+        await world.engine.checkpoint()
+        await _cut(world, call(7))
+        if checkpointed:
+            await world.engine.checkpoint()
+            await world.crash()
+        assert 0 < len(world.queue("q").messages) < 100
+        assert await call(7)(world.engine, world.queue("q")) == 100
+        await world.crash()
+        if what == "delete_queue":
+            world.engine.declare_queue("q", QueueOptions())
+        world.publish("q")
+        before = world.engine.removal_of(Call(SESSION, 7))
+        assert (before.messages, before.is_over) == (100, True)
+        if what == "purge":
+            assert await call(7)(world.engine, world.queue("q")) == 100
+            assert len(world.queue("q").messages) == 1, "what was published since then stays"
+        assert await call(8)(world.engine, world.queue("q")) == 1
+        world.engine.forget_session(SESSION)
+
+    with small_buckets(4, 3):
+        store = PlainStore(run(tmp_path / "s", steps).root)
+    assert not any(store.message_ids().values())
+    assert not store.of[RecordKind.REMOVAL]

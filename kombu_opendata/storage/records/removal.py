@@ -1,0 +1,50 @@
+"""Removal: how many messages a session's last purge, or its last deletion of a queue, has removed.
+
+=========  ======  ==========================================================
+field      type    meaning
+=========  ======  ==========================================================
+version    u8      1
+flags      u8      1: it is over
+call       u64     the number of the client's call
+messages   u64     how many it removed so far
+at         i64     when that was, ms since the epoch
+=========  ======  ==========================================================
+
+A client that lost its broker in between makes the same call again, and is told the whole count. The format is ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from kombu_opendata.storage.records import types
+
+_LAYOUT = struct.Struct("<BBQQq")
+_VERSION = 1
+_OVER = 1
+
+
+class Removal(NamedTuple):
+    """What a call has removed."""
+
+    call: int
+    messages: int
+    at_ms: int
+    is_over: bool
+
+
+def encode(removal: Removal) -> bytes:
+    """The record of a session."""
+    call, messages, at_ms, is_over = removal
+    return types.pack(_LAYOUT, "version, flags, call, messages, at", _VERSION, _OVER * is_over, call, messages, at_ms)
+
+
+def decode(key: bytes, value: bytes) -> Removal:
+    """The removal in ``value``."""
+    version, flags, call, messages, at_ms = types.read_all(_LAYOUT, key, value)
+    if version != _VERSION:
+        raise types.corrupt(key, 0, f"record version {version}")
+    if flags & ~_OVER:
+        raise types.corrupt(key, 1, f"unknown flags {flags:#x}")
+    return Removal(call, messages, at_ms, bool(flags))
