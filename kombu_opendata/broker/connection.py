@@ -13,6 +13,7 @@ from ..errors import AccessRefused, OpenDataError, ProtocolError, RequestError, 
 from ..private_folder import is_trusted, peer_uid, user_name
 from ..protocol import messages as m
 from ..protocol import queue_messages as q
+from ..protocol.bounds import Refused
 from ..protocol.framing import (
     HELLO_MAX_FRAME_BYTES,
     PREAMBLE,
@@ -72,7 +73,7 @@ class Connection(asyncio.Protocol):
         self.slot = slot
         self._transport: asyncio.Transport | None = None
         self._preamble = b""
-        self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES)
+        self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
         self._handlers: Handlers | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: deque[Any] = deque()  # came in, and must wait
@@ -185,7 +186,7 @@ class Connection(asyncio.Protocol):
         try:
             handler = Handlers.DIRECT.get(kind)
             if handler is None:
-                raise ProtocolError("a second Hello")
+                raise message.error if kind is Refused else ProtocolError("a second Hello")
             handler(handlers, message)
         except OpenDataError as exc:
             self._refuse(handlers, message, exc)

@@ -10,6 +10,9 @@ from ..protocol.messages import Failed, Lease, Publish, Published, QueueInfo
 from .link import Link
 from .wire import Wire
 
+#: leases that one Settle ends; the broker takes ten times as many
+_LEASES = 10_000
+
 
 class Requester(Link):
     """A link that asks and settles."""
@@ -152,6 +155,10 @@ class Requester(Link):
     # ------------------------------------------------------------ leases
     def settle(self, channel: int, outcome: int, leases: list[Lease]) -> None:
         """End leases; sent at once and kept until the broker confirms it. Never blocks under an event loop."""
+        if len(leases) > _LEASES:
+            for start in range(0, len(leases), _LEASES):
+                self.settle(channel, outcome, leases[start : start + _LEASES])
+            return
         with self._lock:
             if self.closed:
                 raise ConnectionLost("the connection is closed")

@@ -29,9 +29,13 @@ from ..errors import InvalidMessage
 Envelope = tuple[Any, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
 #: an envelope whose body was not decoded
 Opened = tuple[msgspec.Raw, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
+_Closed = tuple[msgspec.Raw, str | None, str | None, msgspec.Raw, msgspec.Raw, str, str]
 
 MAX_HEADERS = 255
 MAX_HEADER_BYTES = 65_535
+
+#: of headers and properties that a broker decodes: a million small values would take a second in which it serves nobody
+MAX_OPENED_BYTES = 1 << 20
 
 #: long texts that no filter is written for
 _UNSEEN = ("argsrepr", "kwargsrepr")
@@ -41,17 +45,24 @@ _SURELY_FITS = MAX_HEADER_BYTES // 4
 #: raises what msgspec raises for values that it does not know
 encode_fields = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Envelope).decode
-_open = msgspec.msgpack.Decoder(Opened).decode
+_open = msgspec.msgpack.Decoder(_Closed).decode
+_open_fields = msgspec.msgpack.Decoder(dict[Any, Any]).decode
 
 #: what damaged or hostile bytes can raise on the way in, or on the way out again
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
 
 
-def open_envelope(envelope: bytes) -> Opened | None:
-    """The envelope without decoding its body; None when it is no envelope, as nobody checked what a client sent."""
+def open_envelope(envelope: bytes, max_bytes: int = MAX_OPENED_BYTES) -> Opened | None:
+    """The envelope without decoding its body; None when it is no envelope, as nobody checked what a client sent.
+
+    Args:
+        max_bytes: of headers and properties; with more it counts as none.
+    """
     try:
-        opened: Opened = _open(envelope)
-        return opened
+        body, content_type, encoding, headers, properties, exchange, key = _open(envelope)
+        if len(memoryview(headers)) + len(memoryview(properties)) > max_bytes:
+            return None
+        return body, content_type, encoding, _open_fields(headers), _open_fields(properties), exchange, key
     except UNREADABLE:
         return None
 

@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ..errors import FrameTooLarge, ProtocolError, VersionMismatch
+from .bounds import SMALL_FRAME_BYTES, check_large, too_long
 from .messages import BrokerMessage, ClientMessage
 
 MAJOR = 1
@@ -85,10 +86,18 @@ class FrameReader(Generic[M]):
     Args:
         decoder: ``client_messages`` or ``broker_messages``.
         max_frame_bytes: a longer frame raises FrameTooLarge as soon as its length is known.
+        bounded: a frame that breaks a limit of :mod:`.bounds` is a :class:`Refused` in place of its message.
     """
 
-    def __init__(self, decoder: msgspec.msgpack.Decoder[M], max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        decoder: msgspec.msgpack.Decoder[M],
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        *,
+        bounded: bool = False,
+    ) -> None:
         self._decode = decoder.decode
+        self._bounded = bounded
         self.max_frame_bytes = max_frame_bytes
         self._buffer = bytearray()
 
@@ -105,6 +114,22 @@ class FrameReader(Generic[M]):
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
                 raise ProtocolError(f"a frame does not decode: {exc}") from exc
         return list(self.feed(data))
+
+    def _decode_large(self, body: memoryview) -> Any:
+        with body:
+            refused = check_large(body)
+            return self._decode(body) if refused is None else refused
+
+    def _refused(self, body: bytes, exc: Exception) -> Any:
+        """What stands for a frame that does not decode.
+
+        Raises:
+            ProtocolError: nothing does; the frame is no message.
+        """
+        refused = too_long(body, exc) if self._bounded and isinstance(exc, msgspec.ValidationError) else None
+        if refused is None:
+            raise ProtocolError(f"a frame does not decode: {exc}") from exc
+        return refused
 
     def feed(self, data: bytes) -> Iterator[M]:
         """Yield the messages that ``data`` completes.
@@ -134,9 +159,13 @@ class FrameReader(Generic[M]):
                     break
                 try:
                     with memoryview(view) as window:
-                        message = self._decode(window[start + 4 : stop])
+                        if length > SMALL_FRAME_BYTES and self._bounded:
+                            message = self._decode_large(window[start + 4 : stop])
+                        else:
+                            message = self._decode(window[start + 4 : stop])
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-                    raise ProtocolError(f"a frame does not decode: {exc}") from exc
+                    with memoryview(view) as window:
+                        message = self._refused(bytes(window[start + 4 : stop]), exc)
                 start = stop
                 yield message
         finally:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from .bounds import Held, Many, Texts
 from .filter_messages import Explain as Explain
 from .filter_messages import Explained as Explained
 from .history_messages import AttemptPage as AttemptPage
@@ -113,7 +114,7 @@ class Publish(_Message, tag=3):
     exchange: str
     routing_key: str
     envelope: bytes
-    headers: dict[str, str]
+    headers: Texts
     priority: int  # 0–255, Kombu's way: higher first
     created_at_ms: int
     visible_at_ms: int = 0
@@ -240,7 +241,7 @@ class Settle(_Message, tag=15):
     seq: int
     outcome: int
     channel: int
-    leases: list[Lease]
+    leases: Many[Lease]
 
 
 class CloseChannel(_Message, tag=16):
@@ -277,8 +278,8 @@ class Resume(_Message, tag=20):
     """
 
     rid: int
-    held: list[tuple[int, str, int, int]]  # channel, queue, id, token
-    settles: list[tuple[int, str, int, int]]  # outcome, queue, id, token
+    held: Held[tuple[int, str, int, int]]  # channel, queue, id, token
+    settles: Held[tuple[int, str, int, int]]  # outcome, queue, id, token
 
 
 class Maintain(_Message, tag=60):

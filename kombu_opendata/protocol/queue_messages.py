@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
+from .bounds import Many, Texts
 from .message import Message
 
 #: envelope, metadata headers, priority (0–255, higher first), visible at (ms since the epoch, 0: at once), ttl in ms
 #: (-1: none)
-Outgoing = tuple[bytes, dict[str, str], int, int, int]
+Outgoing = tuple[bytes, Texts, int, int, int]
 #: message id, lease token (0 where nothing holds it), attempts, lease until ms, envelope, redelivered
 ReadRow = tuple[int, int, int, int, bytes, bool]
 #: message id, state, priority, visible at ms, attempts, lease token, lease until ms, holder, settled at ms
@@ -50,7 +51,7 @@ class Send(Message, tag=70):
     seq: int
     exchange: str
     routing_key: str
-    messages: list[Outgoing]
+    messages: Many[Outgoing]
     created_at_ms: int
     to_queue: bool = False
     key: str = ""
@@ -91,7 +92,7 @@ class SettleMessages(Message, tag=73):
     rid: int
     queue: str
     ending: int
-    items: list[Item]
+    items: Many[Item]
     delay_ms: int = 0
 
 
@@ -130,7 +131,7 @@ class GetMetrics(Message, tag=77):
     """Figures of these queues, of all if none is named. Answer: Metrics."""
 
     rid: int
-    queues: list[str]
+    queues: Many[str]
 
 
 class ListQueues(Message, tag=78):
@@ -146,7 +147,7 @@ class AskRoutes(Message, tag=79):
     exchange: str
     routing_key: str
     envelope: bytes  # for a headers exchange
-    texts: dict[str, str]  # the metadata headers
+    texts: Texts  # the metadata headers
 
 
 class ListWorkers(Message, tag=80):

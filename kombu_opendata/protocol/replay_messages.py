@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from .bounds import Many
 from .message import Message
 
 
@@ -17,7 +18,7 @@ class Cursors(Message, tag=91):
     """How far the background routing is. Answer: CursorList, of these queues; with none named, of all that have any."""
 
     rid: int
-    queues: list[str] = msgspec.field(default_factory=list)
+    queues: Many[str] = msgspec.field(default_factory=list)
 
 
 class Replay(Message, tag=92):
@@ -47,7 +48,7 @@ class Redrive(Message, tag=93):
     queue: str
     target: str = ""
     selector: str = ""
-    ids: list[int] | None = None
+    ids: Many[int] | None = None
     limit: int = 0
     which: str = "failed"
 
@@ -63,7 +64,7 @@ class DeleteSettled(Message, tag=94):
     queue: str
     which: str
     older_than_ms: int = -1
-    ids: list[int] | None = None
+    ids: Many[int] | None = None
     all: bool = False
 
 

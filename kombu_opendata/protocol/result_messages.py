@@ -5,6 +5,7 @@ See docs/rfcs/0004-results.md. The rest of the protocol, and how a message is la
 
 from __future__ import annotations
 
+from .bounds import Many
 from .message import Message
 
 
@@ -36,7 +37,7 @@ class GetResults(Message, tag=46):
     """
 
     rid: int
-    names: list[bytes]
+    names: Many[bytes]
     age_ms: int = -1
 
 
@@ -45,7 +46,7 @@ class WatchResults(Message, tag=47):
     way. A watch ends with the connection. Answer: Ok if rid. ``age_ms`` as in GetResults."""
 
     rid: int
-    names: list[bytes]
+    names: Many[bytes]
     age_ms: int = -1
 
 
@@ -53,14 +54,14 @@ class UnwatchResults(Message, tag=48):
     """Answer: Ok if rid."""
 
     rid: int
-    names: list[bytes]
+    names: Many[bytes]
 
 
 class ForgetResults(Message, tag=49):
     """Remove results. Answer: Ok."""
 
     rid: int
-    names: list[bytes]
+    names: Many[bytes]
 
 
 class OpenChord(Message, tag=50):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..staging.target import Blocked
+from .bounds import Many
 from .message import Message
 
 #: uri, rows, bytes, checksum, and the batch itself where it goes inline
@@ -30,7 +31,7 @@ class CommitJob(Message, tag=96):
 
     rid: int
     job_id: str
-    batches: list[StagedBatch]
+    batches: Many[StagedBatch]
 
 
 class AbortJob(Message, tag=97):
@@ -41,7 +42,7 @@ class AbortJob(Message, tag=97):
 
     rid: int
     job_id: str
-    uris: list[str]
+    uris: Many[str]
 
 
 class GetJob(Message, tag=98):

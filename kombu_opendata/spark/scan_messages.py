@@ -85,7 +85,7 @@ class _Payloads:
 
 def _body(envelope: bytes | None) -> bytes | None:
     """The body as the serializer made it; None for bytes that are no envelope."""
-    opened = None if envelope is None else open_envelope(envelope)
+    opened = None if envelope is None else open_envelope(envelope, len(envelope))
     if opened is None:
         return None
     body = msgspec.msgpack.decode(opened[0])

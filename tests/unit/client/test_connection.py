@@ -293,3 +293,13 @@ def test_a_forked_child_leaves_the_parents_session_alone(met: Any, peer: Any) ->
     broker.send(m.Published(request.rid, 1, 1))
     calling.result(10)
     assert len(client.connection.events) == 1
+
+
+def test_many_leases_are_settled_in_several_messages(met: Any) -> None:
+    client, broker = met
+    leases = [("q", number, 7) for number in range(25_000)]
+    settling = client.start(client.connection.settle, 1, m.Outcome.ACK, leases)
+    got = [broker.receive(m.Settle) for _ in range(3)]
+    settling.result(10)
+    assert [message.seq for message in got] == [10_000, 20_000, 25_000]
+    assert [lease for message in got for lease in message.leases] == leases
