@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OpenDataError, PreconditionFailed, RequestError
 from ..protocol import messages as m
-from ..protocol.history_messages import StoredAttempt, StoredMessage
+from ..protocol.history_messages import StoredAttempt, StoredEvent, StoredMessage
 from ..storage.history import query
 from ..storage.history.candidates import AttemptRecord, MessageRecord
 from ..storage.history.query import Filters
@@ -76,7 +76,7 @@ def list_attempts(self: Handlers, msg: m.ListAttempts) -> None:
     )
 
     async def work() -> m.AttemptPage:
-        page = await history.list_attempts(filters, paging)
+        page = await history.list_attempts(filters, paging, bodies=msg.bodies)
         return m.AttemptPage(msg.rid, [stored_attempt(one) for one in page.items], page.next, page.prev)
 
     _answer(self, msg.rid, work())
@@ -113,7 +113,7 @@ def retrieve_attempt(self: Handlers, msg: m.RetrieveAttempt) -> None:
     history, number = _history(self), attempt_number(msg.id)
 
     async def work() -> m.AttemptPage:
-        found = await history.attempt(number)
+        found = await history.attempt(number, bodies=msg.bodies)
         return m.AttemptPage(msg.rid, [] if found is None else [stored_attempt(found)])
 
     _answer(self, msg.rid, work())
@@ -165,7 +165,12 @@ def stored_message(one: MessageRecord) -> StoredMessage:
 
 
 def stored_attempt(one: AttemptRecord) -> StoredAttempt:
-    return StoredAttempt(f"{_ATTEMPT}{one.number:x}", *one[1:])
+    event = None
+    if one.event is not None:
+        data = one.event.metadata
+        times = data.created_at_ms, data.received_at_ms, data.visible_at_ms
+        event = StoredEvent(*times, data.headers, one.event.envelope)
+    return StoredAttempt(f"{_ATTEMPT}{one.number:x}", *one[1:-1], event)
 
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {

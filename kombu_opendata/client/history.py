@@ -104,7 +104,9 @@ class MessageQuery(MessageFilters, PageOf, total=False):
 
 
 class AttemptQuery(AttemptFilters, PageOf, total=False):
-    """A page of attempts; times are those of their ends."""
+    """A page of attempts; times are those of their ends. ``bodies``: with the bodies of their messages."""
+
+    bodies: bool
 
 
 class Buckets(TypedDict):
@@ -152,13 +154,13 @@ def retrieve_message(connection: Requester, id: int) -> MessageInfo | None:
     return items[0] if items else None
 
 
-def retrieve_attempt(connection: Requester, id: str) -> AttemptInfo | None:
+def retrieve_attempt(connection: Requester, id: str, *, bodies: bool = False) -> AttemptInfo | None:
     """An attempt by the id that a list shows; None if the log does not have it (any more).
 
     Raises:
         RequestError: not an attempt's id.
     """
-    items = attempts_of(connection.call(RetrieveAttempt(0, id))).items
+    items = attempts_of(connection.call(RetrieveAttempt(0, id, bodies))).items
     return items[0] if items else None
 
 
@@ -184,7 +186,8 @@ def list_messages_request(asked: MessageQuery) -> ListMessages:
 
 def list_attempts_request(asked: AttemptQuery) -> ListAttempts:
     _check_names("list_attempts", asked, AttemptQuery)
-    return ListAttempts(rid=0, **_attempt_filters(asked), **_page(asked))
+    bodies = _of_type("bodies", asked.get("bodies", False), bool)
+    return ListAttempts(rid=0, bodies=bodies, **_attempt_filters(asked), **_page(asked))
 
 
 def count_messages_request(asked: MessageCount) -> CountMessages:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from ..protocol.history_messages import AttemptPage, Counts, MessagePage, StoredAttempt, StoredMessage
+from ..protocol.envelope import UNREADABLE, decode
+from ..protocol.history_messages import AttemptPage, Counts, MessagePage, StoredAttempt, StoredEvent, StoredMessage
 
 T = TypeVar("T")
 
@@ -49,6 +51,26 @@ class MessageInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class EventInfo:
+    """The message that an attempt was about.
+
+    Attributes:
+        exchange, topic: where it was published to; the topic is its routing key.
+        headers: of its metadata, as texts.
+        created_at_ms, received_at_ms, visible_at_ms: by the sender's clock, by the broker's, when it could be read.
+        body: if it was asked for; as it was sent, or bytes in :mod:`kombu_opendata.client`.
+    """
+
+    exchange: str
+    topic: str
+    headers: dict[str, str]
+    created_at_ms: int
+    received_at_ms: int
+    visible_at_ms: int
+    body: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptInfo:
     """An attempt that ended.
 
@@ -59,6 +81,7 @@ class AttemptInfo:
             ``released`` (handed back unstarted) or ``redriven`` (made available again after it had failed).
         requeued: the message went back to its queue.
         manual: it was brought about by hand.
+        event: the message; None if it was collected: attempts are kept for longer.
     """
 
     id: str
@@ -71,6 +94,7 @@ class AttemptInfo:
     outcome: str
     requeued: bool
     manual: bool
+    event: EventInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +114,23 @@ class Bucket:
     count: int
 
 
+def raw_body(envelope: bytes) -> bytes:
+    """The bytes of the body in an envelope; of bytes that are none, all."""
+    try:
+        body = decode(envelope)[0]
+    except UNREADABLE:
+        return envelope
+    return body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)
+
+
 def messages_of(page: MessagePage) -> Page[MessageInfo]:
     """The page in an answer."""
     return Page(tuple(map(_message, page.items)), page.next, page.prev)
 
 
-def attempts_of(page: AttemptPage) -> Page[AttemptInfo]:
-    """The page in an answer."""
-    return Page(tuple(map(_attempt, page.items)), page.next, page.prev)
+def attempts_of(page: AttemptPage, body_of: Callable[[bytes], Any] = raw_body) -> Page[AttemptInfo]:
+    """The page in an answer; ``body_of`` makes an envelope a body."""
+    return Page(tuple(_attempt(one, body_of) for one in page.items), page.next, page.prev)
 
 
 def buckets_of(counts: Counts) -> tuple[Bucket, ...]:
@@ -118,7 +151,19 @@ def _message(stored: StoredMessage) -> MessageInfo:
     )
 
 
-def _attempt(stored: StoredAttempt) -> AttemptInfo:
+def _event(stored: StoredEvent, body_of: Callable[[bytes], Any]) -> EventInfo:
+    return EventInfo(
+        stored.headers.get("exchange", ""),
+        stored.headers.get("routing_key", ""),
+        stored.headers,
+        stored.created_at_ms,
+        stored.received_at_ms,
+        stored.visible_at_ms,
+        None if stored.envelope is None else body_of(stored.envelope),
+    )
+
+
+def _attempt(stored: StoredAttempt, body_of: Callable[[bytes], Any]) -> AttemptInfo:
     return AttemptInfo(
         stored.id,
         stored.message_id,
@@ -130,4 +175,5 @@ def _attempt(stored: StoredAttempt) -> AttemptInfo:
         stored.outcome,
         stored.requeued,
         stored.manual,
+        None if stored.event is None else _event(stored.event, body_of),
     )

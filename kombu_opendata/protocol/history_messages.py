@@ -25,8 +25,18 @@ class StoredMessage(msgspec.Struct, array_like=True, gc=False):
     queues: list[MessageInQueue]
 
 
+class StoredEvent(msgspec.Struct, array_like=True, gc=False):
+    """The message of an attempt; times are ms since the epoch. The envelope is there if it was asked for."""
+
+    created_at_ms: int
+    received_at_ms: int
+    visible_at_ms: int
+    headers: dict[str, str]
+    envelope: bytes | None = None
+
+
 class StoredAttempt(msgspec.Struct, array_like=True, gc=False):
-    """An attempt as a list shows it; ``id`` is a text that says nothing to a client."""
+    """An attempt as a list shows it; ``id`` is a text that says nothing to a client. ``event``: while it is stored."""
 
     id: str
     message_id: int
@@ -38,6 +48,7 @@ class StoredAttempt(msgspec.Struct, array_like=True, gc=False):
     outcome: str
     requeued: bool
     manual: bool
+    event: StoredEvent | None = None
 
 
 # ------------------------------------------------------------------ client → broker
@@ -63,7 +74,10 @@ class ListMessages(Message, tag=62, kw_only=True):
 
 
 class ListAttempts(Message, tag=63, kw_only=True):
-    """A page of attempts. Answer: AttemptPage. ``ids`` are those of messages; the rest is as in ListMessages."""
+    """A page of attempts. Answer: AttemptPage.
+
+    ``ids`` are those of messages; ``bodies``: with the messages' envelopes; the rest is as in ListMessages.
+    """
 
     rid: int
     queues: list[str] = msgspec.field(default_factory=list)
@@ -80,6 +94,7 @@ class ListAttempts(Message, tag=63, kw_only=True):
     limit: int = 100
     next: str | None = None
     prev: str | None = None
+    bodies: bool = False
 
 
 class RetrieveMessage(Message, tag=64):
@@ -90,10 +105,11 @@ class RetrieveMessage(Message, tag=64):
 
 
 class RetrieveAttempt(Message, tag=65):
-    """Answer: AttemptPage, with one attempt or none."""
+    """Answer: AttemptPage, with one attempt or none. ``bodies``: with the message's envelope."""
 
     rid: int
     id: str
+    bodies: bool = False
 
 
 class CountAttempts(Message, tag=66, kw_only=True):

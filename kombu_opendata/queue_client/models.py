@@ -82,6 +82,11 @@ def message_of(id: int, queue: str, envelope: bytes, **fields: Any) -> Message:
     )
 
 
+def body_of(envelope: bytes) -> Any:
+    """The body in an envelope, as it was sent."""
+    return message_of(0, "", envelope).body
+
+
 def messages_read(queue: str, answer: q.ReadMessages) -> list[Message]:
     """The messages of a Read."""
     received = answer.received_at_ms or [0] * len(answer.messages)  # an older broker does not say

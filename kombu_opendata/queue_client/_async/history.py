@@ -9,6 +9,7 @@ from ...client import history
 from ...client.history import AttemptCount, AttemptQuery, MessageCount, MessageQuery
 from ...client.history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
 from ...protocol.history_messages import RetrieveAttempt, RetrieveMessage
+from ..models import body_of
 from .base import AsyncBase
 
 
@@ -30,9 +31,10 @@ class AsyncHistory(AsyncBase):
     async def list_attempts(self, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
         """A page of the attempts that ended, by when they did; as :meth:`list_messages`.
 
-        They stay for some time when their messages are collected.
+        They stay for some time when their messages are collected. With ``bodies=True`` each has its message's body,
+        while that is stored; a page ends before its limit where it has more than 4 MiB.
         """
-        return attempts_of(await self._calls.call_apart(history.list_attempts_request(asked)))
+        return attempts_of(await self._calls.call_apart(history.list_attempts_request(asked)), body_of)
 
     async def iter_messages(self, **asked: Unpack[MessageQuery]) -> AsyncGenerator[MessageInfo, None]:
         """All messages from a page on, page by page."""
@@ -59,13 +61,13 @@ class AsyncHistory(AsyncBase):
         items = messages_of(await self._calls.call_apart(RetrieveMessage(0, id))).items
         return items[0] if items else None
 
-    async def retrieve_attempt(self, id: str) -> AttemptInfo | None:
-        """An attempt by the id that a list shows; None if it is there no more.
+    async def retrieve_attempt(self, id: str, *, bodies: bool = False) -> AttemptInfo | None:
+        """An attempt by the id that a list shows, with its message's body on request; None if it is there no more.
 
         Raises:
             RequestError: not an attempt's id.
         """
-        items = attempts_of(await self._calls.call_apart(RetrieveAttempt(0, id))).items
+        items = attempts_of(await self._calls.call_apart(RetrieveAttempt(0, id, bodies)), body_of).items
         return items[0] if items else None
 
     async def count_messages(self, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:

@@ -39,8 +39,15 @@ class MessageRecord(NamedTuple):
         return Position(self.metadata.received_at_ms, self.metadata.message_id)
 
 
+class Event(NamedTuple):
+    """The message of an attempt; the envelope is None unless it was asked for."""
+
+    metadata: Metadata
+    envelope: bytes | None = None
+
+
 class AttemptRecord(NamedTuple):
-    """An ended attempt."""
+    """An ended attempt. ``event`` is None until it is looked up, and for a message that was collected."""
 
     number: int
     message_id: int
@@ -52,6 +59,7 @@ class AttemptRecord(NamedTuple):
     outcome: str
     requeued: bool
     manual: bool
+    event: Event | None = None
 
     @classmethod
     def of(cls, number: int, row: Attempt) -> AttemptRecord:

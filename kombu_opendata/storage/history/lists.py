@@ -5,17 +5,21 @@ One more than the page holds is looked for, which says whether there is another 
 
 from __future__ import annotations
 
+import logging
 from contextlib import aclosing
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from ...errors import CorruptRecord
 from . import query
-from .candidates import AttemptRecord, MessageRecord, Way, attempt_dimensions, attempts, messages
+from .candidates import AttemptRecord, Event, MessageRecord, Way, attempt_dimensions, attempts, messages
 from .query import Filters, Paging
 from .reader import Reader
 
 if TYPE_CHECKING:
     from .service import History
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -53,8 +57,14 @@ async def list_messages(history: History, filters: Filters, paging: Paging) -> P
     return _page(query.MESSAGES, found, filters, paging)
 
 
-async def list_attempts(history: History, filters: Filters, paging: Paging) -> Page[AttemptRecord]:
-    """A page of the attempts that ended and are in the log, ordered by when they ended, and their numbers."""
+async def list_attempts(
+    history: History, filters: Filters, paging: Paging, *, bodies: bool = False
+) -> Page[AttemptRecord]:
+    """A page of the attempts that ended and are in the log, ordered by when they ended, and their numbers.
+
+    Args:
+        bodies: with the messages' envelopes.
+    """
     if attempt_dimensions(filters):
         await history.indexer.catch_up()
     history.log.close_chunk()
@@ -71,12 +81,48 @@ async def list_attempts(history: History, filters: Filters, paging: Paging) -> P
                     found += some
                     if len(found) > paging.limit:
                         break
+        found = await with_events(history, reader, found[: paging.limit + 1], bodies=bodies)
+    if sum(map(_size_of_attempt, found)) > PAGE_BYTES:
+        paging = paging._replace(limit=max(len(found) - 1, 1))
     return _page(query.ATTEMPTS, found, filters, paging)
 
 
-def _size_of(one: MessageRecord) -> int:
+async def with_events(
+    history: History, reader: Reader, found: list[AttemptRecord], *, bodies: bool
+) -> list[AttemptRecord]:
+    """The attempts with their messages: all, or up to the one that a page has no room for."""
+    known = await reader.metadata({one.message_id for one in found})
+    shown: list[AttemptRecord] = []
+    size = 0
+    for one in found:
+        about = known.get(one.message_id)
+        if about is not None:
+            envelope = await _envelope(history, one.message_id) if bodies else None
+            shown.append(one._replace(event=Event(about, envelope)))
+        else:
+            shown.append(one)
+        size += _size_of_attempt(shown[-1])
+        if size > PAGE_BYTES and len(shown) > 1:
+            break
+    return shown
+
+
+async def _envelope(history: History, id: int) -> bytes | None:
+    """None, too, for one that can't be read: that is no reason to hide the attempts of others."""
+    try:
+        return await history.payloads.read(id)
+    except CorruptRecord as exc:
+        log.error("the payload of message %d can't be read: %s", id, exc)
+        return None
+
+
+def _size_of(one: MessageRecord | Event) -> int:
     """About how many bytes a message's headers have: their characters."""
     return sum(map(len, chain.from_iterable(one.metadata.header_pairs)))
+
+
+def _size_of_attempt(one: AttemptRecord) -> int:
+    return 0 if one.event is None else _size_of(one.event) + len(one.event.envelope or b"")
 
 
 def _fitting(found: list[MessageRecord]) -> int:

@@ -12,7 +12,7 @@ from .collected import CollectedHeaders
 from .counts import count_attempts, count_messages
 from .index import Index
 from .indexer import Indexer
-from .lists import Page, list_attempts, list_messages
+from .lists import Page, list_attempts, list_messages, with_events
 from .log import Chunk, HistoryLog
 from .query import Buckets, Filters, Paging
 from .reader import Reader
@@ -164,9 +164,9 @@ class History:
         """See :mod:`.lists`."""
         return await list_messages(self, filters, paging)
 
-    async def list_attempts(self, filters: Filters, paging: Paging) -> Page[AttemptRecord]:
+    async def list_attempts(self, filters: Filters, paging: Paging, *, bodies: bool = False) -> Page[AttemptRecord]:
         """See :mod:`.lists`."""
-        return await list_attempts(self, filters, paging)
+        return await list_attempts(self, filters, paging, bodies=bodies)
 
     async def count_messages(self, filters: Filters, buckets: Buckets) -> list[int]:
         """See :mod:`.lists`; the times of the filters are within the buckets."""
@@ -184,11 +184,13 @@ class History:
             found = (await reader.metadata([id])).get(id)
             return None if found is None else MessageRecord(found, (await reader.statuses([id]))[id])
 
-    async def attempt(self, number: int) -> AttemptRecord | None:
+    async def attempt(self, number: int, *, bodies: bool = False) -> AttemptRecord | None:
         """An attempt that ended and is in the log."""
         self.log.close_chunk()
         if not self.index.planned.kept <= number < self.log.end[0]:
             return None
         with self.index.reading() as view:
-            row = (await Reader(self, view).attempts([number])).get(number)
-            return None if row is None else AttemptRecord.of(number, row)
+            reader = Reader(self, view)
+            row = (await reader.attempts([number])).get(number)
+            found = [] if row is None else [AttemptRecord.of(number, row)]
+            return next(iter(await with_events(self, reader, found, bodies=bodies)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -113,3 +114,51 @@ def test_what_is_refused(client: Any, wrong: dict[str, Any], error: type[Excepti
     with pytest.raises(error):
         client.list_messages(**wrong)
     assert client.list_messages(limit=1).items is not None, "the client goes on"
+
+
+def test_an_attempt_shows_its_message(client: Any, queue: str) -> None:
+    client.bind(queue, "amq.topic", f"{queue}.*")
+    sent = {"amount": 5, "name": "é"}
+    id = client.publish(sent, {"tenant": "t"}, exchange="amq.topic", routing_key=f"{queue}.paid").id
+    (message,) = client.read(queue, 60)
+    client.archive(queue, message)
+    (attempt,) = client.list_attempts(queues=[queue]).items
+    event = attempt.event
+    assert (event.exchange, event.topic, event.headers["tenant"]) == ("amq.topic", f"{queue}.paid", "t")
+    stored = client.retrieve_message(id)
+    assert (event.created_at_ms, event.received_at_ms, event.visible_at_ms) == (
+        stored.created_at_ms, stored.received_at_ms, stored.visible_at_ms,
+    )  # fmt: skip
+    assert event.headers == stored.headers
+    assert event.body is None, "it was not asked for"
+    (with_body,) = client.list_attempts(queues=[queue], bodies=True).items
+    assert with_body.event.body == sent
+    assert client.retrieve_attempt(attempt.id) == attempt
+    assert client.retrieve_attempt(attempt.id, bodies=True) == with_body
+    client.delete_settled(queue, ids=[id])
+    wait_until(lambda: client.retrieve_attempt(attempt.id).event is None, 30, "the message to be collected")
+    assert client.retrieve_attempt(attempt.id, bodies=True) == replace(attempt, event=None)
+    with pytest.raises(errors.InvalidFilter):
+        client.list_attempts(queues=[queue], bodies="yes")
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_pages_of_attempts_with_bodies_are_bounded(client: Any, queue: str, order: str) -> None:
+    """Each page has what fits, and none is lost between them, forwards and backwards."""
+    bodies = [bytes([number]) * (1 << 20) for number in range(10)] + [b"small", bytes(6 << 20), b"last"]
+    client.send_batch(queue, bodies)
+    taken: list[Any] = []
+    while len(taken) < len(bodies):
+        taken += client.pop(queue, len(bodies))
+    asked = {"queues": [queue], "order": order, "bodies": True, "limit": 8}
+    pages = [client.list_attempts(**asked)]
+    while pages[-1].next is not None:
+        pages.append(client.list_attempts(**asked, next=pages[-1].next))
+    expected = bodies if order == "asc" else bodies[::-1]
+    assert [one.event.body for page in pages for one in page.items] == expected
+    assert max(sum(len(one.event.body) for one in page.items[:-1]) for page in pages) <= 4 << 20
+    back = [pages[-1]]
+    while back[-1].prev is not None:
+        back.append(client.list_attempts(**asked, prev=back[-1].prev))
+    assert [one.event.body for page in reversed(back) for one in page.items] == expected
+    assert len(client.list_attempts(**{**asked, "bodies": False}).items) == 8
