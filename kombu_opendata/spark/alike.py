@@ -190,7 +190,7 @@ def texts(batch: pa.RecordBatch, name: str) -> pa.Array:
     column = batch.column(batch.schema.get_field_index(name))
     found = pc.cast(column, pa.string())
     if found.null_count or not pc.all(pc.not_equal(found, "")).as_py():
-        raise InvalidMessage(f"column {name!r} is null or empty there", column=name)
+        raise InvalidMessage("it must be a text that is not empty", column=name)
     return found
 
 

@@ -66,7 +66,7 @@ _KNOWN = frozenset(
     ]
 )
 #: Spark's own, which every source is given
-_SPARKS = frozenset(("path", "checkpointlocation", "outputmode", "queryname"))
+_SPARKS = frozenset(("checkpointlocation", "outputmode", "queryname"))
 #: ways to give one thing
 _SINGLE = ("task", "queue")
 
@@ -98,6 +98,12 @@ def parse_write_options(
         RequestError: an option that is unknown, missing, contradicts another, or names no column.
     """
     given = {name.lower(): value for name, value in dict(options).items()}
+    if "path" in given:
+        raise RequestError(
+            f"tasks go to a broker, not to the path {given['path']!r}: write save() or start() without it, and the "
+            "option broker_url",
+            option="path",
+        )
     unknown = sorted(given.keys() - _KNOWN - _SPARKS)
     if unknown:
         raise RequestError(f"unknown option {unknown[0]!r}: choose from {', '.join(sorted(_KNOWN))}", option=unknown[0])
@@ -191,23 +197,23 @@ def check_columns(plan: Plan, schema: pa.Schema, refused: Mapping[str, str] = Ma
     columns = plan.columns
     for name in columns.used():
         if name in refused:
-            raise RequestError(f"column {name!r} can't be an argument: {refused[name]}", column=name)
+            raise RequestError(f"{plan.label(name)} can't be an argument: {refused[name]}", column=name)
         if schema.get_field_index(name) < 0:
             raise RequestError(f"there is no column {name!r}: the frame has {', '.join(schema.names)}", column=name)
     for time_column in (columns.eta, columns.expires):
-        _require(schema, time_column, pa.types.is_timestamp, "a timestamp")
+        _require(plan, schema, time_column, pa.types.is_timestamp, "a timestamp")
     for text_column in (columns.task, columns.queue):
-        _require(schema, text_column, is_text, "a string")
-    _require(schema, columns.priority, pa.types.is_integer, "a whole number")
+        _require(plan, schema, text_column, is_text, "a string")
+    _require(plan, schema, columns.priority, pa.types.is_integer, "a whole number")
     arguments = {*columns.args, *columns.kwargs.values(), *columns.headers.values()}
     for name in arguments - columns.constants.keys():
         kind = schema.field(name).type
         try:
             plan.samples[name] = sample(kind)
         except TypeError as exc:
-            raise RequestError(f"column {name!r} can't be an argument: {exc}", column=name) from exc
+            raise RequestError(f"{plan.label(name)} can't be an argument: {exc}", column=name) from exc
 
 
-def _require(schema: pa.Schema, name: str | None, fits: Any, what: str) -> None:
+def _require(plan: Plan, schema: pa.Schema, name: str | None, fits: Any, what: str) -> None:
     if name is not None and not fits(schema.field(name).type):
-        raise RequestError(f"column {name!r} is {schema.field(name).type} and must be {what}", column=name)
+        raise RequestError(f"{plan.label(name)} is {schema.field(name).type} and must be {what}", column=name)

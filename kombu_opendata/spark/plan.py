@@ -55,6 +55,7 @@ class Plan:
         templates: those that the driver has made.
         app_path: ``module:attribute`` of an app that executors ask for other templates; empty: there is none.
         closed: the driver has made all templates, so another task or queue is an error.
+        sources: what the caller wrote for a column, by its name in the frame that is written.
     """
 
     columns: Columns
@@ -65,6 +66,14 @@ class Plan:
     app_path: str = ""
     closed: bool = False
     samples: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def label(self, name: str) -> str:
+        """A column or constant for people: as the caller wrote it, and what it is for."""
+        if name in self.columns.constants:
+            return name
+        source = self.sources.get(name, name)
+        return f"column {name!r}" if source == name else f"column {source!r} ({name})"
 
     def template(self, target: Target, app: Any = None) -> Template:
         """The template of a task in a queue, made when it is first asked for.
@@ -114,8 +123,7 @@ class Plan:
             except SerializerNotInstalled:
                 break
             except Exception as exc:
-                what = name if name in constants else f"column {name!r}"
-                text = f"{what} can't be an argument with the serializer {serializer!r}: {exc}"
+                text = f"{self.label(name)} can't be an argument with the serializer {serializer!r}: {exc}"
                 return NotSerialized(text, column=name, serializer=serializer)
         return refused
 

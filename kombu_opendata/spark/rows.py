@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from ..errors import InvalidMessage, OpenDataError
+from ..errors import InvalidMessage
 from .alike import Alike, Messages, interleave, texts
 from .ids import partition_prefix, row_ids
 from .plan import Plan, Target
+from .row_errors import reason_of, wrong_column
 from .template import Template
 
 #: so much is encoded at a time
@@ -64,7 +65,8 @@ class RowEncoder:
             except Exception as own:
                 row, exc = self._row + number, own
                 break
-        reason = exc.text if isinstance(exc, OpenDataError) else f"{type(exc).__name__}: {exc}"
+        alone = part.slice(row - self._row, 1)
+        reason = wrong_column(self._plan, alone) or reason_of(exc)
         text = f"row {row} of partition {self._partition} can't be sent: {reason}"
         return InvalidMessage(text, row=row, partition=self._partition, reason=reason)
 

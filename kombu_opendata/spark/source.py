@@ -5,16 +5,19 @@ Register it once per session, and in each thread: ``register(spark)``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import is_remote
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from ..errors import RequestError
 from . import bounds
 from .tables import TABLES, check_columns, check_table, schema_of
+from .worker_python import check_worker_python
 
 if TYPE_CHECKING:
     from .options import WriteOptions
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from .writer import TaskStreamWriter, TaskWriter
 
 NAME = "opendata"
+_NO_CATALOG = (
+    "Spark hands the options of such a table to no Python source. To read, write CREATE TEMPORARY VIEW … USING "
+    "opendata OPTIONS (table '…', store '…'), or call read_table. To send tasks, call submit_tasks"
+)
 _READ = frozenset(("table", "store", "broker_url", "instance", "columns", "partitions", "path", *bounds.NAMES))
 
 
@@ -37,8 +44,8 @@ class OpenDataSource(DataSource):
         return schema_of(self._table(), self.options.get("columns", ""))
 
     def reader(self, schema: Any) -> TableReader:
-        """Options: ``table``, ``store`` (or ``broker_url`` of a folder), ``instance``, ``columns``, ``partitions``, and
-        those of :mod:`.bounds`.
+        """Options: ``table``, ``store`` (or the argument of ``load``, or ``broker_url`` of a folder), ``instance``,
+        ``columns``, ``partitions``, and those of :mod:`.bounds`.
 
         Raises:
             RequestError: there is no such option, table, column or bound, or no store is named.
@@ -52,9 +59,7 @@ class OpenDataSource(DataSource):
             if option.lower() not in _READ:
                 known = ", ".join(sorted(_READ - {"path"}))
                 raise RequestError(f"unknown option {option!r}: choose from {known}", option=option)
-        store = self.options.get("store") or self.options.get("broker_url")
-        if not store:
-            raise RequestError("name the store: the option store, a folder or a bucket's URL", option="store")
+        store = self._store()
         partitions = self.options.get("partitions", "0")
         if not partitions.isdecimal():
             raise RequestError(f"the option partitions is {partitions!r}, not a number", option="partitions")
@@ -63,10 +68,24 @@ class OpenDataSource(DataSource):
         return TableReader(table, store, self.options.get("instance"), arrow, rows, int(partitions))
 
     def _table(self) -> str:
+        if "provider" in self.options:  # CREATE TABLE
+            raise RequestError(f"a table of Spark's catalog can't be of this format: {_NO_CATALOG}")
         table = self.options.get("table")
         if table is None:
-            raise RequestError(f"name the table: the option table, one of {', '.join(TABLES)}", option="table")
+            raise RequestError(
+                f"name the table: the option table, one of {', '.join(TABLES)}. If this is a table of Spark's catalog, "
+                f"drop it: {_NO_CATALOG}",
+                option="table",
+            )
         return check_table(table)
+
+    def _store(self) -> str:
+        given = {name: self.options[name] for name in ("store", "path", "broker_url") if self.options.get(name)}
+        if not given:
+            raise RequestError('name the store, a folder or a bucket\'s URL: load("/folder"), or the option store')
+        if "store" in given and given.get("path", given["store"]) != given["store"]:
+            raise RequestError(f"load names the store {given['path']!r} and the option store {given['store']!r}")
+        return next(iter(given.values()))
 
     # ---- writing
     def writer(self, schema: Any, overwrite: bool) -> TaskWriter:
@@ -91,6 +110,8 @@ class OpenDataSource(DataSource):
         from .options import parse_write_options
         from .schemas import arrow_schema
 
+        if not self.options:
+            raise RequestError(f"a table of Spark's catalog can't take tasks: {_NO_CATALOG}")
         if overwrite:
             raise RequestError('tasks can only be added: use mode("append")')
         found = parse_write_options(self.options, *arrow_schema(schema))
@@ -103,7 +124,12 @@ class OpenDataSource(DataSource):
 def register(spark: Any) -> None:
     """Make the format ``opendata`` known to a session, and the session this thread's active one: that is the one in
     which Spark looks for formats, whatever session a frame has.
+
+    Raises:
+        StartError: Spark would run another Python, one without this package.
     """
+    if not is_remote():  # a server of Spark Connect has its own settings
+        check_worker_python(os.environ.get("PYSPARK_PYTHON", "python3"))
     spark.createDataFrame([], StructType())  # makes the session active; PySpark has no call that does only that
     spark.dataSource.register(OpenDataSource)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..errors import RequestError, from_wire
+from ..errors import RequestError, StartError, from_wire
 from ..staging import JobInfo
 from .arguments import check_arguments, constant
 from .broker import BrokerAccess, access_of
@@ -25,6 +26,8 @@ from .writer import check_prefix
 
 #: tasks and queues that an app is asked about on the driver
 MAX_TARGETS = 10_000
+#: of a column's expression in errors
+_SOURCE_CHARACTERS = 80
 
 Args = Sequence[Any] | None
 Kwargs = Mapping[str, Any] | Sequence[str] | None
@@ -77,6 +80,7 @@ def submit_tasks(
     Raises:
         RequestError: an argument that can't be, a task that the app does not have, or a queue that exists with other
             arguments; nothing was sent.
+        StartError: Spark's Python lacks this package.
         OpenDataError: the broker refuses the job, or is away for five minutes; nothing was sent.
         pyspark.errors.PySparkException: the job failed, and nothing was sent; the text names the row that was wrong.
     """
@@ -99,8 +103,8 @@ def submit_tasks(
         writer.option("plan", pack_plan(plan, access)).option("report", str(report))
         try:
             writer.save()
-        except PySparkException:
-            _raise_refusal(report)
+        except PySparkException as exc:
+            _raise_refusal(report, str(exc))
             raise
         return _result(spark, access, job_id, report, generated=task_id is None)
 
@@ -165,8 +169,15 @@ def _result(spark: Any, access: BrokerAccess, job_id: str, report: Path, *, gene
     return SubmitResult(spark, access, job, said["partitions"] if generated and job.added else None)
 
 
-def _raise_refusal(report: Path) -> None:
-    """Raise the broker's answer, if it refused the commit: Spark buries it in a traceback."""
+def _raise_refusal(report: Path, text: str) -> None:
+    """Raise what was wrong, if it is known: the broker refused the commit, or executors lack this package. Spark
+    buries both in a traceback.
+    """
+    if "No module named 'kombu_opendata'" in text:
+        raise StartError(
+            "the executors' Python has no kombu_opendata: install kombu-opendata[spark] for it on each machine, or set "
+            "PYSPARK_PYTHON to one that has it before the session is made"
+        ) from None
     refused = json.loads(report.read_text()).get("refused") if report.exists() else None
     if refused is not None:
         raise from_wire(refused["code"], refused["text"], {}) from None
@@ -193,7 +204,7 @@ def _prepare(
     varying = {name: frame.add(name, value) for name, value in single.items() if isinstance(value, Column)}
     constant = {name: value for name, value in single.items() if value is not None and name not in varying}
     if task_id is not None:
-        varying["task_id"] = frame.add("task_id", _column(df, task_id))
+        varying["task_id"] = frame.add("task_id", task_id)
     if args is None and kwargs is None:
         kwargs = [name for name in df.columns if name != task_id]
     named = dict(kwargs) if isinstance(kwargs, Mapping) else {name: name for name in kwargs or ()}
@@ -213,6 +224,7 @@ def _prepare(
         queue=constant.pop("queue", ""),
         options={**options, **constant},
         app_path=app if isinstance(app, str) else "",
+        sources=frame.sources,
     )
     fixed = {key: value for key, value in (headers or {}).items() if not isinstance(value, Column)}
     if fixed:
@@ -225,23 +237,27 @@ class _Frame:
 
     Attributes:
         constants: arguments that are no columns, by name.
+        sources: what the caller wrote for each column, by its name.
     """
 
     def __init__(self, df: DataFrame) -> None:
         self._df = df
         self._columns: list[Column] = []
         self.constants: dict[str, Any] = {}
+        self.sources: dict[str, str] = {}
 
     def add_argument(self, name: str, value: Any) -> str:
         """Add a column, or a constant; returns its name."""
         if isinstance(value, (Column, str)):
-            return self.add(name, _column(self._df, value))
+            return self.add(name, value)
         self.constants[name] = constant(name, value)
         return name
 
-    def add(self, name: str, column: Column) -> str:
-        """Add a column; returns its name."""
-        self._columns.append(column.alias(name))
+    def add(self, name: str, column: Column | str) -> str:
+        """Add a column, or the one of that name; returns its name in the frame."""
+        shown = re.fullmatch(r"Column<'(.*)'>", str(column), re.DOTALL)
+        self.sources[name] = shown[1][:_SOURCE_CHARACTERS] if shown else str(column)
+        self._columns.append(_column(self._df, column).alias(name))
         return name
 
     def selected(self) -> DataFrame:

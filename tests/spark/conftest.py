@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,27 @@ import pytest
 
 from ..support.spark import new_session
 
-#: PySpark 4.1 leaves the sockets of its results to the garbage collector
-_OPEN_SOCKETS = "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+#: PySpark 4.1 leaves the sockets of its results to the garbage collector; no version says that it knows pandas 3
+_SPARKS_OWN = (
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning",
+    "ignore:PySpark does not yet fully support pandas:FutureWarning",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if pyspark.__version__.startswith("4.1."):
-        for item in items:
-            if item.path.is_relative_to(Path(__file__).parent):
-                item.add_marker(pytest.mark.filterwarnings(_OPEN_SOCKETS))
+    filters = _SPARKS_OWN if pyspark.__version__.startswith("4.1.") else _SPARKS_OWN[1:]
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            for warning in filters:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python of this version, with no packages."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, symlinks=True)
+    return folder / "bin" / "python3"
 
 
 @pytest.fixture(scope="session")

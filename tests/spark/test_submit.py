@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import os
+import re
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from kombu_opendata.broker.users import hash_secret
-from kombu_opendata.errors import NotFound, OpenDataError, PreconditionFailed, RequestError
+from kombu_opendata.errors import NotFound, OpenDataError, PreconditionFailed, RequestError, StartError
 from kombu_opendata.spark import find_job, read_table, register, submit_tasks
 from kombu_opendata.spark.ids import task_id
 
@@ -183,7 +185,7 @@ def test_a_row_that_can_not_be_sent_fails_the_job_with_its_place(
 ) -> None:
     df = spark.range(0, 1000, numPartitions=2).select("id", F.when(F.col("id") != 777, "proj.add").alias("task"))
 
-    with pytest.raises(PySparkException, match="row 277 of partition 1 can't be sent: column 'task' is null or empty"):
+    with pytest.raises(PySparkException, match="row 277 of partition 1 can't be sent: column 'task' is null: it must"):
         submit_tasks(df, F.col("task"), broker_url=broker_url, args=["id"], job_id="wrong")
 
     with pytest.raises(NotFound):
@@ -209,9 +211,9 @@ def test_a_message_over_the_brokers_limit_is_named(
     ("arguments", "what"),
     [
         ({"kwargs": ["nope"]}, "no column 'nope'"),
-        ({"eta": F.col}, "column 'eta' is int64 and must be a timestamp"),
-        ({"priority": F.lit}, "column 'priority' is string and must be a whole number"),
-        ({"kwargs": {"x": "interval"}}, "column 'kwargs.x.' can't be an argument with the serializer 'json'"),
+        ({"eta": F.col}, r"column 'id' \(eta\) is int64 and must be a timestamp"),
+        ({"priority": F.lit}, r"column .*id.* \(priority\) is string and must be a whole number"),
+        ({"kwargs": {"x": "interval"}}, r"column 'interval' \(kwargs\[x\]\) can't be an argument with the"),
         ({"serializer": "nope"}, "nope"),
         ({"jobid": "nightly"}, "no option .jobid.: do you mean .job_id."),
         ({"broker_url": "redis://host"}, "redis"),
@@ -287,6 +289,54 @@ def test_the_format_by_itself(spark: Any, broker_url: str) -> None:
             df.write.format("opendata").options(broker_url=broker_url, task=TASK, **options).mode("append").save()
     with pytest.raises(PySparkException, match=r'mode\("append"\)'):
         writer.mode("overwrite").save()
+
+
+def test_another_python_than_the_drivers(spark: Any, broker_url: str, bare_python: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", str(bare_python))
+        for call in (
+            lambda: submit_tasks(spark.range(1), TASK, broker_url=broker_url),
+            lambda: read_table(spark, str(tmp_path), "messages"),
+            lambda: register(spark),
+        ):
+            with pytest.raises(StartError, match=f"set PYSPARK_PYTHON={re.escape(sys.executable)} before the session"):
+                call()
+
+
+def test_tables_of_sparks_catalog(spark: Any, broker_url: str, store_folder: Path) -> None:
+    submit_tasks(spark.range(3), TASK, broker_url=broker_url).wait_routed(60)
+    options = f"OPTIONS (table 'messages', store '{store_folder}')"
+    register(spark)
+
+    with pytest.raises(PySparkException, match=r"can't be of this format: .*write CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE odq_messages USING opendata {options}")
+    assert not spark.catalog.tableExists("odq_messages")
+    with pytest.raises(PySparkException, match=r"a table of Spark's catalog can't take tasks: .*call submit_tasks"):
+        spark.sql("CREATE TABLE odq_tasks USING opendata OPTIONS (task 'x') AS SELECT 1 AS id")
+    assert not spark.catalog.tableExists("odq_tasks")
+
+    spark.sql(f"CREATE TEMPORARY VIEW odq_view USING opendata {options}")
+    assert spark.sql("SELECT count(*) FROM odq_view").collect()[0][0] == 3
+    spark.catalog.dropTempView("odq_view")
+    spark.sql(f"CREATE TABLE odq_columns (message_id long) USING opendata {options}")
+    try:  # Spark asks no source about a table with columns, before it is read
+        with pytest.raises(PySparkException, match=r"drop it: .*write CREATE TEMPORARY VIEW"):
+            spark.sql("SELECT * FROM odq_columns").collect()
+    finally:
+        spark.sql("DROP TABLE odq_columns")
+
+
+def test_paths_of_the_format(spark: Any, broker_url: str, store_folder: Path) -> None:
+    submit_tasks(spark.range(3), TASK, broker_url=broker_url).wait_routed(60)
+    register(spark)
+    reader = spark.read.format("opendata").option("table", "messages")
+
+    assert reader.load(str(store_folder)).count() == 3
+    with pytest.raises(PySparkException, match="load names the store '/other' and the option store"):
+        reader.option("store", str(store_folder)).load("/other").count()
+    writer = spark.range(1).write.format("opendata").options(broker_url=broker_url, task=TASK).mode("append")
+    with pytest.raises(PySparkException, match=r"not to the path '/nowhere': write save\(\) or start\(\) without it"):
+        writer.save("/nowhere")
 
 
 def test_a_broker_over_tcp_with_a_user(
