@@ -42,6 +42,7 @@ _ENCODE = "percent-encode the user and the secret: '/' is %2F, '?' is %3F, '#' i
 SCHEMES = ("opendata", "opendatas", "opendata+memory")
 
 Kind = Literal["embedded", "tcp", "memory"]
+Place = tuple[str, str, str, int, str, str]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class Address:
     secret: str = field(default="", repr=False)
     tls: bool = False
     name: str = ""
+
+    @property
+    def place(self) -> Place:
+        """What is reached, whoever asks."""
+        return (self.kind, self.folder, self.host, self.port, self.instance, self.name)
 
     @property
     def socket_path(self) -> str:

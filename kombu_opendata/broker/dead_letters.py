@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from ..errors import CorruptRecord, NotFound, OpenDataError, QueueFull, StoreError, StoreFull
 from ..protocol.messages import Publish
 from ..storage.queue_buckets import Entry
-from ..storage.records.dead_letter import DeadLetter
+from ..storage.records.dead_letter import REVOKED, DeadLetter
 from ..storage.state import dead_letters_to
-from . import deaths
+from . import deaths, revocations
 from .entities import BrokerQueue
 
 if TYPE_CHECKING:
@@ -71,7 +71,14 @@ class DeadLetters:
     def add_transient(self, queue: BrokerQueue, entry: Entry, reason: str) -> None:
         """A message left a transient queue; nothing happens if the queue has no dead-letter exchange."""
         to = dead_letters_to(queue.properties.arguments)
-        if to is None or entry.envelope is None:
+        if entry.envelope is None:
+            return
+        if to is None:
+            if reason == "expired":
+                try:
+                    revocations.store(self._instance, entry.envelope)
+                except StoreFull as exc:
+                    self._log("results of tasks that expired in transient queues are lost: %s", exc)
             return
         if len(self._transient) >= _MAX_TRANSIENT:
             self.lost += 1
@@ -114,6 +121,10 @@ class DeadLetters:
                     self.lost += 1
                     log.error("a dead letter of queue %r is lost: %s", queue, exc)
                     engine.dead_letter_sent(queue, id)
+        revoked = [place for place in places if engine.state.dead_letters[place].reason == REVOKED]
+        await asyncio.gather(
+            *(revocations.load(self._instance, engine.payloads.find(id) or b"") for _queue, id in revoked)
+        )
 
     def _publish_some(self, store: Store) -> None:
         """Publish what is in memory. No await: a letter and its publish are in one commit."""
@@ -125,7 +136,10 @@ class DeadLetters:
             envelope = engine.payloads.find(id)
             if envelope is None:
                 return  # not loaded yet, or pushed out again
-            self._publish(store, queue, letter, envelope)
+            if letter.reason == REVOKED:
+                revocations.store(self._instance, envelope)
+            else:
+                self._publish(store, queue, letter, envelope)
             engine.dead_letter_sent(queue, id)
 
     def _publish(self, store: Store, queue: str, letter: DeadLetter, envelope: bytes) -> None:

@@ -154,6 +154,8 @@ class Handlers:
                 instance.upkeep.check_room(queue, len(msg.envelope))
         if stored:
             self.engine.check_room(len(msg.envelope))
+            if msg.revocable:
+                self.engine.results.note_revocable()
             id = self.engine.publish(
                 stored,
                 msg.envelope,

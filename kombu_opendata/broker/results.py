@@ -30,7 +30,7 @@ MAX_NAMES = 100_000
 #: results that one client may wait for at a time
 MAX_WATCHES = 1_000_000
 #: of a result's time to live: a hundred years, so that an expiry fits its record
-_MAX_TTL_MS = 100 * 366 * 86_400_000
+MAX_TTL_MS = 100 * 366 * 86_400_000
 _PAGE_BYTES = 4 << 20
 #: a larger result is not pushed: who watches it is told to ask for it
 _PUSH_BYTES = 64 << 10
@@ -144,8 +144,8 @@ def _check_names(names: list[bytes]) -> None:
 
 
 def _check_ttl(ttl_ms: int) -> None:
-    if not 0 <= ttl_ms <= _MAX_TTL_MS:
-        raise RequestError(f"a time to live of {ttl_ms} ms: 0 is for ever, {_MAX_TTL_MS} the longest", value=ttl_ms)
+    if not 0 <= ttl_ms <= MAX_TTL_MS:
+        raise RequestError(f"a time to live of {ttl_ms} ms: 0 is for ever, {MAX_TTL_MS} the longest", value=ttl_ms)
 
 
 def store_result(self: Handlers, msg: m.StoreResult) -> None:
@@ -273,7 +273,9 @@ def open_chord(self: Handlers, msg: m.OpenChord) -> None:
         size, limit = len(msg.header), self.max_message_bytes
         raise MessageTooLarge(f"the chord's header has {size} bytes, the limit is {limit}", size=size, limit=limit)
     self.engine.check_room(len(msg.header))
-    self.engine.results.open_chord(msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again)
+    self.engine.results.open_chord(
+        msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again, body=msg.body
+    )
     self.instance.reply(self.session, m.Ok(msg.rid))
 
 

@@ -24,9 +24,11 @@ from celery.utils.log import get_logger
 from kombu.exceptions import EncodeError
 
 from .. import url as urls
+from ..client.awaited import Awaited, awaited
 from ..client.options import SECONDS, Options, check_broker_options
 from ..client.results import Changes, ResultClient
 from ..errors import ConnectionLost, InvalidURL, MessageTooLarge, RequestError, RetryLater
+from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult
 
 logger = get_logger(__name__)
@@ -108,7 +110,10 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             else _milliseconds(self.prepare_expires(failure_expires, type=float), "result_failure_expires")
         )
         self._chord_ttl_ms = _milliseconds(getattr(self, "chord_expires", self.expires), "result_chord_expires")
-        self.client = ResultClient(_addresses(self.url), _options(conf, self.url))
+        addresses = _addresses(self.url)
+        self._places = frozenset(address.place for address in addresses)
+        self._chord_prefix = _bytes(self.group_keyprefix).decode()
+        self.client = ResultClient(addresses, _options(conf, self.url))
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
@@ -140,7 +145,15 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self.result_consumer.cancel_for(task_id)
 
     def on_task_call(self, producer: Any, task_id: str) -> None:
-        self.client.note_sent(self.get_key_for_task(task_id))
+        """A task is about to be published. Its message says where its result goes, in case that it expires."""
+        key = self.get_key_for_task(task_id)
+        self.client.note_sent(key)
+        awaited.set(Awaited(task_id, self._places, (key.decode(), self._chord_prefix, self._ttl_ms)))
+
+    def decode(self, payload: Any) -> Any:
+        if isinstance(payload, bytes) and payload.startswith(revocation.MARK):
+            return revocation.decode(payload)
+        return super().decode(payload)
 
     # ------------------------------------------------------------ storing results
     def mark_as_done(
@@ -210,7 +223,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             if any(isinstance(result, GroupResult) for result in results):
                 whole = self.app.GroupResult(group_id, results, *header_result_args[2:])
                 header = _bytes(self.encode({"result": whole.as_tuple()}))
-        self._open_chord(group_id, header=header, again=True)
+        self._open_chord(group_id, header=header, again=True, body=str(body.id or "").encode())
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         self._open_chord(group_id, size=chord_size)

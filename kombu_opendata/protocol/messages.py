@@ -106,7 +106,9 @@ class Publish(_Message, tag=3):
 
     ``seq`` counts the session's publishes from 1 up; one that was applied already is answered again, not stored again.
     Several may be in flight: up to 1,024 numbers from the oldest unanswered one to the newest.
-    ``headers`` are the message's metadata headers. ``visible_at_ms`` 0 is at once; ``ttl_ms`` -1 is none.
+    ``headers`` are the message's metadata headers. ``visible_at_ms`` 0 is at once; ``ttl_ms`` -1 is none. A message is
+    ``revocable`` if its envelope says which result it leaves when it expires in a queue: see
+    :mod:`kombu_opendata.protocol.revocation`.
     """
 
     rid: int
@@ -120,6 +122,7 @@ class Publish(_Message, tag=3):
     visible_at_ms: int = 0
     ttl_ms: int = -1
     mandatory: bool = False
+    revocable: bool = False
 
 
 class DeclareQueue(_Message, tag=4):

@@ -66,7 +66,8 @@ class ForgetResults(Message, tag=49):
 
 class OpenChord(Message, tag=50):
     """Say what is known of a chord: its size (-1: not yet), how many more tasks its header has now, bytes that are
-    handed back in ChordParts. ``again`` forgets an earlier chord of that name. Answer: Ok."""
+    handed back in ChordParts. ``again`` forgets an earlier chord of that name. ``body`` is the task id of the chord's
+    callback, which fails if the last part to come is a task that expired. Answer: Ok."""
 
     rid: int
     chord: bytes
@@ -75,6 +76,7 @@ class OpenChord(Message, tag=50):
     added: int = 0
     header: bytes = b""
     again: bool = False
+    body: bytes = b""
 
 
 class GetChord(Message, tag=51):

@@ -60,7 +60,9 @@ ARCHIVE_FAILED = 54
 #: name, kind, expires at, value, chord's group, index, member, chord expires at — no name: a chord's part only
 RESULT = 50
 FORGET_RESULTS = 51  #: names
-OPEN_CHORD = 52  #: group, expires at, size or -1, added, header, whether to forget an earlier one
+OPEN_CHORD = (
+    52  #: group, expires at, size or -1, added, header, whether to forget an earlier one[, task id of the callback]
+)
 CLOSE_CHORD = 53  #: group
 
 #: what :func:`decode` raises for bytes that are no effects

@@ -17,6 +17,7 @@ from .journal import Journal
 from .limits import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from .payloads import Payloads
 from .queue_buckets import Entry
+from .records.dead_letter import REVOKED
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import Producer
 from .records.removal import Removal
@@ -249,11 +250,13 @@ class Operations:
     def remove(self, queue: Queue, entries: Iterable[Entry], reason: str = "") -> int:
         """available → gone: expired, dropped or purged. Returns how many.
 
-        With a reason they become dead letters, if the queue has an exchange for them.
+        With a reason they become dead letters, if the queue has an exchange for them, or if they expired and the
+        results of their tasks may be due.
         """
         at = self.clock.now_ms()
         why = reason
-        reason = reason if queue.dead_letters_to is not None else ""
+        if queue.dead_letters_to is None:
+            reason = REVOKED if why == "expired" and self.state.results.has_revocable else ""
         pairs: list[int] = []
         for entry in entries:
             self.state.remove(queue, entry, reason, at, why)

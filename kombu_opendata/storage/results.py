@@ -27,6 +27,8 @@ _SWEEP_LIMIT = 50_000
 _SWEEP_PAGE = 100
 #: by how much a client's idea of a task's age may be wrong
 _AGE_SLACK_MS = 1000
+#: a result of no task, which remembers that messages may leave results when they expire
+_HAS_REVOCABLE = b"\0has-revocable"
 
 
 class OpenChord:
@@ -36,17 +38,21 @@ class OpenChord:
         size: of the header; -1 while it is not known.
         added: tasks that came to the header later.
         header: what the client wants to remember of the header's structure.
+        body: the task id of its callback; empty where it is not known.
         parts: (index, member) → key, of the tasks that are done.
         sender: the session that sends the callback; only in memory, so that after a restart another one may.
     """
 
-    __slots__ = ("added", "expires_at_ms", "header", "is_stored", "parts", "sender", "size", "written")
+    __slots__ = ("added", "body", "expires_at_ms", "header", "is_stored", "parts", "sender", "size", "written")
 
-    def __init__(self, expires_at_ms: int = 0, size: int = -1, added: int = 0, header: bytes = b"") -> None:
+    def __init__(
+        self, expires_at_ms: int = 0, size: int = -1, added: int = 0, header: bytes = b"", body: bytes = b""
+    ) -> None:
         self.expires_at_ms = expires_at_ms
         self.size = size
         self.added = added
         self.header = header
+        self.body = body
         self.parts: dict[tuple[int, bytes], bytes] = {}
         self.written: set[bytes] = set()  # keys of parts that the store has, or gets with the checkpoint under way
         self.is_stored = False
@@ -59,12 +65,17 @@ class OpenChord:
 
 
 class ResultState:
-    """The results and chords of one instance, and what each effect does to them."""
+    """The results and chords of one instance, and what each effect does to them.
+
+    Attributes:
+        has_revocable: some message says what result it leaves when it expires. It stays so for the life of the store.
+    """
 
     def __init__(self) -> None:
         self.results: Shelf[Result] = Shelf(lambda result: len(result.value))
         self.parts: Shelf[bytes] = Shelf(len)
         self.chords: dict[bytes, OpenChord] = {}
+        self.has_revocable = False
         self._expired: dict[bytes, set[int]] = {}  # by name: the expiry rows that go; 0 is the result itself
         self._gone: list[bytes] = []  # keys of closed chords and their parts
         self._changed: set[bytes] = set()  # chords
@@ -103,6 +114,7 @@ class ResultState:
         """A result (if it has a name), which may be a chord's part as well (if it has a group)."""
         if name:
             self.results.put(name, Result(kind, expires_at_ms, value), at_ms)
+            self.has_revocable = self.has_revocable or name == _HAS_REVOCABLE
         if not group:
             return
         chord = self.chords.get(group)
@@ -119,7 +131,9 @@ class ResultState:
         for name in names:
             self.results.put(name, None)
 
-    def open_chord(self, group: bytes, expires_at_ms: int, size: int, added: int, header: bytes, again: bool) -> None:
+    def open_chord(
+        self, group: bytes, expires_at_ms: int, size: int, added: int, header: bytes, again: bool, body: bytes = b""
+    ) -> None:
         """What is known of a chord: its size (-1: not yet), ``added`` more tasks, its header; ``again`` starts anew."""
         if again:
             self.close_chord(group)
@@ -130,6 +144,7 @@ class ResultState:
         chord.size = size if size >= 0 else chord.size
         chord.added += added
         chord.header = header or chord.header
+        chord.body = body or chord.body
         self._changed.add(group)
 
     def close_chord(self, group: bytes) -> None:
@@ -175,7 +190,7 @@ class ResultState:
                 self._written(key)
         for group in self._changed:
             chord = self.chords[group]
-            head = records.Chord(chord.expires_at_ms, chord.size, chord.added, chord.header)
+            head = records.Chord(chord.expires_at_ms, chord.size, chord.added, chord.header, chord.body)
             batch.put(keys.chord_key(group), records.encode_chord(head))
             chord.is_stored = True
         self._expired, self._gone, self._changed = {}, [], set()
@@ -192,6 +207,7 @@ class ResultState:
 
     async def load(self, store: Reads) -> None:
         """Find the chords that are open; the values stay where they are."""
+        self.has_revocable = await store.get(keys.result_key(_HAS_REVOCABLE)) is not None
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.CHORD)):
             for key, value in rows:
                 chord = self.chords[keys.parse(key).chord or b""] = OpenChord(*records.decode_chord(key, value))
@@ -309,11 +325,26 @@ class Results:
         self.state.forget(names)
         self._done((fx.FORGET_RESULTS, names))
 
+    def note_revocable(self) -> None:
+        """A message is published that says what result it leaves when it expires."""
+        if not self.state.has_revocable:
+            fields = (_HAS_REVOCABLE, FINAL, 0, b"", b"", records.NO_INDEX, b"", 0)
+            self.state.store(*fields)
+            self._done((fx.RESULT, *fields))
+
     def open_chord(
-        self, group: bytes, ttl_ms: int, size: int = -1, added: int = 0, header: bytes = b"", *, again: bool = False
+        self,
+        group: bytes,
+        ttl_ms: int,
+        size: int = -1,
+        added: int = 0,
+        header: bytes = b"",
+        *,
+        again: bool = False,
+        body: bytes = b"",
     ) -> None:
         """Say what is known of a chord; ``again`` forgets an earlier one of this name."""
-        fields = (group, _until(self._engine.clock.now_ms(), ttl_ms), size, added, header, again)
+        fields = (group, _until(self._engine.clock.now_ms(), ttl_ms), size, added, header, again, body)
         self.state.open_chord(*fields)
         self._done((fx.OPEN_CHORD, *fields), len(header))
 

@@ -19,7 +19,7 @@ from .moves import Which
 from .queue_buckets import Entry
 from .queue_state import QueueState
 from .records.cursor import Cursor
-from .records.dead_letter import DeadLetter
+from .records.dead_letter import REVOKED, DeadLetter
 from .records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
 from .records.history_log import FAILED as GIVEN_UP
 from .records.payload import MAX_INLINE_BYTES
@@ -300,11 +300,11 @@ class StoreState:
 
     # ------------------------------------------------------------------ dead letters
     def _dead_letter(self, queue: Queue, entry: Entry, at: int, reason: str, *, last_use: bool) -> None:
-        assert queue.dead_letters_to is not None
+        exchange, routing_key = queue.dead_letters_to or ("", None)
         place = (queue.name, entry.id)
-        self.dead_letters[place] = DeadLetter(reason, at, entry.priority, *queue.dead_letters_to, last_use)
+        self.dead_letters[place] = DeadLetter(reason, at, entry.priority, exchange, routing_key, last_use)
         self.dirty.dead_letters.add(place)
-        queue.counts.dead_lettered += 1
+        queue.counts.dead_lettered += reason != REVOKED
 
     def dead_letter_sent(self, name: str, id: int) -> None:
         """The dead letter was published, or nobody takes it."""

@@ -18,9 +18,12 @@ from kombu.exceptions import ResourceError
 from kombu.transport import virtual
 
 from ..batching import collector_for
+from ..client.awaited import Awaited, awaited
 from ..client.connection import BrokerConnection
 from ..errors import OpenDataError, PreconditionFailed, Unroutable
+from ..protocol import revocation
 from ..protocol.messages import Cancelled, Consume, Delivery, Outcome, Publish, Published
+from ..url import Address
 from . import message as messages
 from .envelope import encode, metadata_headers, priority_of, ttl_ms_of, visible_at_ms_of
 from .errors import ConsumerCancelled, translate
@@ -150,6 +153,9 @@ class Channel(VirtualChannel):
             sent = message if isinstance(message, dict) else messages.outgoing(message)
             # Celery's retry passes on mandatory=None
             must_be_taken = bool(mandatory or self.deadletter_queue)
+            task = awaited.get()
+            if task is not None and task.task_id == sent["headers"].get("id"):
+                sent = _with_result(sent, task, connection.address)
             request = _request(sent, exchange, routing_key, must_be_taken, int(connection.clock.wall() * 1000))
             failures = None if self.deadletter_queue else collector_for(connection)
             if failures is None:
@@ -429,6 +435,13 @@ class Channel(VirtualChannel):
         self.delivered.clear()
 
 
+def _with_result(message: OutgoingMessage, task: Awaited, broker: Address) -> OutgoingMessage:
+    """A task's message that says where its result goes, if that is the broker which gets the message."""
+    if broker.place not in task.places:
+        return message
+    return {**message, "properties": {**message["properties"], revocation.PROPERTY: task.result}}
+
+
 def _request(message: OutgoingMessage, exchange: str, routing_key: str, mandatory: bool, now_ms: int) -> Publish:
     """The request for :meth:`Channel.basic_publish`; the client numbers it."""
     content_type, headers, properties = message.get("content-type"), message["headers"], message["properties"]
@@ -453,4 +466,5 @@ def _request(message: OutgoingMessage, exchange: str, routing_key: str, mandator
         visible_at_ms_of(headers),
         ttl_ms_of(properties.get("expiration")),
         mandatory,
+        revocation.PROPERTY in properties,
     )

@@ -16,7 +16,7 @@ from .payload_uris import check_uri
 
 MessageCheck = Callable[[MessageFacts, Context], Iterator[Finding]]
 
-_REASONS = frozenset({"rejected", "expired", "maxlen", "delivery_limit"})
+_REASONS = frozenset({"rejected", "expired", "maxlen", "delivery_limit", "revoked"})
 _ROUTES = frozenset({RecordKind.ROUTES, RecordKind.ROUTES_BLOCK})
 _NEEDED_BY = (*BUCKETS, RecordKind.DEAD_LETTER)
 

@@ -7,7 +7,8 @@ at                 i64       when it left its queue, ms since the epoch
 priority           u8        the stored priority, lower first
 flags              u8        bit 0: its payload is kept for this letter only; bit 1: the routing key is
                              the queue's argument and not the message's own; others are 0
-reason             ``Utf8``  rejected, expired, maxlen or delivery_limit
+reason             ``Utf8``  rejected, expired, maxlen or delivery_limit; revoked: it expired in a queue
+                             without dead-letter exchange, and the result of its task may be due
 exchange           ``Utf8``  the dead-letter exchange
 routing key        ``Utf8``  empty without bit 1
 =================  ========  ============================================================================
@@ -21,6 +22,9 @@ import struct
 from typing import NamedTuple
 
 from kombu_opendata.storage.records import types
+
+#: not published: the result of a task that expired, see kombu_opendata.protocol.revocation
+REVOKED = "revoked"
 
 _FIXED = struct.Struct("<qBB")
 _LAST_USE = 1

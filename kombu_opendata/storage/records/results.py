@@ -18,11 +18,12 @@ Chord, ``01 1e <group TB>``:
 ================  =======  =====================================================
 field             type     meaning
 ================  =======  =====================================================
-version           u8       1
+version           u8       1; 2 where the last field is there
 expires at        i64      ms since the epoch, 0 for never
 size              i64      header tasks, -1 when it was not told yet
 added             i64      header tasks that were added later
 header            bytes    a u32 length, then the header
+body              bytes    a u32 length, then the task id of the callback
 ================  =======  =====================================================
 
 Chord part, ``01 1f <group TB> <index u32> <member TB>``:
@@ -49,6 +50,7 @@ _CHORD = struct.Struct("<Bqqq")
 _SIZE = struct.Struct("<I")
 _ONE = struct.Struct("<B")
 _VERSION = 1
+_CHORD_WITH_BODY = 2
 
 #: kinds of results
 INTERIM, READY, FINAL = range(3)
@@ -71,6 +73,7 @@ class Chord(NamedTuple):
     size: int
     added: int
     header: bytes
+    body: bytes = b""
 
 
 def encode_result(result: Result) -> bytes:
@@ -99,12 +102,18 @@ def decode_expiry(key: bytes, value: bytes) -> None:
 
 def encode_chord(chord: Chord) -> bytes:
     """The record of `chord`."""
-    return types.pack(_CHORD, "version, expires_at_ms, size, added", _VERSION, *chord[:3]) + _bytes(chord.header)
+    version = _CHORD_WITH_BODY if chord.body else _VERSION
+    fixed = types.pack(_CHORD, "version, expires_at_ms, size, added", version, *chord[:3])
+    return fixed + _bytes(chord.header) + (_bytes(chord.body) if chord.body else b"")
 
 
 def decode_chord(key: bytes, value: bytes) -> Chord:
     """The chord in `value`."""
     version, expires_at, size, added = types.read(_CHORD, key, value, 0)
+    if version == _CHORD_WITH_BODY:
+        (length,) = types.read(_SIZE, key, value, _CHORD.size)
+        end = _CHORD.size + _SIZE.size + length
+        return Chord(expires_at, size, added, _read_bytes(key, value[:end], _CHORD.size), _read_bytes(key, value, end))
     _check_version(key, version)
     return Chord(expires_at, size, added, _read_bytes(key, value, _CHORD.size))
 

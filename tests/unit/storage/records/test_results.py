@@ -26,6 +26,12 @@ CHORD = results.Chord(0, -1, 2, b"header")
             "01" + "00" * 8 + "ff" * 8 + "02" + "00" * 7 + "06000000" + "686561646572",
             CHORD,
         ),
+        (
+            keys.chord_key(b"g"),
+            results.encode_chord(CHORD._replace(body=b"id")),
+            "02" + "00" * 8 + "ff" * 8 + "02" + "00" * 7 + "06000000" + "686561646572" + "020000006964",
+            CHORD._replace(body=b"id"),
+        ),
         (keys.chord_part_key(b"g", 1, b"m"), results.encode_part(b"part"), "010400000070617274", b"part"),
     ],
 )

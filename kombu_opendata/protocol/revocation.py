@@ -1,0 +1,61 @@
+"""What becomes of the result of a Celery task that expires before a worker gets it: it is REVOKED.
+
+A client whose result backend is on the same broker says in the envelope's properties, under :data:`PROPERTY`, where
+the result goes: ``[name of the result, prefix of chord names, time to live in ms]``. The broker stores a value that
+begins with :data:`MARK`, as no serializer's output and no compressed result does, and goes on with the result as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+PROPERTY = "x-opendata-result"
+MARK = b"\0opendata\0"
+#: what Celery's worker says of such a task
+_EXPIRED = {"exc_type": "TaskRevokedError", "exc_message": ["expired"], "exc_module": "celery.exceptions"}
+
+
+class Revocation(NamedTuple):
+    """A task's result, and the chord that it is a part of, if any; its ``place`` there, or -1."""
+
+    name: bytes
+    ttl_ms: int
+    task_id: str
+    chord: bytes
+    place: int
+
+
+def read(headers: Mapping[Any, Any], properties: Mapping[Any, Any]) -> Revocation | None:
+    """What a message says, or None if it says nothing that makes sense."""
+    match properties.get(PROPERTY), headers.get("id"), headers.get("group"), headers.get("group_index"):
+        case [str(name), str(prefix), int(ttl_ms)], str(id), group, index:
+            chord = (prefix + group).encode() if isinstance(group, str) and group else b""
+            return Revocation(name.encode(), ttl_ms, id, chord, index if type(index) is int else -1)
+    return None
+
+
+def value(task_id: str, date_done: str) -> bytes:
+    """The result of a task that expired."""
+    return _value(task_id, date_done, "REVOKED", _EXPIRED)
+
+
+def failed_chord(body_id: str, task_id: str, date_done: str) -> bytes:
+    """The result of a chord's body, one of whose header's tasks expired."""
+    text = f"Dependency {task_id} raised TaskRevokedError('expired')"
+    error = {"exc_type": "ChordError", "exc_message": [text], "exc_module": "celery.exceptions"}
+    return _value(body_id, date_done, "FAILURE", error)
+
+
+def _value(task_id: str, date_done: str, status: str, error: dict[str, Any]) -> bytes:
+    meta: dict[str, Any] = {
+        "status": status, "result": error, "traceback": None, "children": [], "date_done": date_done,
+        "task_id": task_id,
+    }  # fmt: skip
+    return MARK + json.dumps(meta).encode()
+
+
+def decode(encoded: bytes) -> dict[str, Any]:
+    """The result metadata in a value that begins with :data:`MARK`."""
+    return dict(json.loads(encoded[len(MARK) :]))
