@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ..errors import KeyReused, NotFound, OpenDataError, RequestError, Unroutable
 from ..protocol import messages as m
 from ..protocol import queue_messages as q
@@ -29,7 +31,10 @@ def send(self: Handlers, msg: q.Send) -> None:
         return
     _check(msg)
     named = _named(self, msg)
-    name = idempotency.name_of(msg.exchange, msg.routing_key, msg.key) if msg.key else b""
+    if msg.keys:
+        _send_each_once(self, msg, named)
+        return
+    name = _name(msg, msg.key)
     if name and not _find(self, msg, named, name)[0]:
         calls.spawn(self.session, msg.rid, _look_and_send(self, msg, name), once=True)
     else:
@@ -39,6 +44,11 @@ def send(self: Handlers, msg: q.Send) -> None:
 async def _look_and_send(self: Handlers, msg: q.Send, name: bytes) -> None:
     await self.engine.idempotency.load(name, "" if msg.exchange else msg.routing_key)
     _send(self, msg, _named(self, msg), name)
+
+
+def _name(msg: q.Send, key: str) -> bytes:
+    """What a key of this send is remembered by; empty for none."""
+    return idempotency.name_of(msg.exchange, msg.routing_key, key) if key else b""
 
 
 def _named(self: Handlers, msg: q.Send) -> BrokerQueue | None:
@@ -60,18 +70,23 @@ def _check(msg: q.Send) -> None:
         raise RequestError(
             f"a batch has 1 to {MAX_MESSAGES} messages, not {len(msg.messages)}: send several", limit=MAX_MESSAGES
         )
-    if not msg.key:
+    if not msg.key and not msg.keys:
         return
-    size = len(msg.key.encode("utf-8", "surrogatepass"))
-    if size > MAX_KEY_BYTES:
-        raise RequestError(f"the idempotency key has {size} bytes, the limit is {MAX_KEY_BYTES}", limit=MAX_KEY_BYTES)
+    if msg.keys and (msg.key or not len(msg.keys) == len(msg.digests) == len(msg.messages)):
+        raise RequestError("a batch has one idempotency key, or one for each message with its digest")
+    for key, digest in zip(msg.keys or [msg.key], msg.digests if msg.keys else [msg.digest], strict=True):
+        size = len(key.encode("utf-8", "surrogatepass"))
+        if size > MAX_KEY_BYTES:
+            raise RequestError(
+                f"the idempotency key has {size} bytes, the limit is {MAX_KEY_BYTES}", limit=MAX_KEY_BYTES
+            )
+        if len(digest) != DIGEST_BYTES:
+            raise RequestError(f"the digest of what is sent has {DIGEST_BYTES} bytes, not {len(digest)}")
     if not 0 < msg.key_ttl_ms <= MAX_KEY_TTL_MS:
         raise RequestError(
             f"an idempotency key is remembered for 1 to {MAX_KEY_TTL_MS} ms, not {msg.key_ttl_ms}",
             limit=MAX_KEY_TTL_MS,
         )
-    if len(msg.digest) != DIGEST_BYTES:
-        raise RequestError(f"the digest of what is sent has {DIGEST_BYTES} bytes, not {len(msg.digest)}")
 
 
 def _send(self: Handlers, msg: q.Send, named: BrokerQueue | None, name: bytes) -> None:
@@ -84,24 +99,34 @@ def _send(self: Handlers, msg: q.Send, named: BrokerQueue | None, name: bytes) -
         last_id = before.last_message_id if before.last_sequence == msg.seq else -1
         self.instance.calls.answer(self.session, _answer_after_restart(self, msg, last_id))
         return
-    if msg.to_queue and named is None:
-        raise NotFound(f"no queue {msg.routing_key!r}: create it first", queue=msg.routing_key)
+    _check_exists(msg, named)
     routed = _route(self, msg, named if msg.to_queue else None)
-    _check_room(self, routed)
     ids = _store(self, routed)
     names = _names(routed)
-    if name and any(id >= 0 for id in ids):
+    if name:
         expires_at = self.engine.clock.now_ms() + msg.key_ttl_ms
-        sending = Sending(tuple(ids), expires_at, msg.digest, tuple(tuple(each) for each in names))
-        if any(queue.stored is not None for _publish, targets in routed for queue in targets):
-            self.engine.idempotency.remember(name, sending)
-            if named is not None:
-                named.has_stored_sends = True
-        elif named is not None:
-            named.note_send(name, sending)
-        else:
-            self.engine.idempotency.remember_in_memory(name, sending)
+        _remember(self, named, name, Sending(tuple(ids), expires_at, msg.digest, tuple(map(tuple, names))), routed)
     self.instance.calls.answer(self.session, q.Sent(msg.rid, ids, names), 40 * len(ids))
+
+
+def _remember(self: Handlers, named: BrokerQueue | None, name: bytes, sending: Sending, routed: Routed) -> None:
+    """Keep what was sent under a key, in the store if any of it is."""
+    if max(sending.ids) < 0:
+        return
+    if any(queue.stored is not None for _publish, targets in routed for queue in targets):
+        self.engine.idempotency.remember(name, sending)
+        if named is not None:
+            named.has_stored_sends = True
+    elif named is not None:
+        named.note_send(name, sending)
+    else:
+        self.engine.idempotency.remember_in_memory(name, sending)
+
+
+def _check_exists(msg: q.Send, named: BrokerQueue | None) -> None:
+    """Refuse, by :class:`NotFound`, what is for a queue that does not exist."""
+    if msg.to_queue and named is None:
+        raise NotFound(f"no queue {msg.routing_key!r}: create it first", queue=msg.routing_key)
 
 
 def _answer_after_restart(self: Handlers, msg: q.Send, last_id: int) -> q.Sent:
@@ -128,14 +153,20 @@ def _names(routed: Routed) -> list[list[str]]:
 
 def _answer_again(self: Handlers, msg: q.Send, sent: Sending) -> None:
     if sent.digest != msg.digest:
-        raise KeyReused(
-            f"the idempotency key {msg.key!r} was used for another message, {sent.ids[0]}: nothing was stored; take a "
-            "new key for a new message",
-            key=msg.key,
-            ids=list(sent.ids[:100]),
-        )
+        raise _key_reused(msg.key, sent.ids)
     answer = q.Sent(msg.rid, list(sent.ids), [list(names) for names in sent.queues], True)
     self.instance.calls.answer(self.session, answer, 40 * len(sent.ids))
+
+
+def _key_reused(key: str, ids: tuple[int, ...]) -> KeyReused:
+    """The error for another message under a key."""
+    other = f", {ids[0]}" if ids else " of this batch"
+    return KeyReused(
+        f"the idempotency key {key!r} was used for another message{other}: nothing was stored; take a new key for a "
+        "new message",
+        key=key,
+        ids=list(ids[:100]),
+    )
 
 
 def _route(self: Handlers, msg: q.Send, must_take: BrokerQueue | None) -> Routed:
@@ -191,7 +222,78 @@ def _check_room(self: Handlers, routed: Routed) -> None:
 
 
 def _store(self: Handlers, routed: Routed) -> list[int]:
+    """Store all of it; the ids, -1 for a message that no queue took.
+
+    Raises:
+        QueueFull, StoreFull, RequestError: there is no room; nothing was stored.
+    """
+    _check_room(self, routed)
     return [self.store(publish, targets) if targets else -1 for publish, targets in routed]
+
+
+# ---------------------------------------------------------------------- each message with a key of its own
+def _send_each_once(self: Handlers, msg: q.Send, named: BrokerQueue | None) -> None:
+    names = [_name(msg, key) for key in msg.keys]
+    if _unknown(self, msg, named, names):
+        self.instance.calls.spawn(self.session, msg.rid, _look_and_send_each(self, msg, names), once=True)
+    else:
+        _send_new(self, msg, named, names)
+
+
+def _unknown(self: Handlers, msg: q.Send, named: BrokerQueue | None, names: list[bytes]) -> list[bytes]:
+    """The keys of which only the store knows what was sent under them."""
+    return [name for name in names if name and not _find(self, msg, named, name)[0]]
+
+
+async def _look_and_send_each(self: Handlers, msg: q.Send, names: list[bytes]) -> None:
+    while unknown := _unknown(self, msg, _named(self, msg), names):  # others may push some out of the cache
+        await self.engine.idempotency.load_many(unknown, "" if msg.exchange else msg.routing_key)
+    _send_new(self, msg, _named(self, msg), names)
+
+
+def _send_new(self: Handlers, msg: q.Send, named: BrokerQueue | None, names: list[bytes]) -> None:
+    """Store the messages whose keys are new, and say what the others are."""
+    found = [_find(self, msg, named, name)[1] if name else None for name in names]
+    same = _repetitions(msg, names, found)
+    before = self.engine.published(self.session.id, msg.seq)
+    if before is not None:  # the broker that answered it is gone: what has the same time as its last message was new
+        last_id = before.last_message_id if before.last_sequence == msg.seq else -1
+        times = {sent.expires_at_ms for sent in found if sent is not None and sent.ids[0] == last_id}
+        ids = [-1 if sent is None else sent.ids[0] for sent in found]
+        new = [sent is not None and sent.expires_at_ms in times and at not in same for at, sent in enumerate(found)]
+        answer = q.Sent(msg.rid, ids, [], not any(new), new) if -1 not in ids else q.Sent(msg.rid, [], [])
+        self.instance.calls.answer(self.session, answer, 40 * len(ids))
+        return
+    _check_exists(msg, named)
+    fresh = [at for at, sent in enumerate(found) if sent is None and at not in same]
+    routed = _route(self, replace(msg, messages=[msg.messages[at] for at in fresh]), named if msg.to_queue else None)
+    stored = dict(zip(fresh, _store(self, routed), strict=True))
+    expires_at = self.engine.clock.now_ms() + msg.key_ttl_ms
+    for (at, id), one in zip(stored.items(), routed, strict=True):
+        if names[at]:
+            queues = (tuple(queue.name for queue in one[1]),)
+            _remember(self, named, names[at], Sending((id,), expires_at, msg.digests[at], queues), [one])
+    ids = [stored[same.get(at, at)] if sent is None else sent.ids[0] for at, sent in enumerate(found)]
+    new = [at in stored for at in range(len(ids))]
+    self.instance.calls.answer(self.session, q.Sent(msg.rid, ids, [], not stored, new), 40 * len(ids))
+
+
+def _repetitions(msg: q.Send, names: list[bytes], found: list[Sending | None]) -> dict[int, int]:
+    """The places in the batch whose key an earlier one has, and where that is.
+
+    Raises:
+        KeyReused: a key stands for two messages; nothing was stored.
+    """
+    first: dict[bytes, int] = {}
+    same: dict[int, int] = {}
+    for at, (name, sent) in enumerate(zip(names, found, strict=True)):
+        if sent is not None and sent.digest != msg.digests[at]:
+            raise _key_reused(msg.keys[at], sent.ids)
+        if name and first.setdefault(name, at) != at:
+            same[at] = first[name]
+            if msg.digests[at] != msg.digests[same[at]]:
+                raise _key_reused(msg.keys[at], ())
+    return same
 
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {q.Send: send}

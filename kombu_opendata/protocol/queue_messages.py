@@ -45,6 +45,9 @@ class Send(Message, tag=70):
     idempotency key (empty: none), ``digest`` says what the messages are: within ``key_ttl_ms`` a second Send with the
     same key and digest to the same exchange and routing key stores nothing and is answered as the first was; with
     another digest it is refused.
+
+    ``keys`` and ``digests``, instead, are of each message (an empty key: none): those whose keys are known are not
+    stored again, the others are, in one commit. A key that comes twice in the batch stores its message once.
     """
 
     rid: int
@@ -57,6 +60,8 @@ class Send(Message, tag=70):
     key: str = ""
     digest: bytes = b""
     key_ttl_ms: int = 0
+    keys: list[str] = msgspec.field(default_factory=list)
+    digests: list[bytes] = msgspec.field(default_factory=list)
 
 
 class Read(Message, tag=71):
@@ -190,12 +195,14 @@ class Sent(Message, tag=170):
     """The messages' ids (-1: no queue took it) and the names of the queues of each; one entry stands for all.
 
     With ``repeated`` nothing was stored now: the key was used before. No ids: they are durable, and no more is known.
+    ``new``: of messages with keys of their own, which were stored now; ``queues`` is empty then.
     """
 
     rid: int
     ids: list[int]
     queues: list[list[str]]
     repeated: bool = False
+    new: list[bool] = msgspec.field(default_factory=list)
 
 
 class ReadMessages(Message, tag=171):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -136,6 +136,41 @@ def outgoing(
     data = raw.encode() if isinstance(raw, str) else raw
     digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES, person=content_type[-16:].encode()).digest()
     return (envelope, texts, priority, due_ms, ttl_ms), digest
+
+
+def outgoing_batch(
+    bodies: Iterable[Any],
+    headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None,
+    queue: str,
+    *,
+    priority: int,
+    due_ms: int,
+    ttl: Seconds | None,
+    now_ms: int,
+) -> list[tuple[Outgoing, bytes]]:
+    """:func:`outgoing` of many, to a queue; headers are the same for all, or one mapping for each.
+
+    Raises:
+        InvalidMessage, RequestError: one can't be sent; the text names what is wrong.
+    """
+    given = list(bodies)
+    each = [headers] * len(given) if headers is None or isinstance(headers, Mapping) else list(headers)
+    whole(len(each), "the number of headers", len(given), len(given))
+    return [
+        outgoing(body, of, "", queue, priority=priority, due_ms=due_ms, ttl=ttl, now_ms=now_ms)
+        for body, of in zip(given, each, strict=True)
+    ]
+
+
+def listed(values: Iterable[Any], what: str) -> list[Any]:
+    """Several values as a list.
+
+    Raises:
+        RequestError: it is one text, or nothing to go through.
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise RequestError(f"{what} are a list, not {values!r}", name=what)
+    return list(values)
 
 
 def message_ids(ids: Iterable[Any]) -> list[int]:

@@ -184,6 +184,14 @@ class Published:
 
 
 @dataclass(frozen=True)
+class SentOnce:
+    """A message that was sent under a key of its own. ``new``: it was stored by this call."""
+
+    id: int
+    new: bool
+
+
+@dataclass(frozen=True)
 class Settled:
     """What became of a call for many messages.
 

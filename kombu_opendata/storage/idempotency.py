@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: records that one sweep looks at
 _SWEEP_ROWS = 2000
 _NAME = slice(2, None)
+#: keys that are read together
+_LOADED_AT_ONCE = 64
 #: how long a key may be remembered: thirty days
 MAX_KEY_TTL_MS = 30 * 86_400_000
 
@@ -95,6 +97,16 @@ class Idempotency:
                 key = keys.idempotency_key(each)
                 value = await self._engine.store.get(key)
                 self._shelf.keep(each, None if value is None else idempotency.decode(key, value))
+
+    async def load_many(self, names: Iterable[bytes], queue: str = "") -> None:
+        """:meth:`load` of many; :meth:`find` may not know all of them if they are too many for the cache."""
+        wanted = [_drop_name(queue), *names] if queue else list(names)
+        for start in range(0, len(wanted), _LOADED_AT_ONCE):
+            some = [name for name in wanted[start : start + _LOADED_AT_ONCE] if not self._shelf.find(name)[0]]
+            stored_at = [keys.idempotency_key(name) for name in some]
+            for name, key, value in zip(some, stored_at, await self._engine.store.get_many(stored_at), strict=True):
+                if not self._shelf.find(name)[0]:  # nothing was sent under it meanwhile
+                    self._shelf.keep(name, None if value is None else idempotency.decode(key, value))
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """In the commit of the messages."""

@@ -10,7 +10,7 @@ from ...errors import OpenDataError
 from ...protocol import queue_messages as q
 from .. import checks
 from ..checks import Moment, Seconds
-from ..models import Published
+from ..models import Published, SentOnce
 from .base import AsyncBase
 
 #: how long an idempotency key is remembered
@@ -86,18 +86,51 @@ class AsyncSending(AsyncBase):
         """
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)
-        given = list(bodies)
-        each = [headers] * len(given) if headers is None or isinstance(headers, Mapping) else list(headers)
-        checks.whole(len(each), "the number of headers", len(given), len(given))
-        made = [
-            checks.outgoing(body, of, "", queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now)
-            for body, of in zip(given, each, strict=True)
-        ]
+        made = checks.outgoing_batch(bodies, headers, queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now)
         if not made:
             return []
         digest = hashlib.blake2b(b"".join(part for _sent, part in made), digest_size=checks.DIGEST_BYTES).digest()
         answer = await self._send_to(queue, [sent for sent, _part in made], idempotency_key, digest, key_seconds)
         return answer.ids
+
+    async def send_each_once(
+        self,
+        queue: str,
+        bodies: Iterable[Any],
+        idempotency_keys: Iterable[str],
+        headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+        *,
+        delay: Seconds | None = None,
+        at: Moment | None = None,
+        priority: int = 0,
+        ttl: Seconds | None = None,
+        key_seconds: Seconds = KEY_SECONDS,
+    ) -> list[SentOnce]:
+        """Send up to 10,000 messages, each of them once: those whose keys are new, in one commit, and no other.
+
+        That holds where several clients send the same ones at a time, and where a key comes twice in a batch.
+
+        Args:
+            idempotency_keys: one for each body; what it stands for is as in :meth:`send`. An empty one is none.
+
+        The others as in :meth:`send_batch`. Returns, in order, each message's id and whether it was stored now.
+
+        Raises:
+            KeyReused: a key was used with another body, before or in this batch; nothing was stored.
+            OpenDataError: some have no key, and the broker was killed before it could tell their ids; all are stored.
+        """
+        now = self._now_ms()
+        due = checks.due_at_ms(delay, at, now)
+        made = checks.outgoing_batch(bodies, headers, queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now)
+        keys = [checks.text(key, "the idempotency key") for key in checks.listed(idempotency_keys, "idempotency keys")]
+        checks.whole(len(keys), "the number of idempotency keys", len(made), len(made))
+        if not made:
+            return []
+        call = self._message("", checks.name(queue, "the queue's name"), [sent for sent, _part in made], "", b"", 0)
+        call.to_queue, call.keys, call.digests = True, keys, [part for _sent, part in made]
+        call.key_ttl_ms = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001)
+        answer = _known(await self._calls.send(call))
+        return [SentOnce(id, new) for id, new in zip(answer.ids, answer.new, strict=True)]
 
     async def publish(
         self,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from kombu_opendata import errors
+from kombu_opendata import QueueClient, errors
 from kombu_opendata.queue_client.options import QueueOptions
+
+from ..conftest import Reach
+from .conftest import options_of
 
 BODIES: list[Any] = [
     {"a": [1, None, {"b": "é"}]}, [1, 2], 3, 1.5, True, None, "", "text é", b"", b"\x00\xff", "x" * 100_000,
@@ -288,3 +294,75 @@ def test_a_body_that_is_too_large(client: Any, queue: str) -> None:
     with pytest.raises(errors.MessageTooLarge, match="limit"):
         client.send(queue, b"x" * (80 << 20))
     assert client.send(queue, "still works") >= 0
+
+
+# ---------------------------------------------------------------------- a batch with a key for each message
+@pytest.mark.parametrize("durable", [True, False], ids=["stored", "transient"])
+def test_each_message_of_a_batch_is_stored_once(client: Any, name: str, durable: bool) -> None:
+    client.create(name, QueueOptions(durable=durable))
+    first = client.send_each_once(name, ["a", "b"], ["ka", "kb"], {"tenant": "t"})
+    assert [one.new for one in first] == [True, True]
+    again = client.send_each_once(name, ["b", "c", "a", "c", "d", "d"], ["kb", "kc", "ka", "kc", "", ""])
+    assert [one.new for one in again] == [False, True, False, False, True, True]
+    assert [again[0].id, again[2].id, again[3].id] == [first[1].id, first[0].id, again[1].id]
+    assert len({one.id for one in again}) == 5
+    assert [message.body for message in client.read(name, 60, 10)] == ["a", "b", "c", "d", "d"]
+    assert client.send_each_once(name, ["a"], ["ka"]) == [replace(first[0], new=False)]
+    assert client.send(name, "a", idempotency_key="ka") == first[0].id, "a key is a key, however it was sent"
+    assert client.send_each_once(name, [], []) == []
+    assert client.metrics(name).total == 5
+
+
+def test_a_key_stands_for_one_message_of_a_batch(client: Any, queue: str) -> None:
+    client.send_each_once(queue, ["a"], ["ka"])
+    for bodies, keys in ((["new", "other"], ["k", "ka"]), (["x", "y"], ["k", "k"])):
+        with pytest.raises(errors.KeyReused, match="nothing was stored"):
+            client.send_each_once(queue, bodies, keys)
+    assert client.metrics(queue).total == 1
+    wrong: list[tuple[Any, Any]] = [
+        (["a"], []),
+        (["a"], ["k", "l"]),
+        (["a"], [None]),
+        (["a"], ["x" * 256]),
+        (["a"], "k"),
+    ]
+    for given, keys in wrong:
+        with pytest.raises(errors.RequestError):
+            client.send_each_once(queue, given, keys)
+    with pytest.raises(errors.NotFound):
+        client.send_each_once(f"{queue}-nowhere", ["a"], ["k"])
+    assert client.metrics(queue).total == 1
+
+
+def test_a_row_that_does_not_fit_is_none_of_the_others(client: Any, name: str) -> None:
+    """All or none, of those that are new."""
+    client.create(name, QueueOptions(max_length=2, overflow="reject-publish"))
+    (first,) = client.send_each_once(name, ["a"], ["ka"])
+    with pytest.raises(errors.OpenDataError):
+        client.send_each_once(name, ["a", "b", "c"], ["ka", "kb", "kc"])
+    assert client.metrics(name).total == 1
+    second = client.send_each_once(name, ["a", "b"], ["ka", "kb"])
+    assert [(one.id == first.id, one.new) for one in second] == [(True, False), (False, True)]
+
+
+def test_clients_that_send_the_same_rows_at_a_time_store_them_once(reach: Reach, client: Any, queue: str) -> None:
+    """Ten of them, none of whose keys is known when they begin."""
+    rows = [f"row{number}" for number in range(50)]
+    with ExitStack() as stack, ThreadPoolExecutor(10) as threads:
+        clients = [stack.enter_context(QueueClient(reach.url, **options_of(reach))) for _ in range(10)]
+        answers = list(threads.map(lambda one: one.send_each_once(queue, rows, rows), clients))
+    assert len({tuple(row.id for row in answer) for answer in answers}) == 1
+    assert [sum(answer[at].new for answer in answers) for at in range(50)] == [1] * 50
+    assert [message.body for message in client.read(queue, 60, 100)] == rows
+
+
+def test_keys_of_rows_are_known_after_a_restart(broker: Any, broker_url: str) -> None:
+    with QueueClient(broker_url) as client:
+        client.create("q")
+        first = client.send_each_once("q", ["a", "b"], ["ka", "kb"])
+        broker.kill()
+        again = client.send_each_once("q", ["b", "c"], ["kb", "kc"])
+        assert (again[0].id, again[0].new, again[1].new) == (first[1].id, False, True)
+        broker.terminate()
+        assert [one.new for one in client.send_each_once("q", ["a", "b", "c"], ["ka", "kb", "kc"])] == [False] * 3
+        assert [message.body for message in client.read("q", 60, 10)] == ["a", "b", "c"]

@@ -1,0 +1,62 @@
+"""A batch with a key for each message, whose answer was lost with the broker: it is stored once and told truly."""
+
+from __future__ import annotations
+
+from kombu_opendata.broker import sending
+from kombu_opendata.broker.handlers import Handlers
+from kombu_opendata.broker.instance import Instance
+from kombu_opendata.broker.maintenance import Maintenance
+from kombu_opendata.protocol.queue_messages import Outgoing, Send, Sent
+
+from .test_counts import GRACE_MS, World, run
+
+
+def batch(seq: int, bodies: str) -> Send:
+    messages: list[Outgoing] = [(body.encode(), {}, 0, 0, -1) for body in bodies]
+    digests = [16 * body.encode() for body in bodies]
+    keys = [f"key of {body}" if body != "-" else "" for body in bodies]
+    return Send(seq, seq, "", "dead", messages, 1, True, key_ttl_ms=1000, keys=keys, digests=digests)
+
+
+async def send(world: World, message: Send) -> Sent:
+    """The answer, when keys were looked for in the store."""
+    sending.send(world.handlers, message)
+    for task in list(world.instance.calls._tasks):
+        await task
+    answer = world.instance.calls._kept[world.session.id][1]
+    assert isinstance(answer, Sent)
+    return answer
+
+
+def restart(world: World) -> None:
+    """Another broker on the same store, to which the client comes back."""
+    world.instance.upkeep.stop()
+    world.instance = Instance("default", world.engine)
+    world.instance.maintenance = Maintenance(world.instance, grace_ms=GRACE_MS, interval_seconds=1000)
+    world.instance.sessions[world.session.id] = world.session
+    world.handlers = Handlers(world.instance, world.session, 1 << 20, dict)
+
+
+def test_rows_that_were_stored_before_the_broker_ended_are_told_as_new() -> None:
+    async def steps(world: World) -> None:
+        await send(world, batch(1, "ab"))
+        world.clock.advance(1)
+        first = await send(world, batch(2, "bcdc"))
+        assert first.new == [False, True, True, False]
+        restart(world)
+        again = await send(world, batch(2, "bcdc"))
+        assert (again.ids, again.new) == (first.ids, first.new)
+        assert (await send(world, batch(3, "bcdc"))).new == [False] * 4
+        assert world.instance.queues["dead"].counts.published == 4
+
+    run(True, steps)
+
+
+def test_rows_without_a_key_are_known_to_be_stored() -> None:
+    async def steps(world: World) -> None:
+        assert (await send(world, batch(1, "a-"))).new == [True, True]
+        restart(world)
+        assert (await send(world, batch(1, "a-"))).ids == []
+        assert world.instance.queues["dead"].counts.published == 2
+
+    run(True, steps)
