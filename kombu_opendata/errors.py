@@ -312,7 +312,7 @@ class VersionMismatch(RequestError):
 
 # ---- fix the configuration
 class StartError(OpenDataError):
-    """The broker could not be started."""
+    """The broker could not be started. Trying again won't help, except after a StartInterrupted."""
 
     code = "start_error"
 
@@ -326,6 +326,15 @@ class InvalidUsersFile(StartError):
     """
 
     code = "invalid_users_file"
+
+
+class StartInterrupted(StartError, ConnectionLost):
+    """The broker was killed while it started, or has not come up in time. Connect again: the next attempt starts it.
+
+    Errors that another attempt can't mend are of other classes, and come at once.
+    """
+
+    code = "start_interrupted"
 
 
 class StoreInUse(StartError):

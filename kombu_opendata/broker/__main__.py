@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -12,25 +13,27 @@ def main() -> int:
     """Leave the process that started us, so that nobody has to wait for the broker's end, then run it."""
     if "--embedded" in sys.argv and os.fork() != 0:
         os._exit(0)
-    from ..cli import main as cli
+    try:
+        from ..cli import main as cli
+        from . import process  # noqa: F401 - what a broken installation lacks is missed here
+    except Exception as exc:
+        _report(f"the broker can't be loaded: {exc!r}; see its log")
+        raise
 
     try:
         return int(cli(["broker", *sys.argv[1:]], standalone_mode=False) or 0)
     except click.ClickException as exc:
         if isinstance(exc, click.UsageError):  # anything else the command reported
-            _report(exc)
+            _report(f"the broker's options are wrong: {exc.format_message()}")
         exc.show()
         return exc.exit_code
 
 
-def _report(wrong: click.UsageError) -> None:
-    """Tell who started us: the command line was not even read."""
-    from ..errors import StartError
-    from .process import Readiness
-
-    at = sys.argv.index("--ready-fd") + 1 if "--ready-fd" in sys.argv else 0
-    text = f"the broker's options are wrong: {wrong.format_message()}"
-    Readiness(int(sys.argv[at]) if at else None).report({"code": StartError.code, "text": text})
+def _report(text: str) -> None:
+    """Tell who started us that another attempt won't help: the command line was not even read."""
+    if "--ready-fd" in sys.argv:
+        fd = int(sys.argv[sys.argv.index("--ready-fd") + 1])
+        os.write(fd, json.dumps({"code": "start_error", "text": text}).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -163,8 +163,10 @@ def _is_store(folder: str) -> bool:
 
 
 def _no_broker(place: Place, error: Any) -> Failure:
+    from ..errors import StartError
+
     text = error.text
-    if place.address.kind == "embedded":
+    if place.address.kind == "embedded" and not isinstance(error, StartError):
         folder = place.address.folder
         if _is_store(folder):
             text += f"; to look at the store without one: opendata-queue store stats {folder}"

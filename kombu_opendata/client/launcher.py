@@ -15,7 +15,15 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ..errors import ConnectionLost, SocketPathTooLong, StartError, StoreInUse, StoreUnwritable, from_wire
+from ..errors import (
+    ConnectionLost,
+    SocketPathTooLong,
+    StartError,
+    StartInterrupted,
+    StoreInUse,
+    StoreUnwritable,
+    from_wire,
+)
 from ..private_folder import PrivateFolder
 from ..url import LOG_NAME, Address
 from .dial import dial_unix
@@ -33,11 +41,6 @@ START_LOCK_NAME = "broker.start.lock"
 CONNECT_INTERVAL_SECONDS = 0.02
 RESTART_INTERVAL_SECONDS = 0.2
 LOG_TAIL_BYTES = 2000
-MAX_DEATHS = 3
-
-
-class _Died(StartError):
-    """The new broker ended without a word: killed, or broken."""
 
 
 def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
@@ -47,12 +50,12 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
         SocketPathTooLong, StoreUnwritable: the folder can't be used.
         UnsafeFolder, AccessRefused: it, a file in it or who listens in it is not this user's.
         ConnectionLost: none runs, and the options say not to start one.
-        StartError: the broker did not come up in time, or says why it can't (its own error class).
+        StartInterrupted: the broker did not come up in time, or was killed each time before it did.
+        StartError: it says why it can't start (its own error class).
     """
     check_socket_path(address.socket_path)
     deadline = clock.monotonic() + options.start_timeout
-    in_use: StoreInUse | None = None
-    deaths = 0
+    hindered: StoreInUse | StartInterrupted | None = None
     while True:
         sock = _try_connect(address, options)
         if sock is not None:
@@ -62,7 +65,7 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
                 f"no broker runs for {address.folder}: the next client that may start it does", folder=address.folder
             )
         if clock.monotonic() >= deadline:
-            raise _too_late(address, options, in_use)
+            raise _too_late(address, options, hindered)
         pause = CONNECT_INTERVAL_SECONDS
         with PrivateFolder(address.folder) as folder, _start_lock(folder) as mine:
             if mine:
@@ -72,13 +75,8 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
                     return sock
                 try:
                     start_broker(folder, address, options, deadline, clock)
-                except StoreInUse as exc:
-                    in_use = exc
-                    pause = RESTART_INTERVAL_SECONDS
-                except _Died:
-                    deaths += 1
-                    if deaths == MAX_DEATHS:
-                        raise
+                except (StoreInUse, StartInterrupted) as exc:
+                    hindered = hindered or exc
                     pause = RESTART_INTERVAL_SECONDS
                 else:
                     continue
@@ -103,6 +101,7 @@ def start_broker(folder: PrivateFolder, address: Address, options: Options, dead
 
     Raises:
         StoreInUse: another one has the store.
+        StartInterrupted: the new one ended without a word, or the time is over.
         StartError, StoreError: what the new broker reported.
     """
     import subprocess
@@ -157,7 +156,7 @@ def _judge(line: bytes | None, folder: PrivateFolder, address: Address, options:
             return
         error = from_wire(str(report["code"]), str(report["text"]), dict(report.get("values") or {}))
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError) as exc:
-        raise _Died(
+        raise StartInterrupted(
             f"the broker of {address.folder} ended before it was ready; its log {address.log_path} says: "
             + _log_tail(folder, log_size),
             folder=address.folder,
@@ -234,11 +233,13 @@ def _log_tail(folder: PrivateFolder, start: int) -> str:
         return f"(unreadable: {exc})"
 
 
-def _too_late(address: Address, options: Options, in_use: StoreInUse | None) -> StartError:
+def _too_late(address: Address, options: Options, hindered: StoreInUse | StartInterrupted | None) -> StartInterrupted:
     why = f"see {address.log_path}"
-    if in_use is not None:
-        why = f"another broker has this store but does not listen there ({in_use})"
-    return StartError(
+    if isinstance(hindered, StartInterrupted):
+        return hindered
+    if hindered is not None:
+        why = f"another broker has this store but does not listen there ({hindered})"
+    return StartInterrupted(
         f"no broker answered at {address.socket_path} within {options.start_timeout:g} s: {why}",
         folder=address.folder,
         timeout=options.start_timeout,

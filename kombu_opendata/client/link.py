@@ -19,7 +19,7 @@ import os
 import socket
 from typing import NoReturn
 
-from ..errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater
+from ..errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
 from ..protocol.framing import frame
 from .dial import dial_memory, dial_tcp
 from .greeting import greet
@@ -51,7 +51,8 @@ class Link(Stream):
                     return self._attempt()
                 except (RetryLater, ConnectionLost) as exc:
                     # an embedded broker may just be leaving, idle or killed: its successor will answer
-                    hopeless = isinstance(exc, ProtocolError) or not (embedded or isinstance(exc, RetryLater))
+                    hopeless = isinstance(exc, (ProtocolError, StartInterrupted))
+                    hopeless = hopeless or not (embedded or isinstance(exc, RetryLater))
                     if hopeless or self.clock.monotonic() >= deadline:
                         raise
                 self.clock.sleep(FIRST_BACKOFF_SECONDS)

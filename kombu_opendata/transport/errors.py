@@ -11,6 +11,7 @@ import builtins
 from typing import Any, ClassVar
 
 import amqp.exceptions as amqp
+from kombu.exceptions import OperationalError
 
 from .. import errors
 
@@ -45,6 +46,18 @@ class StartError(errors.StartError, amqp.IrrecoverableConnectionError):
     """The embedded broker could not be started."""
 
     code: ClassVar[Any] = 541
+
+
+class StartInterrupted(
+    errors.StartInterrupted, amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError
+):
+    """The embedded broker was killed while it started, or has not come up in time: Kombu tries again.
+
+    Kombu gives a first connection ``connect_timeout`` and then raises an OperationalError, which the retry policy of a
+    publish does not cover. As this is one already, Kombu raises it as it is, and the policy counts.
+    """
+
+    code: ClassVar[Any] = 320
 
 
 class SocketPathTooLong(errors.SocketPathTooLong, amqp.IrrecoverableConnectionError):
@@ -173,6 +186,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.ProtocolError: ProtocolError,
     errors.VersionMismatch: VersionMismatch,
     errors.StartError: StartError,
+    errors.StartInterrupted: StartInterrupted,
     errors.SocketPathTooLong: SocketPathTooLong,
     errors.StoreUnwritable: StoreUnwritable,
     errors.UnsafeFolder: UnsafeFolder,

@@ -16,7 +16,7 @@ import pytest
 from kombu_opendata.client import launcher
 from kombu_opendata.client.clock import SYSTEM, Clock
 from kombu_opendata.client.options import Options
-from kombu_opendata.errors import NewerFormat, SocketPathTooLong, StartError, StoreUnwritable
+from kombu_opendata.errors import ConnectionLost, NewerFormat, SocketPathTooLong, StartError, StoreUnwritable
 from kombu_opendata.url import Address
 
 SCRIPT = """#!{python}
@@ -141,9 +141,10 @@ def test_a_broker_that_dies_is_quoted_from_its_log(store_folder: Path, stand_in:
     (store_folder / "broker.log").write_text("an older trouble\n")
     starts = stand_in("""sys.exit("ImportError: no slatedb")""")
     with pytest.raises(StartError, match=r"ended before it was ready.*ImportError: no slatedb") as caught:
-        attach(store_folder)
+        attach(store_folder, start_timeout=1)
     assert "older trouble" not in str(caught.value)
-    assert len(starts.read_text().splitlines()) == launcher.MAX_DEATHS
+    assert isinstance(caught.value, ConnectionLost), "the next attempt may start it"
+    assert len(starts.read_text().splitlines()) > 1
 
 
 def test_a_broker_that_never_gets_ready_is_given_up(store_folder: Path, stand_in: Any) -> None:
