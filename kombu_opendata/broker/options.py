@@ -9,6 +9,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ..errors import SocketPathTooLong, StartError
+from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
+from ..protocol.framing import FRAME_ROOM_BYTES
 from ..storage.engine import EngineSettings
 from ..storage.slate import SlateSettings
 from .admission import DEFAULT_GREETING_SECONDS, DEFAULT_MAX_CONNECTIONS, ConnectionLimits
@@ -87,7 +89,7 @@ class BrokerOptions:
     ready_fd: int | None = None
     idle_exit_seconds: float = 0.0
     heartbeat_seconds: float = 60.0
-    max_message_bytes: int = 64 << 20
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_connections: int = DEFAULT_MAX_CONNECTIONS
     greeting_seconds: float = DEFAULT_GREETING_SECONDS
     sync: bool = True
@@ -132,7 +134,7 @@ class BrokerOptions:
         return BrokerSettings(
             store=self.store,
             max_message_bytes=self.max_message_bytes,
-            max_frame_bytes=self.max_message_bytes + (16 << 20),
+            max_frame_bytes=self.max_message_bytes + FRAME_ROOM_BYTES,
             idle_exit_seconds=self.idle_exit_seconds,
             heartbeat_seconds=self.heartbeat_seconds,
             users=UsersFile(self.users) if self.users is not None else None,

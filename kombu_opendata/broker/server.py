@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import InvalidUsersFile, OpenDataError, RequestError
 from ..protocol import messages as m
+from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ..protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from ..storage.clock import Clock, SystemClock
 from ..storage.engine import Engine, EngineSettings
@@ -51,7 +52,7 @@ class BrokerSettings:
     """How a broker serves."""
 
     store: str  # URL of the object store
-    max_message_bytes: int = 64 << 20
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     session_grace_seconds: float = 2.0
     idle_exit_seconds: float = 0.0  # 0: never

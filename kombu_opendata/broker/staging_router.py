@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..errors import CorruptRecord, NewerFormat, OpenDataError
+from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ..staging import format as fmt
 from ..staging.format import Block, Segment, Tail
 from ..staging.objects import Folder
@@ -61,7 +62,7 @@ class StagingRouter:
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._turn = asyncio.Lock()
-        self.max_message_bytes = 64 << 20
+        self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._parked: dict[str, float] = {}  # jobs that wait for a full queue, and when they are looked at again
         self._blocked: dict[str, Blocked] = {}

@@ -71,7 +71,13 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     show_default=True,
     help="seconds for a new connection to say who it is, TLS handshake included",
 )
-@click.option("--max-message-bytes", type=click.IntRange(1 << 10, 512 << 20), default=64 << 20, show_default=True)
+@click.option(
+    "--max-message-bytes",
+    type=click.IntRange(1 << 10, 512 << 20),
+    default=128 << 20,
+    show_default=True,
+    help="of a message, or of a task's result",
+)
 @click.option(
     "--no-sync", is_flag=True, help="no fsync: a power loss may lose answered messages, a crash of the broker not"
 )

@@ -15,6 +15,7 @@ BROKER_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "metrics": (),
     "log_format": ("text", "json"),
     "log_level": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    "max_message_bytes": (),
 }
 
 

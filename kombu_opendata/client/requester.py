@@ -52,7 +52,7 @@ class Requester(Link):
         if size > limit:
             raise MessageTooLarge(
                 f"the {what} has {size} bytes and the broker's limit is {limit}: {instead}, or raise the broker's "
-                "maximum",
+                "--max-message-bytes",
                 size=size,
                 limit=limit,
             )

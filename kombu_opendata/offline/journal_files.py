@@ -20,7 +20,7 @@ from .findings import Finding, finding
 _RECORD = struct.Struct("<IIQ")
 _SEQUENCE = struct.Struct("<Q")
 #: records of a segment are looked for so far behind its end; a torn one is not larger
-_SEARCH_BYTES = 64 << 20
+_SEARCH_BYTES = 160 << 20
 
 
 @dataclass(slots=True)

@@ -31,6 +31,8 @@ Envelope = tuple[Any, str | None, str | None, dict[Any, Any], dict[Any, Any], st
 Opened = tuple[msgspec.Raw, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
 _Closed = tuple[msgspec.Raw, str | None, str | None, msgspec.Raw, msgspec.Raw, str, str]
 
+#: of an envelope, and of the result of a task
+DEFAULT_MAX_MESSAGE_BYTES = 128 << 20
 MAX_HEADERS = 255
 MAX_HEADER_BYTES = 65_535
 

@@ -26,11 +26,14 @@ import msgspec
 
 from ..errors import FrameTooLarge, ProtocolError, VersionMismatch
 from .bounds import SMALL_FRAME_BYTES, check_large, too_long
+from .envelope import DEFAULT_MAX_MESSAGE_BYTES
 from .messages import BrokerMessage, ClientMessage
 
 MAJOR = 1
 MINOR = 0
-DEFAULT_MAX_FRAME_BYTES = 80 << 20
+#: for what stands beside a message in a frame
+FRAME_ROOM_BYTES = 16 << 20
+DEFAULT_MAX_FRAME_BYTES = DEFAULT_MAX_MESSAGE_BYTES + FRAME_ROOM_BYTES
 #: largest frame that a broker accepts before the client has logged in
 HELLO_MAX_FRAME_BYTES = 8 << 10
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ..errors import RequestError
+from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 
 MAX_JOB_ID_BYTES = 255
 MAX_PART = 0xFFFF_FFFF
@@ -43,7 +44,7 @@ class StagingTarget:
     url: str
     instance: str = "default"
     options: dict[str, str] = field(default_factory=dict)
-    max_message_bytes: int = 64 << 20
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     inline_bytes: int = INLINE_BYTES
     inline_rows: int = INLINE_ROWS
 

@@ -226,6 +226,24 @@ def test_a_result_over_the_limit_fails_and_nobody_hangs(tmp_path: Path, store_fo
         assert broker.terminate() == 0
 
 
+@pytest.mark.slow
+def test_a_task_that_returns_its_50_megabytes_with_what_it_was_called_with(broker_url: str, tmp_path: Path) -> None:
+    text = "x" * 50_000_000
+    with orchard(broker_url, tmp_path, pool="solo", result_extended=True) as grove:
+        result = grove.delay("same", text)
+        assert result.get(timeout=SECONDS) == text
+        assert result.args == [text]
+        assert grove.app.AsyncResult(result.id).get(timeout=SECONDS) == text
+
+
+def test_the_limit_is_an_option_of_a_folders_broker(broker_url: str, tmp_path: Path) -> None:
+    options = {"broker_options": {"max_message_bytes": 40_000}}
+    with orchard(broker_url, tmp_path, broker_transport_options=options) as grove:
+        grove.app.conf.broker_transport_options = options
+        with pytest.raises(Exception, match=r"broker's limit is 40000: .* or raise the broker's --max-message-bytes"):
+            grove.delay("same", "x" * 50_000)
+
+
 def test_results_that_expire(store_folder: Path, broker_url: str, tmp_path: Path) -> None:
     with orchard(broker_url, tmp_path, result_expires=5) as grove:
         result = grove.delay("add", 1, 1)

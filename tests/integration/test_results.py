@@ -14,6 +14,7 @@ from kombu_opendata.broker import memory
 from kombu_opendata.client.options import Options
 from kombu_opendata.client.results import ResultClient
 from kombu_opendata.errors import MessageTooLarge, RequestError
+from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from kombu_opendata.protocol.messages import (
     ChordParts,
     Failed,
@@ -208,8 +209,9 @@ def test_bad_calls_are_refused_by_name(raw: RawClient, message: Any, text: str) 
 
 def test_a_result_over_the_limit_is_not_sent(stack: ExitStack, folder: Path) -> None:
     client = a_client(f"opendata://{folder}", stack)
-    with pytest.raises(MessageTooLarge, match="store large data elsewhere"):
-        client.store(store(b"large", bytes((64 << 20) + 1)))
+    limit = DEFAULT_MAX_MESSAGE_BYTES
+    with pytest.raises(MessageTooLarge, match=rf"limit is {limit}: store large data elsewhere .* --max-message-bytes"):
+        client.store(store(b"large", bytes(limit + 1)))
     assert client.store(store(b"large", bytes(30 << 20))).stored
     assert client.get([b"large"]) == [bytes(30 << 20)]
 
