@@ -49,7 +49,10 @@ def broker_tools() -> None:
 @target_options
 @json_option
 def status(place: str | None, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Show what a running broker knows: queues, depths, what is in flight, consumers. It is not started."""
+    """Show a running broker's queues, depths and consumers.
+
+    A broker that does not run is not started.
+    """
     from ..status import ask
 
     with find(place or url, tls_ca).connection(looks=True) as connection:
@@ -88,7 +91,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def _about(instance: dict[str, Any]) -> Iterator[str]:
-    yield f"since its start: {instance['published']:,} published, {instance['delivered']:,} delivered"
+    yield f"since the start: {instance['published']:,} published, {instance['delivered']:,} delivered"
     yield (
         f"sessions: {instance['sessions']}, transient queues: {instance['transient_queues']}, "
         f"journal: {instance['journal_bytes'] >> 20} MiB"
@@ -110,17 +113,24 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
 
 @broker_tools.command()
 @click.argument("place", required=False, metavar="[FOLDER]")
-@click.option("--timeout", type=click.FloatRange(0), default=30, show_default=True, help="seconds to wait for its end")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    default=30,
+    show_default=True,
+    help="how long to wait for its end",
+)
 @target_options
 def stop(place: str | None, timeout: float, url: str | None, tls_ca: str | None) -> None:
-    """End the broker of a folder cleanly (SIGTERM), and wait for its end.
+    """Stop the broker of a folder, and wait for its end.
 
-    The next client that needs it starts it again. A broker on another host is ended there.
+    It stops cleanly (SIGTERM). The next client that needs it starts it again. Stop a broker on another host there.
     """
     target = find(place or url, tls_ca)
     if not target.folder:
         raise Failure(
-            f"{target.address} is not a folder of this host: end that broker where it runs, by its service manager or "
+            f"{target.address} is not a folder of this host: stop that broker where it runs, by its service manager or "
             "with kill -TERM and the pid that 'opendata-queue broker status' shows"
         )
     folder = Path(target.folder)
@@ -132,10 +142,10 @@ def stop(place: str | None, timeout: float, url: str | None, tls_ca: str | None)
     except ProcessLookupError:
         pass
     except PermissionError as exc:
-        raise Failure(f"the broker (pid {pid}) belongs to another user: end it as that user") from exc
+        raise Failure(f"the broker (pid {pid}) belongs to another user: stop it as that user") from exc
     if not _wait(lambda: _running(folder) != pid, timeout):
-        raise Failure(f"the broker (pid {pid}) has not ended within {timeout:g} s: see {folder}/broker.log", NOT_NOW)
-    click.echo(f"broker {pid} has ended")
+        raise Failure(f"the broker (pid {pid}) has not stopped within {timeout:g} s: see {folder}/broker.log", NOT_NOW)
+    click.echo(f"broker {pid} stopped")
 
 
 def _running(folder: Path) -> int | None:
@@ -178,7 +188,7 @@ def _wait(condition: Callable[[], bool], seconds: float) -> bool:
 @target_options
 @json_option
 def maintain(duties: tuple[str, ...], timeout: float, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Do the broker's maintenance now and show what was done.
+    """Do the broker's maintenance now, and show what was done.
 
     A DUTY is one of route, expire_leases and collect; all are done when none is named. A broker in a folder is
     started when none runs.
@@ -193,7 +203,7 @@ def maintain(duties: tuple[str, ...], timeout: float, url: str | None, tls_ca: s
     counts = {words: report[name] for name, words in _COUNTS.items() if name in report}
     print_facts({**counts, "seconds": f"{report['seconds']:.3f}"})
     if report["joined"]:
-        say(f"under way already, and waited for: {', '.join(report['joined'])}")
+        say(f"joined what was under way: {', '.join(report['joined'])}")
 
 
 broker_tools.add_command(status)

@@ -67,7 +67,10 @@ def _shown(arguments: dict[str, Any]) -> str:
 @target_options
 @json_option
 def list_exchanges(url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """List the exchanges. The default one, which reaches each queue by its name, is not among them."""
+    """List the exchanges.
+
+    The default exchange, which reaches each queue by its name, is not among them.
+    """
     with find(url, tls_ca).client(looks=True) as client:
         found = client.list_exchanges()
     if as_json:
@@ -87,8 +90,8 @@ def _kind(info: ExchangeInfo) -> str:
 @exchange_group.command("create", epilog="Example: opendata-queue exchange create news --type topic")
 @click.argument("exchange")
 @click.option("--type", "type", type=click.Choice(_TYPES), default="topic", show_default=True, help="how it routes")
-@click.option("--transient", is_flag=True, help="in memory, gone with the broker")
-@click.option("--auto-delete", is_flag=True, help="deleted with its last binding")
+@click.option("--transient", is_flag=True, help="keep it in memory: it is gone with the broker")
+@click.option("--auto-delete", is_flag=True, help="delete it with its last binding")
 @click.option(
     "--alternate-exchange", metavar="EXCHANGE", shell_complete=complete_exchanges,
     help="gets the messages that no queue takes from this one",
@@ -105,7 +108,10 @@ def create_exchange(
     tls_ca: str | None,
     as_json: bool,
 ) -> None:
-    """Create an exchange; nothing happens if there is one that was created alike."""
+    """Create an exchange.
+
+    Nothing happens if the exchange exists with the same options.
+    """
     arguments = {_ALTERNATE: alternate_exchange} if alternate_exchange is not None else {}
     with find(url, tls_ca).client() as client:
         client.declare_exchange(exchange, type, durable=not transient, auto_delete=auto_delete, arguments=arguments)
@@ -118,14 +124,17 @@ def create_exchange(
 
 @exchange_group.command("delete", epilog="Example: opendata-queue exchange delete news --if-unused")
 @exchange_argument
-@click.option("--if-unused", is_flag=True, help="not if it has bindings")
+@click.option("--if-unused", is_flag=True, help="only if it has no bindings")
 @yes_option
 @target_options
 @json_option
 def delete_exchange(
     exchange: str, if_unused: bool, yes: bool, url: str | None, tls_ca: str | None, as_json: bool
 ) -> None:
-    """Delete an exchange with its bindings. The queues and their messages stay."""
+    """Delete an exchange with its bindings.
+
+    The queues and their messages stay.
+    """
     with find(url, tls_ca).client() as client:
         bindings = _exchange(client, exchange).bindings
         if bindings and not if_unused:
@@ -140,11 +149,11 @@ def delete_exchange(
 # ---------------------------------------------------------------------- bindings
 @binding_group.command("list", epilog="Example: opendata-queue binding list --exchange news")
 @click.argument("queue", required=False, shell_complete=complete_queues)
-@click.option("--exchange", help="only those to this exchange", shell_complete=complete_exchanges)
+@click.option("--exchange", metavar="EXCHANGE", help="only those to this exchange", shell_complete=complete_exchanges)
 @target_options
 @json_option
 def list_bindings(queue: str | None, exchange: str | None, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """List the bindings of a queue, or all of them."""
+    """List the bindings of a queue, or all bindings."""
     with find(url, tls_ca).client(looks=True) as client:
         if queue is not None:
             client.get_queue(queue)
@@ -162,10 +171,10 @@ def list_bindings(queue: str | None, exchange: str | None, url: str | None, tls_
 def _binding_options(command: Callable[..., Any]) -> Callable[..., Any]:
     arguments = click.option(
         "--argument", "-a", "arguments", multiple=True, metavar="NAME=TEXT",
-        help="of a binding to a headers exchange: a header, or x-match; NAME:=JSON",
+        help="at a headers exchange: a header or x-match; or NAME:=JSON",
     )  # fmt: skip
     key = click.option(
-        "--routing-key", default="", help="or a pattern, for a topic exchange: * is a word, # any number"
+        "--routing-key", default="", metavar="KEY", help="at a topic exchange a pattern: * is one word, # any number"
     )
     return queue_argument(exchange_argument(key(arguments(target_options(json_option(command))))))
 
@@ -181,7 +190,10 @@ def create_binding(
     tls_ca: str | None,
     as_json: bool,
 ) -> None:
-    """Have a queue get what is published to an exchange; nothing happens if it is bound like this already."""
+    """Bind a queue to an exchange.
+
+    The queue gets what is published there and matches. Nothing happens if the binding exists.
+    """
     given = headers_of(arguments, "argument")
     with find(url, tls_ca).client() as client:
         client.bind(queue, exchange, routing_key, given)
@@ -202,7 +214,10 @@ def delete_binding(
     tls_ca: str | None,
     as_json: bool,
 ) -> None:
-    """Undo a binding, which is named as it was created. The queue's messages stay."""
+    """Delete a binding of a queue to an exchange.
+
+    Name it as it was created. The queue's messages stay.
+    """
     given = headers_of(arguments, "argument")
     with find(url, tls_ca).client() as client:
         client.get_queue(queue)
@@ -221,4 +236,4 @@ def delete_binding(
     if as_json:
         print_json({"queue": queue, "exchange": exchange, "routing_key": routing_key, "deleted": True})
     else:
-        say(f"queue {queue!r} is no longer bound to exchange {exchange!r} like this")
+        say(f"binding of queue {queue!r} to exchange {exchange!r} deleted")

@@ -3,12 +3,12 @@
 ====  ==================================================================================================
 code  meaning
 ====  ==================================================================================================
-0     it was done, or what was asked is so
-1     it is not so, it was not found, or it was refused
+0     success
+1     the answer is no, it was not found, or it was refused
 2     the command line is wrong: an option, a URL, a filter, a time; or a question that --yes must answer
 3     no broker runs there, it can't be reached or started, or the connection was lost
 4     the store is damaged
-5     not now, or not all of it: the disk or a queue is full, or the time was over
+5     not now, or not completely: the disk or a queue is full, or the time ran out
 130   interrupted by Ctrl-C
 ====  ==================================================================================================
 """
@@ -27,8 +27,8 @@ import click
 REFUSED, USAGE, NO_BROKER, DAMAGED, NOT_NOW, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
 EPILOG = (
-    "Exit codes: 0 done, or so; 1 not so, not found or refused; 2 wrong usage; 3 no broker, or the connection was "
-    "lost; 4 the store is damaged; 5 not now, or not all of it."
+    "Exit codes: 0 success; 1 the answer is no, not found, or refused; 2 wrong usage; 3 no broker, or the connection "
+    "was lost; 4 the store is damaged; 5 not now, or not completely."
 )
 
 
@@ -76,7 +76,7 @@ def failure(error: Exception) -> Failure | None:
         place = str(error.values.get("caret", ""))
         return Failure(text if not place or place in text else f"{text}\n{place}", exit_code(error))
     if isinstance(error, TimeoutError):
-        return Failure("no answer in time: what was begun goes on in the broker", NOT_NOW)
+        return Failure("no answer in time; the broker goes on with what it began", NOT_NOW)
     if isinstance(error, OSError) and error.errno != errno.EPIPE:
         return Failure(f"{error.filename or 'the system'}: {error.strerror or error}")
     return None
@@ -154,5 +154,5 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not can_ask():
-        raise click.UsageError(f"{question} There is nobody to ask: say --yes if you mean it.")
+        raise click.UsageError(f"{question} Nobody can be asked here: add --yes to go ahead.")
     click.confirm(question, abort=True, err=True)

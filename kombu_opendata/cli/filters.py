@@ -21,9 +21,16 @@ def filter_group() -> None:
 
 @filter_group.command()
 @click.argument("queue", required=False, default="", shell_complete=complete_queues)
-@click.option("--filter", "filter", default="", metavar="SELECTOR", help="try this one out, instead of a queue's")
-@click.option("--id", type=MESSAGE_ID, help="of a stored message")
-@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help="of a message; or NAME:=JSON")
+@click.option("--filter", "filter", default="", metavar="SELECTOR", help="try this filter instead of a queue's")
+@click.option("--id", type=MESSAGE_ID, help="a stored message to try")
+@click.option(
+    "--header",
+    "-H",
+    "headers",
+    multiple=True,
+    metavar="NAME=TEXT",
+    help="a header to try, or NAME:=JSON; may be repeated",
+)
 @target_options
 @json_option
 def explain(
@@ -35,16 +42,17 @@ def explain(
     tls_ca: str | None,
     as_json: bool,
 ) -> None:
-    """Say why a queue gets a message or not, and what each part of its filter is. Exits with 1 if it does not.
+    """Explain why a queue gets a message or not.
 
-    A filter with headers needs no broker.
+    Shows what each part of its filter says. Exits with 1 if the queue does not get it. --filter with --header needs
+    no broker.
     """
     from ..client.filters import header_texts
 
     if bool(queue) == bool(filter):
         raise click.UsageError("name a QUEUE, or give a --filter")
     if id is not None and headers:
-        raise click.UsageError("--id or --header, not both")
+        raise click.UsageError("give --id or --header, not both")
     seen = None if id is not None else header_texts(headers_of(headers))
     if filter and seen is not None:
         report = _local(filter, seen)

@@ -35,17 +35,32 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-q",
             "queues",
             multiple=True,
-            help="of this queue; repeatable, as are the others",
+            help="only of this queue; may be repeated",
             shell_complete=complete_queues,
         ),
-        click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help="with it; or NAME:=JSON"),
-        click.option("--since", type=MOMENT, help="from then on: 2026-11-21T09:30, or how long ago: 30m, 2h, 30d"),
-        click.option("--until", type=MOMENT, help="up to then"),
-        click.option("--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True),
-        click.option("--limit", "-n", type=int, default=20, show_default=True, help="of a page, up to 1,000"),
-        click.option("--next", "next", metavar="CURSOR", help="the page after, as the page before told"),
-        click.option("--prev", "prev", metavar="CURSOR", help="the page before"),
-        click.option("--all", "everything", is_flag=True, help="all pages; with --json, a line each item"),
+        click.option(
+            "--header",
+            "-H",
+            "headers",
+            multiple=True,
+            metavar="NAME=TEXT",
+            help="only with this header, or NAME:=JSON; may be repeated",
+        ),
+        click.option("--since", type=MOMENT, help="from this time on: 2026-11-21T09:30, or how long ago: 30m, 2h, 30d"),
+        click.option("--until", type=MOMENT, help="up to this time"),
+        click.option(
+            "--order",
+            type=click.Choice(["desc", "asc"]),
+            default="desc",
+            show_default=True,
+            help="newest or oldest first",
+        ),
+        click.option(
+            "--limit", "-n", type=int, metavar="N", default=20, show_default=True, help="entries on a page, up to 1,000"
+        ),
+        click.option("--next", "next", metavar="CURSOR", help="the page after this cursor"),
+        click.option("--prev", "prev", metavar="CURSOR", help="the page before this cursor"),
+        click.option("--all", "everything", is_flag=True, help="all pages; with --json, one document a line"),
     )
     for option in reversed(options):
         command = option(command)
@@ -54,8 +69,8 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(cls=Command)
 @_list_options
-@click.option("--status", "-s", "statuses", multiple=True, type=click.Choice(_STATUSES))
-@click.option("--id", "ids", multiple=True, type=MESSAGE_ID)
+@click.option("--status", "-s", "statuses", multiple=True, type=click.Choice(_STATUSES), help="only in this state")
+@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="only this message; may be repeated")
 @target_options
 @json_option
 def messages(
@@ -68,7 +83,10 @@ def messages(
     until: datetime | None,
     **wanted: Any,
 ) -> None:
-    """List stored messages and what they are in each queue, newest first, by when the broker received them."""
+    """List stored messages and their state in each queue.
+
+    They are ordered by when the broker received them.
+    """
     wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
     columns: list[Column] = [("id", True), ("received", False), ("queues", False), ("headers", False)]
     with find(url, tls_ca).client(looks=True) as client:
@@ -84,10 +102,10 @@ def _message_row(one: MessageInfo) -> tuple[Any, ...]:
 
 @click.command(cls=Command)
 @_list_options
-@click.option("--outcome", "-o", "outcomes", multiple=True, type=click.Choice(_OUTCOMES))
-@click.option("--id", "message_ids", multiple=True, type=MESSAGE_ID, help="of this message")
-@click.option("--consumer", "consumers", multiple=True, help="of this consumer")
-@click.option("--manual/--not-manual", default=None, help="only those that were brought about by hand, or not")
+@click.option("--outcome", "-o", "outcomes", multiple=True, type=click.Choice(_OUTCOMES), help="only with this outcome")
+@click.option("--id", "message_ids", multiple=True, type=MESSAGE_ID, help="only of this message")
+@click.option("--consumer", "consumers", multiple=True, help="only of this consumer")
+@click.option("--manual/--not-manual", default=None, help="only what somebody did by hand, or only the rest")
 @target_options
 @json_option
 def attempts(
@@ -100,7 +118,10 @@ def attempts(
     until: datetime | None,
     **wanted: Any,
 ) -> None:
-    """List the attempts that ended: who had which message from when to when, and how it ended."""
+    """List finished attempts: who had which message, and the outcome.
+
+    They are ordered by when they ended.
+    """
     wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
     columns: list[Column] = [
         ("message", True), ("queue", False), ("ended", False), ("seconds", True), ("attempt", True),

@@ -19,10 +19,12 @@ def instance_group() -> None:
 @target_options
 @json_option
 def create(name: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Make an instance, so that URLs may name it: opendata://host/NAME.
+    """Create an instance, which URLs may then name.
 
-    The URL names the broker and an instance that is there, such as the default one. An instance that exists stays as
-    it is.
+    The URL of the new one is opendata://host/NAME.
+
+    --url names the broker and an instance that exists, such as the default one. Nothing happens if the instance
+    exists.
     """
     from ..client.instances import create_instance
 
@@ -31,14 +33,17 @@ def create(name: str, url: str | None, tls_ca: str | None, as_json: bool) -> Non
     if as_json:
         print_json({"instance": name, "created": created})
     else:
-        say(f"instance {name} {'created' if created else 'was there already'}")
+        say(f"instance {name} {'created' if created else 'exists already'}")
 
 
 @instance_group.command("list")
 @target_options
 @json_option
 def list_(url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """List the instances of a broker. Of a store in a bucket, those that are open: named at the start or used since."""
+    """List the instances of a broker.
+
+    Of a store in a bucket, only those that are open: named at the start, or used since.
+    """
     from ..client.instances import list_instances
 
     with find(url, tls_ca).connection(looks=True) as connection:

@@ -42,15 +42,22 @@ _PREVIEW = 200
 # ---------------------------------------------------------------------- looking
 @click.command(cls=Command)
 @queue_argument
-@click.option("--limit", "-n", type=click.IntRange(1), default=10, show_default=True, help="how many at most")
-@click.option("--after", type=click.IntRange(-1, MESSAGE_ID.max), default=-1, help="only messages above this id")
-@click.option("--full", is_flag=True, help="whole bodies")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1), metavar="N", default=10, show_default=True, help="how many at most"
+)
+@click.option("--after", type=MESSAGE_ID, help="only messages above this id")
+@click.option("--full", is_flag=True, help="show whole bodies")
 @target_options
 @json_option
-def peek(queue: str, limit: int, after: int, full: bool, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Look at the messages that wait in a queue, without claiming them. With --json, a line each."""
+def peek(
+    queue: str, limit: int, after: int | None, full: bool, url: str | None, tls_ca: str | None, as_json: bool
+) -> None:
+    """Look at a queue's waiting messages without claiming them.
+
+    With --json, one document a line.
+    """
     with find(url, tls_ca).client(looks=True) as client:
-        found = _peeked(client, queue, limit, after)
+        found = _peeked(client, queue, limit, -1 if after is None else after)
         if as_json:
             for one in found:
                 print_json_line(_as_json(one))
@@ -88,11 +95,11 @@ def _peeked(client: QueueClient, queue: str, limit: int, after: int) -> Iterator
 
 @click.command(cls=Command)
 @click.argument("id", type=MESSAGE_ID)
-@click.option("--queue", default="", help="only where it is in this queue", shell_complete=complete_queues)
+@click.option("--queue", default="", help="show only its state in this queue", shell_complete=complete_queues)
 @target_options
 @json_option
 def message(id: int, queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Show a message by its id: body, headers, and where it is."""
+    """Show a message by its id: body, headers and states."""
     with find(url, tls_ca).client(looks=True) as client:
         found = client.get(id, queue)
     if as_json:
@@ -114,7 +121,7 @@ def message(id: int, queue: str, url: str | None, tls_ca: str | None, as_json: b
         say(f"header {name}: {value_text(value, _PREVIEW)}")
     columns = [("queue", False), ("state", False), ("attempts", True), ("since or until", False), ("holder", False)]
     rows = [(*_state(state), state.holder) for state in found.states]
-    print_table(columns, rows, none="in no queue")
+    print_table(columns, rows, none="It is in no queue.")
     say(f"body: {value_text(one.body)}")
 
 
@@ -131,14 +138,34 @@ def _as_json(one: Message) -> dict[str, Any]:
 # ---------------------------------------------------------------------- sending
 def _sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
-        click.option("--file", "-f", "file", type=click.File("rb"), help="the body is in this file; - is stdin"),
-        click.option("--as", "kind", type=click.Choice(["text", "json", "bytes"]), default="text", show_default=True),
-        click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help="or NAME:=JSON; repeatable"),
-        click.option("--delay", type=LENGTH, help="it can be read after so long"),
-        click.option("--at", type=MOMENT, help="it can be read from then on"),
-        click.option("--priority", type=click.IntRange(0, 255), default=0, show_default=True, help="higher first"),
-        click.option("--ttl", type=LENGTH, help="it is removed if nobody read it within so long"),
-        click.option("--key", "idempotency_key", default="", help="idempotency key: a second send stores nothing"),
+        click.option("--file", "-f", "file", type=click.File("rb"), help="read the body from this file; - is stdin"),
+        click.option(
+            "--as",
+            "kind",
+            type=click.Choice(["text", "json", "bytes"]),
+            default="text",
+            show_default=True,
+            help="what the body is",
+        ),
+        click.option(
+            "--header",
+            "-H",
+            "headers",
+            multiple=True,
+            metavar="NAME=TEXT",
+            help="a header, or NAME:=JSON; may be repeated",
+        ),
+        click.option("--delay", type=LENGTH, help="deliver it only after this long"),
+        click.option("--at", type=MOMENT, help="deliver it only from this time on"),
+        click.option(
+            "--priority",
+            type=click.IntRange(0, 255),
+            metavar="N",
+            default=0,
+            help="0 (the default) to 255, which comes first",
+        ),
+        click.option("--ttl", type=LENGTH, help="remove it if nobody has read it by then"),
+        click.option("--key", "idempotency_key", default="", help="idempotency key: sending it again stores nothing"),
     )
     for option in reversed(options):
         command = option(command)
@@ -165,9 +192,10 @@ def send(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Send a message to a queue, and print its id. Without BODY and --file it is read from stdin.
+    """Send a message to a queue and print its id.
 
-    When this returns, the message is on disk. The queue must exist.
+    Without BODY and --file, the body is read from stdin. When the command returns, the message is on disk. The queue
+    must exist.
     """
     given = headers_of(headers)
     _check_times(at, settings)
@@ -216,8 +244,10 @@ def _send_lines(
 
 @click.command(cls=Command)
 @click.argument("body", required=False)
-@click.option("--exchange", default="", help="the default exchange, if none is named")
-@click.option("--routing-key", default="")
+@click.option(
+    "--exchange", default="", help="where to publish; default: the default exchange, which knows queues by name"
+)
+@click.option("--routing-key", default="", help="what bindings are compared with, or a queue's name")
 @_sending_options
 @target_options
 @json_option
@@ -234,7 +264,10 @@ def publish(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Send a message to every queue that matches: by bindings, name or filter. Exits with 1 if none does."""
+    """Send a message to every queue that matches.
+
+    A queue matches by a binding, by its name or by its filter. Exits with 1 if none does.
+    """
     _check_times(at, settings)
     given = headers_of(headers)
     content = _typed(kind)(_whole(body, file))
@@ -245,7 +278,7 @@ def publish(
     elif done.id is not None:
         say(f"{done.id}{' (sent before)' if done.repeated else ''}: {', '.join(done.queues)}")
     if done.id is None:
-        raise Failure("no queue takes it: nothing was stored")
+        raise Failure("no queue matches: nothing was stored")
 
 
 def _whole(body: str | None, file: Any) -> bytes:
@@ -272,6 +305,6 @@ def _typed(kind: str) -> Callable[..., Any]:
             return content if kind == "bytes" else json_value(content) if kind == "json" else content.decode()
         except ValueError as exc:
             advice = "send it --as text" if kind == "json" else "send it --as bytes"
-            raise click.UsageError(f"{name} {content[:40]!r} is no {kind}: {exc}; {advice}") from exc
+            raise click.UsageError(f"{name} {content[:40]!r} is not {kind}: {exc}; {advice}") from exc
 
     return convert

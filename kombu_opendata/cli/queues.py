@@ -25,7 +25,7 @@ def queue_group() -> None:
 @target_options
 @json_option
 def list_queues(url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """List the queues as they were created."""
+    """List the queues and their arguments."""
     with find(url, tls_ca).client(looks=True) as client:
         found = client.list_queues()
     if as_json:
@@ -51,7 +51,7 @@ def _arguments(arguments: dict[str, Any]) -> str:
 @target_options
 @json_option
 def show(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Show a queue: how it was created, its bindings, its figures."""
+    """Show a queue's arguments, figures and bindings."""
     with find(url, tls_ca).client(looks=True) as client:
         info, bindings, metrics = client.get_queue(queue), client.list_bindings(queue), client.metrics(queue)
     if as_json:
@@ -64,26 +64,40 @@ def show(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None
 
 @queue_group.command()
 @click.argument("queue")
-@click.option("--filter", "filter", metavar="SELECTOR", help="it gets every message for which this is true")
-@click.option("--filter-mode", type=click.Choice(["any", "all"]), help="besides its bindings, or of what they give")
-@click.option("--start", type=POINT, help="begin at: first, now, a time, how long ago, a message id")
-@click.option("--max-attempts", type=int, help="deliveries until a message is failed; -1: any number")
-@click.option("--lease", "lease_seconds", type=LENGTH, help="how long a lost consumer's messages wait for it")
+@click.option("--filter", "filter", metavar="SELECTOR", help="the queue gets every message for which this is true")
+@click.option(
+    "--filter-mode",
+    type=click.Choice(["any", "all"]),
+    help="any: also what its bindings give; all: only of what they give",
+)
+@click.option("--start", type=POINT, help="fill it from: first, now, a time, how long ago, a message id")
+@click.option("--max-attempts", type=int, metavar="N", help="deliveries before a message fails; -1: no limit")
+@click.option("--lease", "lease_seconds", type=LENGTH, help="how long messages wait for their consumer after a restart")
 @click.option("--done-retention", "done_retention_seconds", type=LENGTH, help="how long archived messages are kept")
 @click.option("--failed-retention", "failed_retention_seconds", type=LENGTH, help="how long failed messages are kept")
 @click.option("--message-ttl", "message_ttl_seconds", type=LENGTH, help="how long a message may wait")
-@click.option("--expires", "expires_seconds", type=LENGTH, help="a queue that is unused for so long goes")
-@click.option("--max-length", type=int, help="how many messages may wait")
-@click.option("--max-length-bytes", type=int, help="how many bytes may wait")
-@click.option("--overflow", type=click.Choice(["drop-head", "reject-publish", "reject-publish-dlx"]))
-@click.option("--dead-letter-exchange", help="where what leaves it unwanted is published")
-@click.option("--dead-letter-routing-key", help="with this routing key instead of its own")
-@click.option("--retry-delay", "retry_delay_seconds", type=LENGTH, help="wait before the second attempt; it doubles")
+@click.option("--expires", "expires_seconds", type=LENGTH, help="delete the queue when it is unused for this long")
+@click.option("--max-length", type=int, metavar="N", help="how many messages may wait")
+@click.option("--max-length-bytes", type=int, metavar="N", help="how many bytes may wait")
+@click.option(
+    "--overflow",
+    type=click.Choice(["drop-head", "reject-publish", "reject-publish-dlx"]),
+    help="what happens when it is full",
+)
+@click.option(
+    "--dead-letter-exchange", metavar="EXCHANGE", help="where rejected, expired and dropped messages are published"
+)
+@click.option("--dead-letter-routing-key", metavar="KEY", help="their routing key then; default: their own")
+@click.option(
+    "--retry-delay", "retry_delay_seconds", type=LENGTH, help="wait before the second attempt; doubles with each"
+)
 @click.option("--retry-max-delay", "retry_max_delay_seconds", type=LENGTH, help="the longest of these waits")
-@click.option("--single-active-consumer", is_flag=True, help="one consumer at a time gets messages")
-@click.option("--transient", is_flag=True, help="in memory, gone with the broker")
-@click.option("--argument", "arguments", multiple=True, metavar="NAME=VALUE", help="any other x- argument; NAME:=JSON")
-@click.option("--force", is_flag=True, help="keep arguments that are unknown here, such as another broker's")
+@click.option("--single-active-consumer", is_flag=True, help="deliver to one consumer at a time")
+@click.option("--transient", is_flag=True, help="keep it in memory: it is gone with the broker")
+@click.option(
+    "--argument", "arguments", multiple=True, metavar="NAME=TEXT", help="any other x- argument, or NAME:=JSON"
+)
+@click.option("--force", is_flag=True, help="accept arguments that this broker does not know")
 @target_options
 @json_option
 def create(
@@ -96,9 +110,10 @@ def create(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Create a queue; nothing happens if there is one that was created alike.
+    """Create a queue.
 
-    In a folder without a store, this makes one; its broker is started. See docs/queue-arguments.md.
+    Nothing happens if the queue exists with the same options. In a folder without a store, this makes a store and
+    starts its broker. docs/queue-arguments.md explains the options.
     """
     from ..queue_client.options import QueueOptions
 
@@ -113,22 +128,22 @@ def create(
     if as_json:
         print_json(info)
     else:
-        say(f"queue {queue!r} is there")
+        say(f"queue {queue!r} is ready")
 
 
 @queue_group.command()
 @queue_argument
-@click.option("--if-unused", is_flag=True, help="not if it has consumers")
-@click.option("--if-empty", is_flag=True, help="not if messages wait in it")
+@click.option("--if-unused", is_flag=True, help="only if it has no consumers")
+@click.option("--if-empty", is_flag=True, help="only if no messages wait in it")
 @yes_option
 @target_options
 @json_option
 def drop(
     queue: str, if_unused: bool, if_empty: bool, yes: bool, url: str | None, tls_ca: str | None, as_json: bool
 ) -> None:
-    """Delete a queue with its messages, archived and failed ones too. Its consumers are told and end.
+    """Delete a queue with all its messages.
 
-    The attempts that ended stay in the history.
+    Archived and failed messages go too. Its consumers are told and end. Finished attempts stay in the history.
     """
     with find(url, tls_ca).client() as client:
         metrics = client.metrics(queue)
@@ -141,7 +156,7 @@ def drop(
     if as_json:
         print_json({"queue": queue, "dropped": True, "messages": waited})
     else:
-        say(f"queue {queue!r} is gone, with {counted(waited, 'message')} that waited")
+        say(f"queue {queue!r} deleted, with {counted(waited, 'waiting message')}")
 
 
 @queue_group.command()
@@ -150,13 +165,16 @@ def drop(
 @target_options
 @json_option
 def purge(queue: str, yes: bool, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Remove every message that waits, also the delayed ones; what is in flight stays."""
+    """Remove all waiting messages from a queue.
+
+    Delayed messages go too; messages in flight stay.
+    """
     from .progress import watched
 
     with find(url, tls_ca).client() as client:
         metrics = client.metrics(queue)
         waiting = metrics.visible + metrics.delayed
-        confirm(f"Remove the {waiting:,} messages that wait in queue {queue!r}?", yes)
+        confirm(f"Remove {counted(waiting, 'waiting message')} from queue {queue!r}?", yes)
         removed = watched(f"purging {queue}", lambda: client.purge(queue), lambda: (0, None))
     if as_json:
         print_json({"queue": queue, "purged": removed})
@@ -169,7 +187,10 @@ def purge(queue: str, yes: bool, url: str | None, tls_ca: str | None, as_json: b
 @target_options
 @json_option
 def metrics(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Show figures of queues: lengths, ages, rates; of all, or of those named."""
+    """Show lengths, ages and rates of queues.
+
+    Of all queues, or of those named.
+    """
     with find(url, tls_ca).client(looks=True) as client:
         found = [client.metrics(name) for name in queues] if queues else list(client.metrics_all().values())
     if as_json:

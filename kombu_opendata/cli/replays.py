@@ -20,12 +20,14 @@ _LOOK_SECONDS = 0.2
 
 @click.command(cls=Command)
 @click.argument("queue", required=False, shell_complete=complete_queues)
-@click.option("--from", "start", type=POINT, help="first, a message id, a time (2026-11-21T09:30), how long ago (2h)")
-@click.option("--until", type=POINT, default="now", show_default=True, help="the first place that is not replayed")
+@click.option(
+    "--from", "start", type=POINT, help="begin at: first, a message id, a time (2026-11-21T09:30), how long ago (2h)"
+)
+@click.option("--until", type=POINT, default="now", show_default=True, help="end before this place")
 @click.option("--where", default="", metavar="SELECTOR", help="only messages whose headers this is true of")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="until it is done; it goes on without you")
-@click.option("--progress", is_flag=True, help="show how far replays are, of all queues or of this one")
-@click.option("--stop", is_flag=True, help="end this queue's replay where it stands")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="wait until it is done; it goes on either way")
+@click.option("--progress", is_flag=True, help="show how far the replays of all queues, or of this one, are")
+@click.option("--stop", is_flag=True, help="stop this queue's replay where it is")
 @target_options
 @json_option
 def replay(
@@ -40,15 +42,15 @@ def replay(
     tls_ca: str | None,
     as_json: bool,
 ) -> None:
-    """Fill a queue once more with stored messages that its filter and bindings let in, so tasks run again.
+    """Put stored messages into a queue once more.
 
-    What waits in the queue or is in flight is not doubled. The broker does it in the background: Ctrl-C ends the
-    waiting, and --stop the replay.
+    Only those that match its filter and bindings, and are not waiting or in flight there. Tasks run again. The broker
+    works in the background: Ctrl-C ends the waiting, --stop ends the replay.
     """
     if (start is not None) + progress + stop != 1:
-        raise click.UsageError("say one of: --from PLACE, --progress, --stop")
+        raise click.UsageError("choose one of: --from PLACE, --progress, --stop")
     if queue is None and not progress:
-        raise click.UsageError("which QUEUE?")
+        raise click.UsageError("name a QUEUE")
     with find(url, tls_ca).client(looks=progress) as client:
         if progress:
             _show(client.replay_progress([queue] if queue else []), as_json)
@@ -65,7 +67,7 @@ def replay(
         return
     how = "stopped" if stop else "done" if found["done"] else "under way"
     say(
-        f"replay of queue {queue!r} {how}: {counted(found['seen'], 'message')} looked at, "
+        f"replay of queue {queue!r} {how}: {counted(found['seen'], 'message')} examined, "
         f"{found['routed']:,} put into the queue"
     )
 
@@ -97,7 +99,7 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
         print_json([with_times(one) for one in found])
         return
     columns: list[Column] = [
-        ("queue", False), ("state", False), ("%", True), ("looked at", True), ("put in", True), ("per s", True),
+        ("queue", False), ("state", False), ("%", True), ("examined", True), ("put in", True), ("per s", True),
         ("began", False),
     ]  # fmt: skip
     rows = []

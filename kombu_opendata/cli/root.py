@@ -44,7 +44,7 @@ class Root(Group):
 def main() -> None:
     """A durable task queue in a folder or a bucket.
 
-    Commands take --url (opendata://…, or a store's folder), or the environment's OPENDATA_QUEUE_URL. Those that look
+    Name the broker with --url (opendata://…, or a store's folder), or set OPENDATA_QUEUE_URL. Commands that only look
     never start a broker.
     """
 

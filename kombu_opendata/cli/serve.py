@@ -74,46 +74,59 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
 @click.option(
     "--max-message-bytes",
     type=click.IntRange(1 << 10, 512 << 20),
+    metavar="BYTES",
     default=128 << 20,
     show_default=True,
-    help="of a message, or of a task's result",
+    help="the largest message, or task's result",
 )
 @click.option(
-    "--no-sync", is_flag=True, help="no fsync: a power loss may lose answered messages, a crash of the broker not"
+    "--no-sync",
+    is_flag=True,
+    help="skip fsync: a power loss may lose confirmed messages, a crash of the broker does not",
 )
 @click.option(
-    "--idle-exit", type=click.FloatRange(0), default=0, help="stop after so many seconds with no client; 0: never"
+    "--idle-exit",
+    type=click.FloatRange(0),
+    default=0,
+    metavar="SECONDS",
+    help="stop after this long without a client; 0: never",
 )
 @click.option(
     "--maintain-every",
     type=click.FloatRange(0.1),
     default=10.0,
     show_default=True,
-    help="seconds between passes of collection by itself; a client that asks for maintenance puts them off",
+    metavar="SECONDS",
+    help="time between the broker's own maintenance runs; a client that asks for maintenance postpones them",
 )
 @click.option(
     "--history-days",
     type=click.FloatRange(0),
     default=14.0,
     show_default=True,
-    help="how long the attempts of messages stay to be looked at; 0: no history is kept",
+    metavar="DAYS",
+    help="how long finished attempts are kept; 0: no history",
 )
 @click.option(
     "--heartbeat",
     type=click.FloatRange(0),
     default=60,
     show_default=True,
-    help="TCP clients hear of the broker every so many seconds; 0: as often as they ask for",
+    metavar="SECONDS",
+    help="time between heartbeats to TCP clients; 0: as they ask for",
 )
 @click.option(
-    "--metrics", metavar="HOST:PORT", help="serve Prometheus metrics there, at /metrics; a PORT alone: for this host"
+    "--metrics",
+    metavar="HOST:PORT",
+    help="serve Prometheus metrics at /metrics there; a PORT alone: for this host only",
 )
 @click.option(
     "--metrics-max-queues",
     type=click.IntRange(0, 10_000),
     default=200,
     show_default=True,
-    help="so many queues have series of their own; the others are summed",
+    metavar="N",
+    help="how many queues have series of their own; the others are summed",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -127,7 +140,8 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     type=click.FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,
-    help="seconds from which a commit is worth a line in the log",
+    metavar="SECONDS",
+    help="log each commit that takes this long or longer",
 )
 @click.option("--embedded", is_flag=True, hidden=True)
 @click.option("--ready-fd", type=int, hidden=True)
@@ -160,8 +174,8 @@ def broker(
     """Run a broker: the one process that owns a store. SIGTERM stops it cleanly.
 
     \b
-    broker status   what a running one knows
-    broker stop     end a folder's
+    broker status   show a running broker's queues, depths and consumers
+    broker stop     stop the broker of a folder
     """
     from ..broker.options import BrokerOptions, parse_listen, parse_metrics
     from ..broker.process import Readiness, run
@@ -201,10 +215,12 @@ def broker(
 
 @click.command("hash-secret", cls=Command, epilog=EPILOG)
 def hash_secret() -> None:
-    """Print the hash of a secret, for a line name:hash of the --users file.
+    """Print the hash of a secret for the --users file.
 
-    The secret is asked for, or read from standard input where that is no terminal. It is no option, as other users
-    of the machine see those in the list of processes.
+    The file has a line name:hash for each user.
+
+    The secret is asked for, or read from standard input where that is no terminal. There is no option for it, because
+    other users of the machine could see it in the list of processes.
     """
     from ..broker.users import hash_secret as make
 

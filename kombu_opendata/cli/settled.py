@@ -55,7 +55,7 @@ def _list(queue: str, state: Any, limit: int, place: tuple[str | None, str | Non
         has_more = next(found, None) is not None
     print_table(_COLUMNS, rows, none=f"queue {queue!r} has no {_WORDS[state]}")
     if has_more:
-        note(f"the oldest {limit:,}; -n 0 is all")
+        note(f"these are the oldest {limit:,}; -n 0 lists all")
 
 
 def _as_json(one: MessageState) -> dict[str, Any]:
@@ -63,9 +63,11 @@ def _as_json(one: MessageState) -> dict[str, Any]:
 
 
 def _list_command(group: click.Group, state: str, words: str) -> None:
-    @group.command("list", help=f"List the {words} of a queue, the oldest first. With --json, a line each.")
+    @group.command("list", help=f"List the {words} of a queue, the oldest first.\n\nWith --json, one document a line.")
     @queue_argument
-    @click.option("--limit", "-n", type=click.IntRange(0), default=20, show_default=True, help="0: all")
+    @click.option(
+        "--limit", "-n", type=click.IntRange(0), metavar="N", default=20, show_default=True, help="how many; 0: all"
+    )
     @_archived_option(state)
     @target_options
     @json_option
@@ -80,7 +82,10 @@ def _list_command(group: click.Group, state: str, words: str) -> None:
 @target_options
 @json_option
 def count(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Count the archived messages of queues: of all, or of those named. Exact up to 4,000,000 in a queue."""
+    """Count the archived messages of queues.
+
+    Of all queues, or of those named. A count is exact up to 4,000,000 in a queue.
+    """
     with find(url, tls_ca).client(looks=True) as client:
         found = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
     if as_json:
@@ -96,7 +101,10 @@ def count(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json:
 @target_options
 @json_option
 def count_failed(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Count the failed messages of queues, and those of them that were archived: of all queues, or of those named."""
+    """Count the failed messages of queues, and the archived failed ones.
+
+    Of all queues, or of those named.
+    """
     with find(url, tls_ca).client(looks=True) as client:
         found = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
     if as_json:
@@ -111,10 +119,12 @@ def count_failed(queues: tuple[str, ...], url: str | None, tls_ca: str | None, a
 # ---------------------------------------------------------------------- archiving
 @failed_group.command()
 @queue_argument
-@click.option("--where", default="", metavar="SELECTOR", help="only those whose headers this is true of")
-@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this one; repeatable")
-@click.option("--older-than", type=LENGTH, help="only those that failed so long ago or longer: 90s, 12h, 30d")
-@click.option("--limit", "-n", type=click.IntRange(0, MESSAGE_ID.max), default=0, help="so many at most; 0: all")
+@click.option("--where", default="", metavar="SELECTOR", help="only messages whose headers this is true of")
+@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this message; may be repeated")
+@click.option("--older-than", type=LENGTH, help="only what failed at least this long ago: 90s, 12h, 30d")
+@click.option(
+    "--limit", "-n", type=click.IntRange(0), metavar="N", default=0, help="how many at most; 0 (the default): all"
+)
 @target_options
 @json_option
 def archive(
@@ -127,9 +137,10 @@ def archive(
     tls_ca: str | None,
     as_json: bool,
 ) -> None:
-    """Set failed messages aside, all or some. They keep all they have, until they are deleted.
+    """Set failed messages aside, all or some.
 
-    `failed list --archived` shows them, `failed redrive --archived` gives them another chance.
+    They keep everything until they are deleted. `failed list --archived` shows them, `failed redrive --archived` makes
+    them available again.
     """
     with find(url, tls_ca).client() as client:
         archived = _watched(
@@ -144,13 +155,11 @@ def archive(
 
 # ---------------------------------------------------------------------- deleting
 def _delete_command(group: click.Group, state: str, words: str) -> None:
-    @group.command(
-        "delete", help=f"Delete {words} of a queue: those of an age, those named, or all. It can't be undone."
-    )
+    @group.command("delete", help=f"Delete {words} of a queue: by age, by id, or all.\n\nThis can't be undone.")
     @queue_argument
-    @click.option("--older-than", type=LENGTH, help="settled so long ago or longer: 90s, 12h, 30d")
-    @click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this one; repeatable")
-    @click.option("--all", "everything", is_flag=True, help="all of them")
+    @click.option("--older-than", type=LENGTH, help="settled at least this long ago: 90s, 12h, 30d")
+    @click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this message; may be repeated")
+    @click.option("--all", "everything", is_flag=True, help="all messages of the list")
     @_archived_option(state)
     @yes_option
     @target_options
@@ -169,9 +178,9 @@ def _delete_command(group: click.Group, state: str, words: str) -> None:
         which: Any = _chosen(state, archived)
         words = _WORDS[which]
         if (older_than is not None) + bool(ids) + everything != 1:
-            raise click.UsageError("say which by one of: --older-than, --id, --all")
+            raise click.UsageError("choose one of: --older-than, --id, --all")
         given = {"older_than": older_than, "ids": ids or None, "all": everything}
-        said = f"that were settled {age(older_than)} ago or longer" if older_than is not None else f"{len(ids)} named"
+        said = f"settled at least {age(older_than)} ago" if older_than is not None else f"{len(ids)} named"
         with find(url, tls_ca).client() as client:
             have = _settled(client, queue, which)
             chosen = f"all {have:,} {words}" if everything else f"{words} ({said}; there are {have:,})"
@@ -206,11 +215,13 @@ for _group, _state in ((archive_group, "done"), (failed_group, "failed")):
 @failed_group.command()
 @queue_argument
 @click.option(
-    "--to", "target", default="", help="the queue that gets them; else their own", shell_complete=complete_queues
+    "--to", "target", default="", help="put them into this queue instead of their own", shell_complete=complete_queues
 )
-@click.option("--where", default="", metavar="SELECTOR", help="only those whose headers this is true of")
-@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this one; repeatable")
-@click.option("--limit", "-n", type=click.IntRange(0, MESSAGE_ID.max), default=0, help="so many at most; 0: all")
+@click.option("--where", default="", metavar="SELECTOR", help="only messages whose headers this is true of")
+@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this message; may be repeated")
+@click.option(
+    "--limit", "-n", type=click.IntRange(0), metavar="N", default=0, help="how many at most; 0 (the default): all"
+)
 @_archived_option("failed")
 @target_options
 @json_option
@@ -225,9 +236,9 @@ def redrive(
     tls_ca: str | None,
     as_json: bool,
 ) -> None:
-    """Make failed messages available again, with no attempts and the same ids.
+    """Make failed messages available again.
 
-    Exits with 5 when the target's maximum length ended it.
+    They keep their ids and begin with no attempts. Exits with 5 when the queue is full before all are moved.
     """
     with find(url, tls_ca).client() as client:
         state: Any = _chosen("failed", archived)

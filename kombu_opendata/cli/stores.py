@@ -30,15 +30,21 @@ _CELL = 100
 
 @click.group("store", cls=Group)
 def store_group() -> None:
-    """A store's files, read-only, whether its broker runs or not: inspect, verify, stats."""
+    """Store files, with or without a broker: inspect, verify, stats."""
 
 
 def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     place = click.argument("store", required=False, metavar="[FOLDER|URL]")
     url = click.option(
-        "--url", "--store", "url", metavar="URL|FOLDER", help="the same; else the app's folder, or $OPENDATA_QUEUE_URL"
+        "--url",
+        "--store",
+        "url",
+        metavar="URL|FOLDER",
+        help="the same as an option; default: the app's folder, or $OPENDATA_QUEUE_URL",
     )
-    instance = click.option("--instance", help="the database in the store; else the only one, or default")
+    instance = click.option(
+        "--instance", metavar="NAME", help="the database in the store; default: the only one, or the one named default"
+    )
     return place(url(instance(json_option(command))))
 
 
@@ -103,7 +109,7 @@ def _print_report(report: Any) -> None:
 
 # ---------------------------------------------------------------------- stats
 @store_group.command()
-@click.option("--payloads", is_flag=True, help="add up payload bytes by queue, too; slower")
+@click.option("--payloads", is_flag=True, help="also add up payload bytes by queue; slower")
 @_store_options
 def stats(store: str | None, url: str | None, instance: str | None, payloads: bool, as_json: bool) -> None:
     """Count what is in a store: queues, records, files."""
@@ -157,12 +163,25 @@ async def _stats(location: str, instance: str | None, payloads: bool, update: Ca
 # ---------------------------------------------------------------------- inspect
 @store_group.command()
 @_store_options
-@click.option("--message", "message", type=MESSAGE_ID, help="everything about a message, by its id")
-@click.option("--queue", help="a queue; with --kind, its records of that kind", shell_complete=complete_queues)
-@click.option("--key", help="the record with this key (hexadecimal)")
-@click.option("--kind", help="records of this kind, such as active or metadata")
-@click.option("--prefix", default="", help="records whose keys begin so (hexadecimal)")
-@click.option("--limit", "-n", type=click.IntRange(1), default=100, show_default=True, help="records at most")
+@click.option("--message", "message", type=MESSAGE_ID, help="all about a message, by its id")
+@click.option(
+    "--queue",
+    metavar="QUEUE",
+    help="all about a queue; with --kind, its records of that kind",
+    shell_complete=complete_queues,
+)
+@click.option("--key", metavar="HEX", help="the record with this key")
+@click.option("--kind", metavar="KIND", help="records of this kind, such as active or metadata")
+@click.option("--prefix", metavar="HEX", default="", help="records whose keys begin with this")
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(1),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="how many records at most",
+)
 def inspect(
     store: str | None,
     url: str | None,
@@ -175,12 +194,12 @@ def inspect(
     prefix: str,
     limit: int,
 ) -> None:
-    """Show a message, a queue, a record, or records in the order of their keys.
+    """Show a message, a queue, or stored records.
 
-    With --json, records are a line each.
+    Records come in the order of their keys. With --json, each is a document on a line.
     """
     if sum(one is not None for one in (message, key, kind or queue)) > 1:
-        raise click.UsageError("one of --message, --key, or --queue and --kind")
+        raise click.UsageError("choose one of: --message, --key, or --queue with --kind")
     from ..errors import RequestError
 
     one: bytes | int | str | None = message if message is not None else None

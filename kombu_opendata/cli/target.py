@@ -33,18 +33,18 @@ _DATABASE = "manifest"
 def target_options(command: F) -> F:
     """``--url`` and what belongs to it."""
     url = click.option(
-        "--url", metavar="URL|FOLDER", help=f"the broker, or a store's folder; else the app's, or ${ENVIRONMENT}"
+        "--url", metavar="URL|FOLDER", help=f"the broker, or a store's folder; default: the app's, or ${ENVIRONMENT}"
     )
     ca = click.option(
         "--tls-ca", metavar="FILE", type=click.Path(exists=True, dir_okay=False), envvar=CA_ENVIRONMENT,
-        help="certificates that opendatas:// is checked with (PEM)",
+        help="CA certificates (PEM) for opendatas:// brokers",
     )  # fmt: skip
     return url(ca(command))
 
 
 def json_option(command: F) -> F:
     """``--json``."""
-    return click.option("-j", "--json", "as_json", is_flag=True, help="for machines: JSON, times in UTC")(command)
+    return click.option("-j", "--json", "as_json", is_flag=True, help="print JSON, with times in UTC")(command)
 
 
 def yes_option(command: F) -> F:

@@ -50,10 +50,17 @@ class Line(NamedTuple):
 
 
 @click.command(cls=Command)
-@click.option("--interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="seconds between looks")
-@click.option("--sort", type=click.Choice(_SORTS), default="rate", show_default=True, help="what comes first")
-@click.option("--once", is_flag=True, help="one look, with rates of the last minute")
-@click.option("--count", type=click.IntRange(1), help="end after so many looks")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="time between updates",
+)
+@click.option("--sort", type=click.Choice(_SORTS), default="rate", show_default=True, help="which queues come first")
+@click.option("--once", is_flag=True, help="show one update, with rates of the last minute")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="end after this many updates")
 @target_options
 @json_option
 def top(
@@ -65,9 +72,10 @@ def top(
     tls_ca: str | None,
     as_json: bool,
 ) -> None:
-    """Show depths, rates and ages live, until q or Ctrl-C. Rates are those between two looks.
+    """Show lengths, rates and ages live, until q or Ctrl-C.
 
-    Where stdout is no terminal, each look is printed below the one before; with --json, a line each.
+    Rates are those between two updates. Where stdout is not a terminal, each update is printed below the one before;
+    with --json, one document a line.
     """
     live = not once and not as_json and sys.stdout.isatty()
     with find(url, tls_ca).client(looks=True) as client, _keyboard() if live else nullcontext(_sleep) as pause:

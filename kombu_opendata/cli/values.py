@@ -34,7 +34,7 @@ class Length(click.ParamType):  # type: ignore[type-arg]
             return value
         found = seconds_of(str(value).strip())
         if found is None:
-            self.fail(f"{value!r} is no length of time: write 90s, 30m, 2h, 30d, 1w, or 1h30m", param, ctx)
+            self.fail(f"{value!r} is not a length of time: write 90s, 30m, 2h, 30d, 1w, or 1h30m", param, ctx)
         return found
 
 
@@ -47,8 +47,8 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         found = value if isinstance(value, datetime) else moment_of(str(value).strip())
         if found is None:
             self.fail(
-                f"{value!r} is no time: write 2026-11-21T09:30 (local time), 2026-11-21T09:30Z, or how long ago: 30m, "
-                "2h, 30d",
+                f"{value!r} is not a time: write 2026-11-21T09:30 (local time), 2026-11-21T09:30Z, or how long ago: "
+                "30m, 2h, 30d",
                 param,
                 ctx,
             )
@@ -75,19 +75,29 @@ class Point(click.ParamType):  # type: ignore[type-arg]
         if not isinstance(value, str) or value in ("first", "now"):
             return value
         if value.isdecimal():
-            return MESSAGE_ID.convert(value, param, ctx)  # type: ignore[arg-type]
+            return MESSAGE_ID.convert(value, param, ctx)
         found = moment_of(value)
         if found is None:
             self.fail(
-                f"{value!r} is no place in the log: write first, now, a message id, a time (2026-11-21T09:30) or how "
-                "long ago (2h)",
+                f"{value!r} is not a place in the log: write first, now, a message id, a time (2026-11-21T09:30) or "
+                "how long ago (2h)",
                 param,
                 ctx,
             )
         return found
 
 
-MESSAGE_ID = click.IntRange(0, (1 << 63) - 1)
+class MessageId(click.ParamType):  # type: ignore[type-arg]
+    """A message's id. Its range would only be noise in a command's help."""
+
+    name = "ID"
+    max = (1 << 63) - 1
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return int(click.IntRange(0, self.max).convert(value, param, ctx))
+
+
+MESSAGE_ID = MessageId()
 LENGTH, MOMENT, POINT = Length(), Moment(), Point()
 
 
@@ -101,7 +111,7 @@ def json_value(text: str | bytes) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def headers_of(given: Iterable[str], what: str = "header") -> dict[str, Any]:
@@ -116,13 +126,13 @@ def headers_of(given: Iterable[str], what: str = "header") -> dict[str, Any]:
 def _header(one: str, what: str) -> tuple[str, Any]:
     name, separator, value = one.partition("=")
     if not separator or not name.rstrip(":"):
-        raise click.UsageError(f"the {what} {one!r} is none: write name=text, or name:=3 for a JSON value")
+        raise click.UsageError(f"can't read the {what} {one!r}: write name=text, or name:=3 for a JSON value")
     if not name.endswith(":"):
         return name, value
     try:
         return name[:-1], json_value(value)
     except ValueError as exc:
-        raise click.UsageError(f"the {what} {one!r} has no JSON value: {exc}") from exc
+        raise click.UsageError(f"the {what} {one!r} is not JSON behind ':=': {exc}") from exc
 
 
 def header_choices(given: Iterable[str]) -> dict[str, list[Any]]:

@@ -23,7 +23,7 @@ _SHORT_ID = 8
 
 @click.group("worker", cls=Group)
 def worker_group() -> None:
-    """Connected clients and what they hold: list, messages, suspend, resume, release, shutdown, reclaim."""
+    """Workers: list, messages, suspend, resume, release and more."""
 
 
 @completion
@@ -39,7 +39,10 @@ worker_argument = click.argument("worker", shell_complete=_complete_workers)
 @target_options
 @json_option
 def list_workers(url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """List the clients that are connected, or still hold messages: Celery workers, queue clients, this command."""
+    """List the clients that are connected or still hold messages.
+
+    These are Celery workers, queue clients, and this command itself.
+    """
     with find(url, tls_ca).client(looks=True) as client:
         found = client.workers()
     if as_json:
@@ -68,7 +71,13 @@ def _connected_for(one: Worker) -> str:
 @worker_group.command(epilog="Example: opendata-queue worker messages mail-worker-1")
 @worker_argument
 @click.option(
-    "--limit", "-n", type=click.IntRange(1, _MAX_MESSAGES), default=100, show_default=True, help="how many at most"
+    "--limit",
+    "-n",
+    type=click.IntRange(1, _MAX_MESSAGES),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="how many at most",
 )
 @target_options
 @json_option
@@ -139,7 +148,8 @@ _COUNTED = {"suspend": "consumers", "resume": "consumers", "shutdown": "consumer
 
 _control_command(
     "suspend",
-    "Deliver nothing more to a worker until it is resumed or disconnects. It keeps what it holds.",
+    "Deliver nothing more to a worker until it is resumed.\n\nIt keeps what it holds. A suspension ends "
+    "when the worker disconnects.",
     lambda workers, consumers: f"{counted(workers, 'client')} with {counted(consumers, 'consumer')} suspended",
     "suspend_worker",
 )
@@ -151,14 +161,14 @@ _control_command(
 )
 _control_command(
     "release",
-    "Put back into their queues all messages that a worker holds. It costs no attempt. The worker may still be at work "
-    "on them; what it acknowledges then is refused.",
+    "Put back into their queues all messages that a worker holds.\n\nIt costs no attempt. The worker may still be at "
+    "work on them; what it acknowledges then is refused.",
     lambda _workers, messages: f"{counted(messages, 'message')} released",
     "release_worker_messages",
 )
 _control_command(
     "shutdown",
-    "Cancel all consumers of a worker. A queue client's iterators end. A Celery worker consumes again: stop it with "
+    "Cancel all consumers of a worker.\n\nA queue client's iterators end. A Celery worker consumes again: stop it with "
     "'celery control shutdown'.",
     lambda _workers, consumers: f"{counted(consumers, 'consumer')} cancelled",
     "shutdown_worker",
@@ -170,7 +180,10 @@ _control_command(
 @target_options
 @json_option
 def reclaim(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Put back at once what clients hold that are gone, in a queue or in all of them. It costs an attempt."""
+    """Put back into their queues what lost clients hold.
+
+    In one queue, or in all. It costs an attempt.
+    """
     with find(url, tls_ca).client() as client:
         count = client.reclaim_messages(queue)
     if as_json:

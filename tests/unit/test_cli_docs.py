@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from kombu_opendata.cli import failures, main
 from kombu_opendata.cli.brokers import broker_tools
@@ -58,8 +59,12 @@ def test_every_verb_and_option_explains_itself(verb: str) -> None:
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
             choice = isinstance(parameter.type, click.Choice)
-            assert parameter.help or choice or parameter.name in _CLEAR, f"{verb} {parameter.opts[0]}"
+            assert parameter.help or choice, f"{verb} {parameter.opts[0]}"
 
 
-#: options whose name says it
-_CLEAR = {"routing_key", "max_message_bytes", "ids"}
+@pytest.mark.parametrize("group", ["", *sorted({verb.split()[0] for verb in VERBS if " " in verb} - {"broker"})])
+def test_a_list_of_commands_says_each_in_whole_words(group: str) -> None:
+    words = ([group] if group else []) + ["--help"]
+    told = CliRunner().invoke(main, words, terminal_width=80)
+    assert told.exit_code == 0
+    assert "..." not in told.output.split("Commands:")[1]

@@ -29,22 +29,22 @@ from .conftest import HOSTILE, run
         ("peek nobody", 1, "nobody"),
         ("message 999999", 1, "999999"),
         ("send nobody x", 1, "create it first"),
-        ("publish x --routing-key nobody", 1, "no queue takes it"),
+        ("publish x --routing-key nobody", 1, "no queue matches"),
         ("archive delete old", 2, "--older-than, --id, --all"),
         ("archive delete old --older-than 30", 2, "30d"),
-        ("archive delete old --older-than 1d", 2, "say --yes"),
-        ("queue purge orders", 2, "say --yes"),
-        ("send orders {x --as json", 2, "is no json"),
+        ("archive delete old --older-than 1d", 2, "add --yes"),
+        ("queue purge orders", 2, "add --yes"),
+        ("send orders {x --as json", 2, "is not json"),
         ("send orders x -H nothing", 2, "name=text"),
-        ("send orders x -H a:=NaN", 2, "NaN is no number of JSON"),
-        ("send orders Infinity --as json", 2, "Infinity is no number of JSON"),
-        ("messages --since yesterday", 2, "is no time"),
+        ("send orders x -H a:=NaN", 2, "NaN is not a number in JSON"),
+        ("send orders Infinity --as json", 2, "Infinity is not a number in JSON"),
+        ("messages --since yesterday", 2, "is not a time"),
         ("messages --limit 0", 2, "1 to 1000"),
         ("messages --limit 1000000000", 2, "1 to 1000"),
         ("messages --next rubbish", 2, "cursor"),
         ("attempts --status done", 2, "No such option"),
         ("replay orders", 2, "--from PLACE"),
-        ("replay orders --from tomorrow", 2, "no place in the log"),
+        ("replay orders --from tomorrow", 2, "not a place in the log"),
         ("replay orders --from 999999", 1, "future"),
         (f"replay orders --from {10**25}", 2, "9223372036854775807"),
         (f"queue create q2 --start {10**25}", 2, "9223372036854775807"),
@@ -70,7 +70,7 @@ from .conftest import HOSTILE, run
         ("queue list --url opendata://127.0.0.1:1", 3, "127.0.0.1"),
         ("queue list --url redis://localhost", 2, "redis"),
         ("send q x --url /tmp/odq-nobody-there", 1, "there is no store"),
-        ("broker stop --url opendata://localhost:1", 1, "end that broker where it runs"),
+        ("broker stop --url opendata://localhost:1", 1, "stop that broker where it runs"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_clear_line(words: str, code: int, text: str, invoke: Callable[..., Any]) -> None:
@@ -103,7 +103,7 @@ def test_a_reader_that_leaves_is_no_error(client: QueueClient, url: str) -> None
         ("send orders x >&-", 0, ""),
         ("send orders <&- >&-", 0, ""),
         ("send orders -f - <&- >&-", 0, ""),
-        ("queue purge orders <&-", 2, "say --yes"),
+        ("queue purge orders <&-", 2, "add --yes"),
         ("queue show nobody >&- 2>&-", 1, ""),
     ],
 )
@@ -150,7 +150,7 @@ def test_lines_that_were_sent_before_an_error_are_told(
     bad = invoke("send", "typed", "--lines", "--as", "json", input="1\n2\n3\nx\n")
     assert bad.exit_code == 2
     assert bad.stderr.startswith("lines 1 to 2 were sent;")
-    assert "line 4: b'x' is no json" in bad.stderr
+    assert "line 4: b'x' is not json" in bad.stderr
     assert [message.body for message in client.peek("typed", 10)] == [1, 2]
 
 

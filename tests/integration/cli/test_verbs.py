@@ -34,9 +34,11 @@ VERBS = [
     Verb("maintain expire_leases", lambda j: j["duties"] == ["expire_leases"], "leases expired"),
     Verb("queue list", lambda j: {"orders", "big"} <= {q["name"] for q in j}, "filter: amount > 100"),
     Verb("queue show big", lambda j: j["metrics"]["visible"] == 2, "x-filter"),
-    Verb("queue create new --max-length 7", lambda j: j["arguments"]["x-max-length"] == 7, "'new' is there"),
+    Verb("queue create new --max-length 7", lambda j: j["arguments"]["x-max-length"] == 7, "'new' is ready"),
     Verb("queue metrics orders", lambda j: j[0]["visible"] == 5, "visible          5"),
     Verb("queue top --once", lambda j: {"mails"} <= {q["queue"] for q in j["queues"]}, "queues"),
+    Verb("instance create spare", lambda j: j["instance"] == "spare", "exists already"),
+    Verb("instance list", lambda j: "default" in {i["instance"] for i in j}, "spare"),
     Verb("exchange list", lambda j: {"amq.topic", "news"} <= {x["name"] for x in j}, "durable"),
     Verb("exchange create made --type direct", lambda j: j["type"] == "direct", "'made' is ready"),
     Verb("binding list", lambda j: {"de.#"} <= {b["routing_key"] for b in j}, "x-match=any amount:=1"),
@@ -145,7 +147,7 @@ def test_times_in_json_are_in_utc(words: str, times: int, url: str) -> None:
 def test_drop(client: QueueClient, url: str) -> None:
     refused = run("queue", "drop", "drop-me", url=url)
     assert refused.returncode == 2
-    assert "say --yes" in refused.stderr
+    assert "add --yes" in refused.stderr
     told = run("queue", "drop", "drop-me", "--yes", "--json", url=url)
     assert json.loads(told.stdout) == {"queue": "drop-me", "dropped": True, "messages": 1}
     assert "drop-me" not in {info.name for info in client.list_queues()}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -29,6 +32,13 @@ def test_ctrl_c_at_a_question_is_an_interruption(
     assert ended.value.code == code
 
 
+class Terminal(io.StringIO):
+    """What has a user behind it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.mark.parametrize(("ends", "code"), [(KeyboardInterrupt, failures.INTERRUPTED), (EOFError, failures.REFUSED)])
 def test_ctrl_c_at_a_secret_is_an_interruption(
     ends: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch
@@ -36,6 +46,7 @@ def test_ctrl_c_at_a_secret_is_an_interruption(
     def typed(_prompt: str) -> str:
         raise ends
 
+    monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(click.termui, "hidden_prompt_func", typed)
     with pytest.raises(SystemExit) as ended:
         main(["hash-secret"])

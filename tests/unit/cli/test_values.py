@@ -26,7 +26,7 @@ def test_what_no_header_is_stored_as_can_not_be_looked_for(given: str) -> None:
 
 
 def test_the_error_says_what_was_wrong() -> None:
-    with pytest.raises(click.UsageError, match="the argument 'x' is none"):
+    with pytest.raises(click.UsageError, match="can't read the argument 'x'"):
         headers_of(["x"], "argument")
 
 
