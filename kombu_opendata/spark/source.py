@@ -128,9 +128,9 @@ def register(spark: Any) -> None:
     Raises:
         StartError: Spark would run another Python, one without this package.
     """
-    if not is_remote():  # a server of Spark Connect has its own settings
+    if not is_remote():  # a server of Spark Connect has its own Python, and each request names its session
         check_worker_python(os.environ.get("PYSPARK_PYTHON", "python3"))
-    spark.createDataFrame([], StructType())  # makes the session active; PySpark has no call that does only that
+        spark.createDataFrame([], StructType())  # makes the session active; PySpark has no call that does only that
     spark.dataSource.register(OpenDataSource)
 
 

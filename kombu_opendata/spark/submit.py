@@ -264,7 +264,8 @@ class _Frame:
         """All of them, of types that Arrow has. A frame needs a column even if the tasks have no arguments."""
         frame = self._df.select(*(self._columns or [F.lit(None).cast("boolean").alias("none")]))
         kinds = [(field.name, field.dataType, without_void(field.dataType)) for field in frame.schema.fields]
-        return frame.withColumns({name: _named(name).cast(new) for name, old, new in kinds if new != old})
+        changed = {name: _named(name).cast(new) for name, old, new in kinds if new != old}
+        return frame.withColumns(changed) if changed else frame  # Spark Connect refuses to change none
 
 
 def _column(df: DataFrame, value: Column | str) -> Column:

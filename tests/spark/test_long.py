@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -57,6 +58,24 @@ def cluster(started: Children, folder: Path) -> str:
         command = [program, f"org.apache.spark.deploy.{part}", "--host", host, "--webui-port", "0", *options]
         started.add(Child(command, folder / f"{host}.log", cwd=PROJECT, env={"PYTHONPATH": str(PROJECT)}))
     return url
+
+
+def test_spark_connect(started: Children, broker_url: str, tmp_path: Path) -> None:
+    child = program(started, tmp_path, "connect", broker_url, str(tmp_path))
+    assert child.wait(800) == 0, child.log.read_text()
+
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["session"] == "pyspark.sql.connect.session"
+    assert found["added"] == [True, True, False]
+    assert found["ids"][0] == found["ids"][1]
+    assert len(found["ids"][0]) == 5
+    assert found["messages"] == {"proj.small": 5, "proj.large": 2000, "proj.event": 7}
+    assert found["available"] == 2000
+    assert "row 500 of partition 1 can't be sent: column 'kind' (task) is null" in found["refusal"]
+    sent = taken(broker_url, "large")
+    assert Counter(message.arguments[1]["n"] for message in sent) == Counter(range(2000))
+    assert all(message.arguments[1]["none"] == [] for message in sent)
+    assert len(taken(broker_url)) == 12
 
 
 def test_speculative_attempts_count_once(started: Children, broker_url: str, tmp_path: Path) -> None:

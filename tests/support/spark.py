@@ -30,8 +30,12 @@ SETTINGS = {
 }
 
 
-def new_session(scratch: Path, master: str = "local[2,3]", **settings: str) -> Any:
-    """A session of a Java that may come with a package; ``scratch`` is for its launcher and files."""
+def new_session(scratch: Path, master: str = "local[2,3]", *, remote: str = "", **settings: str) -> Any:
+    """A session of a Java that may come with a package; ``scratch`` is for its launcher and files.
+
+    Args:
+        remote: what Spark Connect is given instead of a master; ``local`` starts a server of its own.
+    """
     use_java(scratch)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # executors import the tests' helpers
@@ -40,11 +44,13 @@ def new_session(scratch: Path, master: str = "local[2,3]", **settings: str) -> A
         warnings.simplefilter("ignore")  # pyspark's own imports
         from pyspark.sql import SparkSession
 
-        builder = SparkSession.builder.master(master).appName("tests")
+        builder = SparkSession.builder.remote(remote) if remote else SparkSession.builder.master(master)
+        builder = builder.appName("tests")
         for name, value in {**SETTINGS, "spark.sql.warehouse.dir": str(scratch / "warehouse"), **settings}.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
+    if not remote:
+        session.sparkContext.setLogLevel("OFF")
     return session
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kombu_opendata.spark import stream_tasks, submit_tasks
+from kombu_opendata.spark import find_job, read_table, stream_tasks, submit_tasks
 
 from ..spark import new_session, task_context
 
@@ -77,6 +78,48 @@ def stream(url: str, folder: str) -> None:
     spark.stop()
 
 
+def connect(url: str, folder: str) -> None:
+    """All calls, over a server of Spark Connect that this program starts; what they gave goes to ``found.json``."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    spark = new_session(Path(folder), remote="local[2]")
+    store = url.removeprefix("opendata://")
+    df = spark.range(0, 2000, numPartitions=2).select("id", F.array().alias("none"))
+    small = submit_tasks(spark.range(5), "proj.small", broker_url=url, job_id="small")
+    large = submit_tasks(
+        df, "proj.large", broker_url=url, queue=F.lit("large"), kwargs={"n": F.col("id"), "none": "none"}
+    )
+    again = submit_tasks(spark.range(5), "proj.small", broker_url=url, job_id="small")
+    (Path(folder) / "rows").mkdir()
+    (Path(folder) / "rows" / "0.json").write_text("".join(f'{{"n": {n}}}\n' for n in range(7)))
+    rows = spark.readStream.schema("n long").json(f"{folder}/rows")
+    writer = stream_tasks(rows, "proj.event", broker_url=url, args=["n"])
+    query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start()
+    query.awaitTermination()
+    wrong = df.select(F.when(F.col("id") != 1500, "proj.some").alias("kind"))
+    try:
+        submit_tasks(wrong, F.col("kind"), broker_url=url, job_id="wrong")
+        refusal = ""
+    except PySparkException as exc:
+        refusal = str(exc)
+    for job in (small, large):
+        job.wait_routed(timeout=PATIENCE_SECONDS)
+    messages = read_table(spark, store, "messages").groupBy("task").count().collect()
+    found = {
+        "session": type(spark).__module__,
+        "added": [small.added, large.added, again.added],
+        "ids": [sorted(small.ids()), sorted(again.ids())],
+        "messages": {row["task"]: row["count"] for row in messages},
+        "available": find_job(spark, large.job_id, broker_url=url).messages("message_id").count(),
+        "refusal": refusal,
+    }
+    (Path(folder) / "found.json").write_text(json.dumps(found))
+    spark.stop()
+
+
 if __name__ == "__main__":
-    programs: dict[str, Callable[..., None]] = {"speculate": speculate, "die": die, "submit": submit, "stream": stream}
+    programs: dict[str, Callable[..., None]] = {
+        "connect": connect, "speculate": speculate, "die": die, "submit": submit, "stream": stream,
+    }  # fmt: skip
     programs[sys.argv[1]](*sys.argv[2:])
