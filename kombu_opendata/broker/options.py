@@ -107,6 +107,7 @@ class BrokerOptions:
     log_level: str = "INFO"
     slow_commit_seconds: float = EngineSettings.slow_commit_seconds
     history_days: float = EngineSettings.history_retention_seconds / 86_400
+    log_retention_seconds: float = EngineSettings.log_retention_seconds
 
     @property
     def folder(self) -> Path | None:
@@ -148,6 +149,7 @@ class BrokerOptions:
                 slate=SlateSettings(metrics=self.metrics is not None),
                 history=self.history_days > 0,
                 history_retention_seconds=86_400 * self.history_days,
+                log_retention_seconds=self.log_retention_seconds,
             ),
         )
 

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from ..errors import OpenDataError
 from .brokers import broker_tools
 from .failures import EPILOG, USAGE, Command, Failure
+from .values import KEEP
 
 
 class _Broker(Command):
@@ -108,6 +109,14 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     help="how long finished attempts are kept; 0: no history",
 )
 @click.option(
+    "--log-retention",
+    type=KEEP,
+    default="settled",
+    show_default=True,
+    help="how long messages can be replayed that no queue needs any more: a time since they were received, as 7d, or "
+    "forever; settled: not at all",
+)
+@click.option(
     "--heartbeat",
     type=click.FloatRange(0),
     default=60,
@@ -162,6 +171,7 @@ def broker(
     idle_exit: float,
     maintain_every: float,
     history_days: float,
+    log_retention: float,
     heartbeat: float,
     metrics: str | None,
     metrics_max_queues: int,
@@ -206,6 +216,7 @@ def broker(
             log_level=log_level.upper(),
             slow_commit_seconds=slow_commit,
             history_days=history_days,
+            log_retention_seconds=log_retention,
         )
     except OpenDataError as exc:
         Readiness(ready_fd).report({"code": exc.code, "text": exc.text, "values": exc.values})

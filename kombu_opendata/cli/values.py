@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -35,6 +36,20 @@ class Length(click.ParamType):  # type: ignore[type-arg]
         found = seconds_of(str(value).strip())
         if found is None:
             self.fail(f"{value!r} is not a length of time: write 90s, 30m, 2h, 30d, 1w, or 1h30m", param, ctx)
+        return found
+
+
+class Keep(Length):
+    """For how long something is kept, in seconds: 0 for ``settled``, infinite for ``forever``."""
+
+    name = "LENGTH"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if value in ("settled", "forever"):
+            return 0.0 if value == "settled" else math.inf
+        found = super().convert(value, param, ctx)
+        if found <= 0:
+            self.fail(f"{value!r} is no time to keep anything: write 7d, settled or forever", param, ctx)
         return found
 
 
@@ -98,7 +113,7 @@ class MessageId(click.ParamType):  # type: ignore[type-arg]
 
 
 MESSAGE_ID = MessageId()
-LENGTH, MOMENT, POINT = Length(), Moment(), Point()
+LENGTH, KEEP, MOMENT, POINT = Length(), Keep(), Moment(), Point()
 
 
 def json_value(text: str | bytes) -> Any:

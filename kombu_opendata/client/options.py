@@ -13,6 +13,7 @@ SECONDS = ("start_timeout", "reconnect_timeout", "resume_timeout", "close_timeou
 #: what a client may say about the broker that it starts, by the names of the broker's options; and the choices
 BROKER_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "metrics": (),
+    "log_retention": (),
     "log_format": ("text", "json"),
     "log_level": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
     "max_message_bytes": (),

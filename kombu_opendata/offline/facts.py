@@ -19,7 +19,7 @@ from ..storage.records.keys import RecordKind
 from ..storage.records.kinds import PREFIXES
 from ..storage.records.metadata import Metadata
 from ..storage.records.payload import PayloadURI
-from ..storage.records.routes_block import BLOCK_BITS
+from ..storage.records.routes_block import BLOCK_BITS, KEPT_IN_CHUNKS
 from .route_entries import OnCorrupt, OnRow, RouteBlocks, RouteCursor
 from .store import OfflineStore, Pair
 
@@ -110,6 +110,11 @@ class MessageFacts:
     def payload_bytes(self) -> int:
         """How large the payload is, as stored."""
         return sum(size for _number, size in self.chunks) or (len(self.payload) if type(self.payload) is bytes else 0)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its count says that no queue needs it and that the log keeps it."""
+        return self.routes is not None and self.routes >= KEPT_IN_CHUNKS
 
     @property
     def needs(self) -> int:

@@ -269,10 +269,15 @@ async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda
 
 
 async def _routes(store: OfflineStore, id: int) -> int | None:
-    """What is stored of the number of queues; a store that no broker opened for long has records of one message."""
+    """What is stored of the number of queues, 0 if only the log keeps the message.
+
+    A store that no broker opened for long has records of one message.
+    """
     key = keys.routes_block_key(id)
     value = await store.get(key)
     count = routes_block.decode(key, value).get(id) if value is not None else None
+    if count is not None and count >= routes_block.KEPT_IN_CHUNKS:
+        return 0
     own: int | None = await _decoded(store, keys.routes_key(id))
     return max((found for found in (count, own) if found is not None), default=None)
 

@@ -64,7 +64,7 @@ async def replayed(store: Reads, commits: list[list[fx.Effect]], last: int, cloc
             fresh[id] = envelope
         dirty = checkpoint.snapshot(state, batch, last, clock.now_ms())
         converts = await route_counts.has_old(store)
-        await checkpoint.resolve(dirty, batch, store, fresh, state.staged, converts=converts)
+        await checkpoint.resolve(dirty, batch, store, fresh, state, converts=converts)
     except CONTRADICTIONS as exc:
         raise CorruptRecord(f"the journal contradicts the store: {exc!r}", key=b"", offset=0) from exc
     return batch.changes

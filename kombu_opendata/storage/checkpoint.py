@@ -36,9 +36,9 @@ from .records import (
 )  # fmt: skip
 from .records.config import QueueConfig
 from .records.leases import Leases
+from .records.routes_block import KEPT, KEPT_IN_CHUNKS
 from .route_counts import RouteCounts, portions
 from .slate import Reads
-from .staged_state import StagedState
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
 #: messages whose counts are brought up to date in one turn of the event loop
@@ -65,6 +65,8 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
         _put_cursor(state, name, batch)
     if dirty.block is not None:
         batch.put(keys.SEQ_BLOCK_KEY, seq_block.encode(*dirty.block))
+    if dirty.log:
+        state.log.put_into(batch)
     if position is not None:
         batch.put(keys.JOURNAL_POSITION_KEY, journal_position.encode(position))
     if state.newest_ms and (len(batch) or dirty):
@@ -197,14 +199,14 @@ async def resolve(
     batch: Batch,
     store: Reads,
     fresh: Mapping[int, bytes],
-    staged: StagedState,
+    state: StoreState,
     *,
     converts: bool = False,
 ) -> set[int]:
     """Add what depends on the store's old values: attempts records, deleted queues, counts of queues, garbage.
 
     ``fresh`` are the payloads in the batch. ``converts``: the store may have counts that are not in blocks yet.
-    Returns the messages that no queue needs any more.
+    Returns the messages that are deleted.
     """
     counts = RouteCounts(store, converts=converts)
     await counts.load(sorted(dirty.whole_attempts))
@@ -221,8 +223,8 @@ async def resolve(
         stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
         garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
-    gone = await _count(garbage, dirty, batch, store, fresh, counts)
-    staged.collected(gone, batch)
+    gone = await _count(garbage, dirty, batch, store, fresh, counts, state.log.kept_from)
+    state.staged.collected(gone, batch)
     return gone
 
 
@@ -260,16 +262,24 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
 
 
 async def _count(
-    garbage: list[int], dirty: Dirty, batch: Batch, store: Reads, fresh: Mapping[int, bytes], counts: RouteCounts
+    garbage: list[int],
+    dirty: Dirty,
+    batch: Batch,
+    store: Reads,
+    fresh: Mapping[int, bytes],
+    counts: RouteCounts,
+    kept_from: int,
 ) -> set[int]:
     """Bring the counts of queues that need a message up to date, and delete the messages that no queue needs any more.
 
     Payload, metadata and attempts go together. A message that is in several queues, or in chunks, or that was moved,
-    has an entry in a routes block, which counts the queues left. Returns what was deleted.
+    has an entry in a routes block, which counts the queues left. Where the log keeps what no queue needs, the entry
+    says so instead. Returns what was deleted.
     """
     new = dirty.routes
     changes: dict[int, int] = dict.fromkeys(new, 0)
     changes.update(dirty.joined)
+    changes.update(dict.fromkeys(dirty.outdated - changes.keys(), 0))
     for id, lost in Counter(garbage).items():
         changes[id] = changes.get(id, 0) - lost
     gone = set()
@@ -279,15 +289,21 @@ async def _count(
             if number % _COUNTS_PER_TURN == _COUNTS_PER_TURN - 1:
                 await asyncio.sleep(0)
             stored = new[id] if id in new else counts.get(id)
-            count = (stored or 1) + changes[id]
+            kept = stored >= KEPT_IN_CHUNKS
+            count = changes[id] + (0 if kept else stored or 1)
             if count > 0:
                 counts.set(id, count)
+                continue
+            if id >= kept_from and id not in dirty.outdated:
+                counts.keep(id, in_chunks=stored not in (0, KEPT))
                 continue
             gone.add(id)
             for key in (keys.payload_key(id), keys.metadata_key(id), keys.attempts_key(id)):
                 batch.delete(key)
             if stored:
                 counts.set(id, 0)
+                if stored == KEPT:
+                    continue
                 chunks = payloads.chunk_count(fresh[id]) if id in fresh else await _chunks(id, store)
                 for chunk in range(chunks):
                     batch.delete(keys.chunk_key(id, chunk))

@@ -38,6 +38,7 @@ class Collector:
             async with self._engine.checkpointing:
                 removed += await self._sweep_queue(queue, now)
             await self.expire(queue, now)
+        await self._engine.log_sweep.sweep(now)
         await self._engine.results.sweep(now)
         await self._engine.idempotency.sweep(now)
         await self._engine.history.sweep(now)

@@ -25,6 +25,7 @@ from .history.service import DEFAULT_RETENTION_SECONDS, History
 from .idempotency import Idempotency
 from .idle_store import IdleStore
 from .journal import SEGMENT_BYTES, Journal
+from .log_retention import LogSweep
 from .operations import Call
 from .operations_by_id import OperationsById
 from .payloads import Payloads
@@ -66,6 +67,7 @@ class EngineSettings:
     idle_seconds: float = 300.0  # without writes, then SlateDB looks into a bucket less often; 0: never
     history: bool = True  # off: nothing is written or found; what was written stays
     history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
+    log_retention_seconds: float = 0.0  # since a message was received; 0: while a queue needs it; inf: for ever
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
@@ -89,6 +91,7 @@ class Engine(OperationsById):
         self.staging = Staging(self)
         self.payloads.batches = self.staging.reader
         self.history = History(self)
+        self.log_sweep = LogSweep(self)
         self.disk_space = DiskSpace(store.admin, store.clock)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
@@ -143,6 +146,7 @@ class Engine(OperationsById):
     async def _recover(self) -> None:
         history = await self.history.load() if self.settings.history else None
         self.state, publishes = await recovery.recover(self.store, self.journal, self.clock, history)
+        self.log_sweep.configure(self.settings.log_retention_seconds)
         for shelf in (self.state.results.results, self.state.results.parts):
             shelf.cache_bytes, shelf.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
         for effect in publishes:
@@ -235,7 +239,7 @@ class Engine(OperationsById):
                 next_id = self.state.next_id
                 dirty = checkpoint.snapshot(self.state, batch, position, now)
                 self.history.snapshot(batch)
-                gone = await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing, self.state.staged)
+                gone = await checkpoint.resolve(dirty, batch, self.store, self.payloads.flushing, self.state)
                 for watch in self.watches:
                     watch.update(gone)
                 await self.history.keep_headers(gone, batch)

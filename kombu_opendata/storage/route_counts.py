@@ -15,7 +15,7 @@ from ..errors import RequestError
 from .ffi import Batch
 from .records import keys, routes, routes_block
 from .records.kinds import RecordKind
-from .records.routes_block import BLOCK_BITS, LOW, MAX_COUNT
+from .records.routes_block import BLOCK_BITS, KEPT, KEPT_IN_CHUNKS, LOW, MAX_COUNT
 from .slate import Reads, SlateStore
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class RouteCounts:
         self._old_keys.append(key)
 
     def get(self, id: int) -> int:
-        """In how many queues the message is; 0 when it has no entry. Its block is at hand."""
+        """In how many queues the message is, or how it is kept; 0 when it has no entry. Its block is at hand."""
         block = self._blocks[id >> BLOCK_BITS]
         return 0 if block is None else block[id & LOW]
 
@@ -90,14 +90,25 @@ class RouteCounts:
         Raises:
             RequestError: more queues than can be counted.
         """
+        if count > MAX_COUNT:
+            raise RequestError(f"message {id} is in {count} queues; at most {MAX_COUNT} are counted", message_id=id)
+        self._put(id, count)
+
+    def is_kept(self, id: int) -> bool:
+        """Whether no queue needs the message, and the log keeps it. Its block is at hand."""
+        return self.get(id) >= KEPT_IN_CHUNKS
+
+    def keep(self, id: int, *, in_chunks: bool) -> None:
+        """From now on no queue needs the message, and the log keeps it. Its block is at hand."""
+        self._put(id, KEPT_IN_CHUNKS if in_chunks else KEPT)
+
+    def _put(self, id: int, count: int) -> None:
         number = id >> BLOCK_BITS
         block = self._blocks[number]
         if block is None:
             block = self._blocks[number] = routes_block.empty()
         if block[id & LOW] == count:
             return
-        if count > MAX_COUNT:
-            raise RequestError(f"message {id} is in {count} queues; at most {MAX_COUNT} are counted", message_id=id)
         block[id & LOW] = count
         self._changed.add(number)
 

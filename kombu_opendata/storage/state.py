@@ -15,6 +15,7 @@ from .counts import QueueCounts
 from .history.log import HistoryLog
 from .idempotency import IdempotencyState
 from .limits import Limits
+from .log_retention import LogState
 from .moves import Which
 from .queue_buckets import Entry
 from .queue_state import QueueState
@@ -105,6 +106,8 @@ class Dirty:
         self.dead_letters: set[tuple[str, int]] = set()  # queue, id
         self.joined: dict[int, int] = {}  # stored messages that moved, and in how many more queues they are now
         self.cursors: set[str] = set()
+        self.outdated: set[int] = set()  # messages that the log kept until now
+        self.log = False  # its retention, or how far it was swept
 
     def __bool__(self) -> bool:
         return any(bool(value) for value in vars(self).values())
@@ -129,6 +132,7 @@ class StoreState:
         self.results = ResultState()
         self.idempotency = IdempotencyState()
         self.staged = StagedState()
+        self.log = LogState()
         self.history: HistoryLog | None = None  # None: nothing of it is kept
 
     # ------------------------------------------------------------------ messages

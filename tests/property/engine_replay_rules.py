@@ -81,7 +81,7 @@ class ReplayRules(EngineRules):
         queue, now = self.model.queues[name], self.clock.now_ms()
         after = self.engine.state.cursors[name]
         assert step.ids == sorted(set(step.ids))
-        needed = self.model.needed()
+        needed = self.model.needed() | self.kept()
         for id in range(before.position, after.position):
             message = self.model.stored_messages.get(id)
             must = (
@@ -100,6 +100,14 @@ class ReplayRules(EngineRules):
                 self.join(name, id)
             else:
                 assert not must, id
+
+    def kept(self) -> set[int]:
+        """What must be stored though no queue may need it."""
+        return set()
+
+    def may_be_kept(self) -> set[int]:
+        """What may be stored though no queue needs it."""
+        return set()
 
     def lets_in(self, name: str, exchange: str, key: str) -> bool:
         return name in self.routed(exchange, key)

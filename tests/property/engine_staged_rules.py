@@ -169,9 +169,8 @@ class StagedRules(ReplayRules):
     def waiting(self, queue: object, ids: range) -> int:
         return sum(id in ids for id in (*queue.available, *queue.in_flight))  # type: ignore[attr-defined]
 
-    def check_objects(self, store: PlainStore, folder: Path) -> None:
-        """Each object's record counts what is left of it."""
-        needed = self.model.needed()
+    def check_objects(self, store: PlainStore, folder: Path, there: set[int]) -> None:
+        """Each object's record counts what is left of it: of the messages, these are there."""
         found = dict(store.of[RecordKind.STAGED_OBJECT])
         for job in self.model.jobs.values():
             first = job.first_id
@@ -180,7 +179,7 @@ class StagedRules(ReplayRules):
                 first += part.rows
                 if not part.path:
                     continue
-                live = sum(id in needed or id >= job.first_id + job.routed for id in ids)
+                live = sum(id in there or id >= job.first_id + job.routed for id in ids)
                 record = found.pop(ids.start, None)
                 assert (record.live if record else 0) == live
                 assert record is None or (folder / part.path).is_file()

@@ -49,6 +49,8 @@ SETTINGS = EngineSettings(
 class CrashableEngine(RuleBasedStateMachine):
     """The engine, the model of it, and the model as it was at the last commit; on a local folder, with the journal."""
 
+    settings = SETTINGS
+
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
@@ -75,7 +77,7 @@ class CrashableEngine(RuleBasedStateMachine):
         return f"file://{self.folder}"
 
     def open(self) -> None:
-        self.engine: Engine = self.run(Engine.open(self.url(), "default", self.clock, SETTINGS))
+        self.engine: Engine = self.run(Engine.open(self.url(), "default", self.clock, self.settings))
         assert self.counts() == self.committed.counts
 
     def counts(self) -> dict[str, dict[str, int]]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from kombu_opendata.storage.records.keys import RecordKind
 from tests.property.engine_by_id import ByIdRules
 from tests.property.engine_rules import SESSIONS
 from tests.property.engine_staged_rules import StagedRules
+from tests.property.engine_store import SETTINGS
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
 
@@ -138,17 +141,17 @@ class EngineMachine(ByIdRules, StagedRules):
         """What the database has, read without this package's engine."""
         assert_verified(self.folder)
         store = PlainStore(self.folder)
-        self.check_objects(store, self.folder / "default.staged")
-        needed = self.model.needed()
         ids = store.message_ids()
-        assert ids[RecordKind.PAYLOAD] == ids[RecordKind.METADATA] == needed
-        assert ids[RecordKind.ATTEMPTS] <= needed
+        there = ids[RecordKind.METADATA]
+        self.check_objects(store, self.folder / "default.staged", there)
+        assert self.model.needed() | self.kept() <= there <= self.model.needed() | self.may_be_kept()
+        assert ids[RecordKind.PAYLOAD] == there >= ids[RecordKind.ATTEMPTS]
         stored = {(name, id): letter.reason for (id, name), letter in store.of[RecordKind.DEAD_LETTER].items()}
         assert stored == self.model.letters()
-        assert ids[RecordKind.ROUTES_BLOCK] <= needed
+        assert ids[RecordKind.ROUTES_BLOCK] <= there
         assert not ids[RecordKind.ROUTES]
-        assert ids[RecordKind.CHUNK] == {id for id in needed if len(self.model.envelopes[id]) > 65_535}
-        for id in needed:
+        assert ids[RecordKind.CHUNK] == {id for id in there if len(self.model.envelopes[id]) > 65_535}
+        for id in there:
             assert store.envelope(id) == self.model.envelopes[id]
             assert store.of[RecordKind.METADATA][id].message_id == id
             assert list(store.of[RecordKind.ATTEMPTS].get(id, [])) == self.model.attempts.get(id, [])
@@ -168,6 +171,19 @@ class EngineMachine(ByIdRules, StagedRules):
                 assert 0 in buckets
                 for number, rows in buckets.items():
                     assert any(rows) or number in (0, max(buckets)), (kind, number)
+
+
+class KeepingMachine(EngineMachine):
+    """The log keeps everything until its own deadline, whether a queue needs it or not."""
+
+    settings = replace(SETTINGS, log_retention_seconds=math.inf)
+
+    def kept(self) -> set[int]:
+        now = self.clock.now_ms()
+        return {id for id in self.model.envelopes if not self.model.stored_messages[id].is_expired(now)}
+
+    def may_be_kept(self) -> set[int]:
+        return set(self.model.envelopes)
 
 
 class StoreModeMachine(EngineMachine):
@@ -211,5 +227,7 @@ COMMON: dict[str, Any] = {
 }
 TestEngine = EngineMachine.TestCase
 TestEngine.settings = settings(max_examples=25, stateful_step_count=40, **COMMON)
+TestKeeping = KeepingMachine.TestCase
+TestKeeping.settings = settings(max_examples=10, stateful_step_count=40, **COMMON)
 TestStoreMode = StoreModeMachine.TestCase
 TestStoreMode.settings = settings(max_examples=15, stateful_step_count=40, **COMMON)

@@ -23,6 +23,7 @@ from kombu_opendata.storage.records import (
     journal_position,
     keys,
     leases,
+    log_retention,
     metadata,
     newest_time,
     options,
@@ -118,6 +119,11 @@ FORMATS = {
     ),
     "removal": Format(
         keys.removal_key(bytes(16)), st.builds(removal.Removal, u64, u64, i64, st.booleans()), removal.encode
+    ),
+    "log retention": Format(
+        keys.LOG_RETENTION_KEY,
+        st.builds(log_retention.LogRetention, st.integers(-1, 2**63 - 1), u64, i64),
+        log_retention.encode,
     ),
     "leases": Format(
         keys.session_key(bytes(16)),

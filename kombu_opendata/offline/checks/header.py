@@ -14,7 +14,13 @@ from .base import Family
 class HeaderFamily(Family):
     """The records of which there is one each."""
 
-    kinds = (RecordKind.STORE_HEADER, RecordKind.SEQ_BLOCK, RecordKind.JOURNAL_POSITION, RecordKind.NEWEST_TIME)
+    kinds = (
+        RecordKind.STORE_HEADER,
+        RecordKind.SEQ_BLOCK,
+        RecordKind.JOURNAL_POSITION,
+        RecordKind.NEWEST_TIME,
+        RecordKind.LOG_RETENTION,
+    )
 
     def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.SEQ_BLOCK:
@@ -28,6 +34,13 @@ class HeaderFamily(Family):
                 yield finding("time-implausible", f"the store was made at {value.created_at_ms} ms", key=raw)
         elif key.kind is RecordKind.NEWEST_TIME and not self.context.is_plausible(value):
             yield finding("time-implausible", f"the newest time in the store is {value} ms", key=raw)
+
+        elif (
+            key.kind is RecordKind.LOG_RETENTION
+            and value.swept_at_ms
+            and not self.context.is_plausible(value.swept_at_ms)
+        ):
+            yield finding("time-implausible", f"the log was swept at {value.swept_at_ms} ms", key=raw)
 
     def _block(self, raw: bytes, base: int, size: int) -> Iterator[Finding]:
         self.context.block_end = base + size

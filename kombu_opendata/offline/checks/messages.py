@@ -38,22 +38,23 @@ def complete(facts: MessageFacts, context: Context) -> Iterator[Finding]:
     """What is in a queue, or is a dead letter, has metadata and payload."""
     if facts.metadata is not None and facts.payload is not None:
         return
-    if not facts.needs and not facts.letters:
+    if not facts.needs and not facts.letters and not facts.is_kept:
         return
-    where = facts.places[0].queue if facts.places else facts.letters[0][0]
-    state = facts.places[0].state if facts.places else "a dead letter"
+    queue = facts.places[0].queue if facts.places else facts.letters[0][0] if facts.letters else None
+    state = facts.places[0].state if facts.places else "a dead letter" if facts.letters else "kept by the log"
+    where = state if queue is None else f"{state} in queue {queue!r}"
     for code, kind, value, key in (
         ("metadata-missing", RecordKind.METADATA, facts.metadata, keys.metadata_key(facts.id)),
         ("payload-missing", RecordKind.PAYLOAD, facts.payload, keys.payload_key(facts.id)),
     ):
         if value is None and kind not in facts.corrupt and context.can_tell(key):
-            text = f"message {facts.id} ({state} in queue {where!r}) has no {kind.value}"
-            yield finding(code, text, key=key, queue=where, message_id=facts.id)
+            text = f"message {facts.id} ({where}) has no {kind.value}"
+            yield finding(code, text, key=key, queue=queue, message_id=facts.id)
 
 
 def wanted(facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """What is stored of a message is needed by some queue."""
-    if facts.places or facts.letters or not context.sees(*_NEEDED_BY):
+    """What is stored of a message is needed by some queue, or kept by the log."""
+    if facts.places or facts.letters or facts.is_kept or not context.sees(*_NEEDED_BY):
         return
     there = {
         RecordKind.PAYLOAD: facts.payload,
@@ -96,6 +97,9 @@ def routes(facts: MessageFacts, context: Context) -> Iterator[Finding]:
         if (facts.needs > 1 or facts.chunks) and context.can_tell(key):
             text = f"message {facts.id} is needed {facts.needs} times, {len(facts.chunks)} chunks, and has no count"
             yield finding("routes-wrong", text, key=key, message_id=facts.id)
+    elif facts.is_kept:
+        text = f"message {facts.id} is needed {facts.needs} times; its count says that only the log keeps it"
+        yield finding("routes-wrong", text, key=key, message_id=facts.id)
     elif facts.routes != facts.needs:
         text = f"message {facts.id} is needed {facts.needs} times; its count says {facts.routes}"
         yield finding("routes-wrong", text, key=key, message_id=facts.id)

@@ -32,6 +32,7 @@ module                record                                                   f
 ``history_headers``   headers of collected messages, for their attempts        ours
 ``staged``            staged jobs and their batch objects                      ours
 ``newest_time``       no time in the store is after it                         ours
+``log_retention``     how long messages stay that no queue needs               ours
 ====================  =======================================================  ==========
 
 A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
@@ -58,6 +59,7 @@ from kombu_opendata.storage.records import (
     journal_position,
     keys,
     leases,
+    log_retention,
     metadata,
     newest_time,
     options,
@@ -120,6 +122,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.HISTORY_HEAD: history_index.decode_head,
     RecordKind.HISTORY_HEADERS: history_headers.decode,
     RecordKind.NEWEST_TIME: newest_time.decode,
+    RecordKind.LOG_RETENTION: log_retention.decode,
     RecordKind.QUEUE_COUNTS: queue_counts.decode,
     RecordKind.ARCHIVED_FAILED: settled.decode,
 }

@@ -234,6 +234,7 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.HISTORY_HEAD: _parse_fixed,
     RecordKind.HISTORY_HEADERS: _parse_numbers(U64, U64),
     RecordKind.NEWEST_TIME: _parse_fixed,
+    RecordKind.LOG_RETENTION: _parse_fixed,
     RecordKind.REMOVAL: _parse_session,
     RecordKind.QUEUE_COUNTS: _parse_name,
     RecordKind.ARCHIVED_FAILED: _parse_bucket,

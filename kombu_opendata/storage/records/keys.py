@@ -42,6 +42,7 @@ key                                                                    record
 ``01 2c <queue TB>``                                                   queue counts
 ``01 2d <queue TB> [<bucket u64>]``                                    archived failed messages
 ``01 2e <session 16 bytes>``                                           removal of a session
+``01 2f``                                                              log retention
 =====================================================================  =========================================
 
 TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
@@ -77,6 +78,7 @@ STORE_HEADER_KEY = PREFIXES[RecordKind.STORE_HEADER]
 JOURNAL_POSITION_KEY = PREFIXES[RecordKind.JOURNAL_POSITION]
 HISTORY_HEAD_KEY = PREFIXES[RecordKind.HISTORY_HEAD]
 NEWEST_TIME_KEY = PREFIXES[RecordKind.NEWEST_TIME]
+LOG_RETENTION_KEY = PREFIXES[RecordKind.LOG_RETENTION]
 
 _PAYLOAD = PREFIXES[RecordKind.PAYLOAD]
 _METADATA = PREFIXES[RecordKind.METADATA]
@@ -116,6 +118,7 @@ _ARCHIVED_FAILED = PREFIXES[RecordKind.ARCHIVED_FAILED]
 __all__ = [
     "HISTORY_HEAD_KEY",
     "JOURNAL_POSITION_KEY",
+    "LOG_RETENTION_KEY",
     "MAX_MESSAGE_ID",
     "NEWEST_TIME_KEY",
     "SEQ_BLOCK_KEY",

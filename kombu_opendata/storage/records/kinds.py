@@ -65,6 +65,7 @@ class RecordKind(enum.Enum):
     QUEUE_COUNTS = "queue counts"
     ARCHIVED_FAILED = "archived failed"
     REMOVAL = "removal"
+    LOG_RETENTION = "log retention"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -108,4 +109,5 @@ PREFIXES = {
     RecordKind.QUEUE_COUNTS: b"\x01\x2c",
     RecordKind.ARCHIVED_FAILED: b"\x01\x2d",
     RecordKind.REMOVAL: b"\x01\x2e",
+    RecordKind.LOG_RETENTION: b"\x01\x2f",
 }

@@ -260,6 +260,20 @@ def _not_utf8(key: bytes, value: bytes) -> CorruptRecord:
 decode = Decoder().decode
 
 
+def received_at(key: bytes, value: bytes) -> int:
+    """When a message was received, ms since the epoch.
+
+    Raises:
+        CorruptRecord: it is no metadata.
+    """
+    return int(types.read(_HEAD, key, value, 0)[2])
+
+
+def retention(key: bytes, value: bytes) -> int:
+    """The retention of a message in seconds; 0 is for ever. Raises as :func:`received_at`."""
+    return int(types.read(_HEAD, key, value, 0)[4])
+
+
 def headers_part(key: bytes, value: bytes) -> bytes:
     """The end of a record: the number of headers, and the headers.
 

@@ -9,7 +9,8 @@ field    type                  meaning
 version  u8                    1
 entries  u8                    how many messages have one, 1 to 170; 0: all 256 messages have a place
 places   u8 for each           message id & 255, ascending; missing where ``entries`` is 0
-counts   u16 for each          queues that hold the message, in the order of the places; 0: no entry
+counts   u16 for each          queues that hold the message, in the order of the places; 0: no entry; 65,535: none
+                               does, and the log keeps it; 65,534: the same, and it may have chunks
 =======  ====================  ========================================================================
 
 The key has the block (message id >> 8). A block without entries is not stored. The format is ours.
@@ -28,7 +29,10 @@ BLOCK_BITS = 8
 SIZE = 1 << BLOCK_BITS
 #: of a message id: its place in its block
 LOW = SIZE - 1
-MAX_COUNT = types.MAX_U16
+#: counts of a message that no queue needs and that the log keeps: it has no chunks, or it may have some
+KEPT = types.MAX_U16
+KEPT_IN_CHUNKS = KEPT - 1
+MAX_COUNT = KEPT_IN_CHUNKS - 1
 
 _HEAD = struct.Struct("<BB")
 _VERSION = 1

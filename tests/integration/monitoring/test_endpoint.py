@@ -130,8 +130,11 @@ def test_an_embedded_broker_whose_port_is_taken_is_refused(broker_url: str) -> N
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ("127.0.0.1:9464", "broker_options '127.0.0.1:9464' is no dictionary of metrics, log_format, log_level"),
-        ({"metric": "1"}, "broker_options has 'metric': there are metrics, log_format, log_level"),
+        (
+            "127.0.0.1:9464",
+            "broker_options '127.0.0.1:9464' is no dictionary of metrics, log_retention, log_format, log_level",
+        ),
+        ({"metric": "1"}, "broker_options has 'metric': there are metrics, log_retention, log_format, log_level"),
         ({"log_format": "yaml"}, "broker_options: log_format 'yaml' is none of text, json"),
         ({"metrics": "nonsense"}, "--metrics 'nonsense' is no HOST:PORT"),
     ],

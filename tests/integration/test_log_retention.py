@@ -1,0 +1,75 @@
+"""How long a real broker keeps what no queue needs: a queue that begins in the past finds it, or not any more."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata import QueueClient
+from kombu_opendata.client.connection import BrokerConnection
+from kombu_opendata.client.maintenance import maintain
+from kombu_opendata.client.options import Options
+from kombu_opendata.client.replay import progress
+from kombu_opendata.errors import StartError
+from kombu_opendata.queue_client.options import QueueOptions
+from kombu_opendata.url import parse
+
+from ..support.broker import EmbeddedBroker
+from ..support.processes import wait_until
+from ..support.verified import assert_verified
+
+MESSAGES = 20
+
+
+def replayed(client: QueueClient, connection: BrokerConnection, name: str) -> int:
+    """How many messages a queue gets that begins with the first one stored; then it is dropped with all it needs."""
+    client.create(name, QueueOptions(start="first", filter="routing_key = 'q'"))
+    wait_until(lambda: progress(connection, [name])[0]["done"], 30, lambda: repr(progress(connection, [name])))
+    found = len(client.pop(name, 2 * MESSAGES))
+    client.drop(name)
+    return found
+
+
+@pytest.mark.parametrize("retention", ["forever", "1h", "3s", "settled"])
+def test_a_queue_that_begins_in_the_past_finds_what_the_log_kept(
+    store_folder: Path, broker_url: str, retention: str
+) -> None:
+    given = {"log_retention": retention}
+    options = Options(name="looks", start_timeout=60, reconnect_timeout=60, broker_options=given)
+    connection = BrokerConnection(parse(broker_url), options)
+    with (
+        QueueClient(broker_url, start_timeout=60, reconnect_timeout=60, broker_options=given) as client,
+        closing(connection),
+    ):
+        connection.connect()
+        client.create("q", QueueOptions(done_retention_seconds=1))
+        client.send_batch("q", [str(number) for number in range(MESSAGES)])
+        assert len(client.pop("q", MESSAGES)) == MESSAGES
+        collected = 0
+
+        def are_collected() -> bool:
+            nonlocal collected
+            collected += int(maintain(connection, ["collect"])["settled_collected"])
+            return collected == MESSAGES
+
+        wait_until(are_collected, 30, lambda: f"{collected} are collected")
+        EmbeddedBroker(store_folder).kill()
+        if retention == "3s":
+            assert replayed(client, connection, "late") in (0, MESSAGES)
+
+            def are_gone() -> bool:
+                maintain(connection, ["collect"])
+                return replayed(client, connection, "late") == 0
+
+            wait_until(are_gone, 30, "the end of their time")
+        else:
+            assert replayed(client, connection, "late") == (MESSAGES if retention != "settled" else 0)
+    assert_verified(store_folder)
+
+
+def test_a_time_that_is_none_is_refused_at_the_start(broker_url: str) -> None:
+    with pytest.raises(StartError) as told, QueueClient(broker_url, broker_options={"log_retention": "0s"}) as client:
+        client.list_queues()
+    assert "is no time to keep anything: write 7d, settled or forever" in told.value.text
