@@ -200,3 +200,17 @@ def peer_uid(sock: socket.socket) -> int:
 def is_trusted(uid: int) -> bool:
     """Whether a user is this one, or root, who could do everything anyway."""
     return uid in (0, os.geteuid())
+
+
+def is_alone_at(uid: int, path: str) -> bool:
+    """Whether nobody but a user and root can have put a file at this path: the folders above it are theirs alone."""
+    folder = os.path.realpath(path)
+    while folder != "/":
+        folder = os.path.dirname(folder)
+        try:
+            status = os.stat(folder)
+        except OSError:
+            return False
+        if status.st_uid not in (0, uid) or status.st_mode & _WRITABLE_BY_OTHERS:
+            return False
+    return True

@@ -1,13 +1,14 @@
 """Broker URLs.
 
-======================================================  ==========================================================
-URL                                                     what it names
-======================================================  ==========================================================
-``opendata:///abs/folder``                              the embedded broker of a folder, started when needed
-``opendata://[user:secret@]host[:port][/instance]``     a broker that somebody runs, over TCP
-``opendatas://[user:secret@]host[:port][/instance]``    the same over TLS
-``opendata+memory://name``                              a broker inside this process, for unit tests
-======================================================  ==========================================================
+=========================================================  ==========================================================
+URL                                                        what it names
+=========================================================  ==========================================================
+``opendata:///abs/folder``                                 the embedded broker of a folder, started when needed
+``opendata://[user:secret@]host[:port][/instance]``        a broker that somebody runs, over TCP
+``opendatas://[user:secret@]host[:port][/instance]``       the same over TLS
+``opendata://[user:secret@]%2Frun%2Fq.sock[/instance]``    one on this machine, over its Unix socket
+``opendata+memory://name``                                 a broker inside this process, for unit tests
+=========================================================  ==========================================================
 
 User, secret, host, folder and instance are percent-decoded. A secret with ``/``, ``?`` or ``#`` in it must be
 percent-encoded, because the URL's host would end there.
@@ -41,7 +42,7 @@ STORE_SCHEMES = frozenset({"s3", "s3a", "az", "abfs", "abfss", "adl", "azure", "
 _ENCODE = "percent-encode the user and the secret: '/' is %2F, '?' is %3F, '#' is %23, ';' is %3B"
 SCHEMES = ("opendata", "opendatas", "opendata+memory")
 
-Kind = Literal["embedded", "tcp", "memory"]
+Kind = Literal["embedded", "tcp", "unix", "memory"]
 Place = tuple[str, str, str, int, str, str]
 
 
@@ -53,6 +54,7 @@ class Address:
         kind: how to reach it.
         folder: absolute store folder (embedded).
         host, port, user, secret, tls: (tcp).
+        host, user, secret: (unix) host is the absolute path of the socket.
         instance: the database inside the broker's store, AMQP's virtual host.
         name: of the broker in this process (memory).
     """
@@ -74,8 +76,8 @@ class Address:
 
     @property
     def socket_path(self) -> str:
-        """The Unix socket of an embedded broker."""
-        return f"{self.folder}/{SOCKET_NAME}"
+        """The Unix socket of an embedded broker, or of one that is reached by it."""
+        return self.host if self.kind == "unix" else f"{self.folder}/{SOCKET_NAME}"
 
     @property
     def log_path(self) -> str:
@@ -92,7 +94,10 @@ class Address:
         if self.user or self.secret:
             secret = quote(self.secret, safe="") if include_secret else mask
             login = quote(self.user, safe="") + (f":{secret}" if self.secret else "") + "@"
-        host = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
+        host = quote(self.host, safe="")
+        if self.kind == "unix":
+            return f"opendata://{login}{host}/{self.instance}"
+        host = f"[{self.host}]" if ":" in self.host else host
         return f"opendata{'s' if self.tls else ''}://{login}{host}:{self.port}/{self.instance}"
 
     def __str__(self) -> str:
@@ -152,8 +157,13 @@ def _parse_host(url: str, scheme: str, rest: str) -> Address:
             url,
             f"the host is followed by nothing or by ':' and a port up to 65535; if it has a secret, {_ENCODE}",
         )
+    host = unquote(found[1].strip("[]"))
+    if host.startswith("/"):
+        if found[2] is not None or scheme == "opendatas":
+            raise invalid(url, "a Unix socket has neither a port nor TLS; write opendata://%2Frun%2Fapp.sock/instance")
+        return unix(host, unquote(path), unquote(user), unquote(secret))
     return tcp(
-        unquote(found[1].strip("[]")).lower(),
+        host.lower(),
         int(found[2] or 0) or None,
         unquote(path),
         unquote(user),
@@ -185,6 +195,16 @@ def tcp(
     host: str, port: int | None, instance: str = "", user: str = "", secret: str = "", *, tls: bool = False
 ) -> Address:
     """A broker on a host; an empty instance (or AMQP's ``/``) is the default one."""
+    instance = _instance(host, instance)
+    return Address("tcp", host=host, port=port or DEFAULT_PORT, instance=instance, user=user, secret=secret, tls=tls)
+
+
+def unix(path: str, instance: str = "", user: str = "", secret: str = "") -> Address:
+    """A broker that somebody runs on this machine, reached by the absolute path of its socket."""
+    return Address("unix", host=path, instance=_instance(quote(path, safe=""), instance), user=user, secret=secret)
+
+
+def _instance(host: str, instance: str) -> str:
     instance = instance.strip("/") or DEFAULT_INSTANCE
     if not _INSTANCE.fullmatch(instance):
         raise invalid(
@@ -192,7 +212,7 @@ def tcp(
             "the instance is one name of letters, digits, '.', '_' and '-' "
             "(for a folder write three slashes: opendata:///absolute/folder)",
         )
-    return Address("tcp", host=host, port=port or DEFAULT_PORT, instance=instance, user=user, secret=secret, tls=tls)
+    return instance
 
 
 def memory(name: str) -> Address:

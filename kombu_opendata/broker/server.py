@@ -93,9 +93,9 @@ class Server:
 
     # ------------------------------------------------------------------ life
     async def listen_unix(self, path: str) -> None:
-        """Listen on a Unix socket that only this user can use; a stale one is replaced."""
+        """Listen on a Unix socket for this user, or with logins for all; a stale one is replaced."""
         _remove_stale_socket(path)
-        mask = os.umask(0o177)
+        mask = os.umask(0o177 if self.logins is None else 0o111)
         sock = socket.socket(socket.AF_UNIX)
         try:
             sock.bind(path)

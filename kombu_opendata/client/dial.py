@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AccessRefused, ConnectionLost, InvalidURL, RequestError
-from ..private_folder import denied, is_trusted, peer_uid, user_name
+from ..errors import AccessRefused, ConnectionLost, InvalidURL, RequestError, SocketPathTooLong
+from ..private_folder import denied, is_alone_at, is_trusted, peer_uid, user_name
 from ..protocol.tcp import set_tcp_options
 from ..url import Address
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 #: OpenSSL's words for an answer that is no TLS; they differ by its version
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
+#: sun_path holds 108 bytes on Linux, the last one zero
+MAX_SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
 _TIMEVAL = struct.Struct("ll")
 _TLS_OPTIONS = frozenset(
     {
@@ -105,8 +109,28 @@ def _verify_mode(value: int | str | None) -> ssl.VerifyMode:
     return ssl.VerifyMode(value)
 
 
-def dial_unix(path: str, timeout: float) -> socket.socket:
+def dial_socket(address: Address, options: Options) -> socket.socket:
+    """A connection to a broker that somebody runs on this machine, perhaps as another user.
+
+    Raises:
+        SocketPathTooLong: no socket can have this path.
+        AccessRefused: no right to connect, or a stranger may have put the socket there.
+        ConnectionLost: nobody listens there, or any other failure.
+    """
+    path = address.socket_path
+    check_socket_path(path)
+    try:
+        return dial_unix(path, options.connect_timeout, trusted=lambda uid: is_trusted(uid) or is_alone_at(uid, path))
+    except (FileNotFoundError, ConnectionRefusedError) as exc:
+        text = f"no broker listens on {path}: start it with --listen unix:{path}, or check the path"
+        raise ConnectionLost(text, address=str(address)) from exc
+
+
+def dial_unix(path: str, timeout: float, *, trusted: Callable[[int], bool] = is_trusted) -> socket.socket:
     """A connected Unix socket.
+
+    Args:
+        trusted: whether a user may be the one who listens.
 
     Raises:
         FileNotFoundError, ConnectionRefusedError: nobody listens there.
@@ -129,22 +153,35 @@ def dial_unix(path: str, timeout: float) -> socket.socket:
     except OSError as exc:
         sock.close()
         raise ConnectionLost(f"cannot connect to {path}: {exc}", path=path) from exc
-    _check_listener(sock, path)
+    _check_listener(sock, path, trusted)
     return sock
 
 
-def _check_listener(sock: socket.socket, path: str) -> None:
+def _check_listener(sock: socket.socket, path: str, trusted: Callable[[int], bool]) -> None:
     try:
         uid = peer_uid(sock)
     except OSError as exc:  # it went away
         sock.close()
         raise ConnectionLost(f"cannot connect to {path}: {exc}", path=path) from exc
-    if not is_trusted(uid):
+    if not trusted(uid):
         sock.close()
         raise AccessRefused(
-            f"{user_name(uid)} listens on {path}, and not you or root: "
-            "use a folder of your own, or run this as that user",
+            f"{user_name(uid)} listens on {path}, and not you or root: use a folder that only you (of --listen unix:…: "
+            "only the broker's user and root) may write to, or run this as that user",
             path=path,
+        )
+
+
+def check_socket_path(path: str) -> None:
+    """Raises SocketPathTooLong when no Unix socket can have this path."""
+    size = len(os.fsencode(path))
+    if size > MAX_SOCKET_PATH_BYTES:
+        raise SocketPathTooLong(
+            f"the socket path {path} has {size} bytes and the limit is {MAX_SOCKET_PATH_BYTES}: use a shorter folder, "
+            "or run a broker by hand with --listen tcp:host:port and connect to opendata://host:port",
+            path=path,
+            size=size,
+            limit=MAX_SOCKET_PATH_BYTES,
         )
 
 

@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 from ..errors import (
     ConnectionLost,
-    SocketPathTooLong,
     StartError,
     StartInterrupted,
     StoreInUse,
@@ -26,7 +25,7 @@ from ..errors import (
 )
 from ..private_folder import PrivateFolder
 from ..url import LOG_NAME, Address
-from .dial import dial_unix
+from .dial import check_socket_path, dial_unix
 from .ready import wait_ready
 
 if TYPE_CHECKING:
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .options import Options
 
-#: sun_path holds 108 bytes on Linux, the last one zero
-MAX_SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
 START_LOCK_NAME = "broker.start.lock"
 CONNECT_INTERVAL_SECONDS = 0.02
 RESTART_INTERVAL_SECONDS = 0.2
@@ -81,19 +78,6 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
                 else:
                     continue
         clock.sleep(pause)
-
-
-def check_socket_path(path: str) -> None:
-    """Raises SocketPathTooLong when no Unix socket can have this path."""
-    size = len(os.fsencode(path))
-    if size > MAX_SOCKET_PATH_BYTES:
-        raise SocketPathTooLong(
-            f"the socket path {path} has {size} bytes and the limit is {MAX_SOCKET_PATH_BYTES}: use a shorter folder, "
-            "or run a broker by hand with --listen tcp:host:port and connect to opendata://host:port",
-            path=path,
-            size=size,
-            limit=MAX_SOCKET_PATH_BYTES,
-        )
 
 
 def start_broker(folder: PrivateFolder, address: Address, options: Options, deadline: float, clock: Clock) -> None:

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from ..errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
 from ..protocol.framing import frame
-from .dial import dial_memory, dial_tcp
+from .dial import dial_memory, dial_socket, dial_tcp
 from .greeting import greet
 from .keeper import Keeper, threads_are_native
 from .stream import FIRST_BACKOFF_SECONDS, Stream
@@ -197,6 +197,8 @@ class Link(Stream):
             return dial_memory(self.address.name)
         if self.address.kind == "tcp":
             return dial_tcp(self.address, self.options)
+        if self.address.kind == "unix":
+            return dial_socket(self.address, self.options)
         from .launcher import attach
 
         return attach(self.address, self.options, self.clock)

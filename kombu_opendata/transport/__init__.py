@@ -27,6 +27,7 @@ URL                                                       broker
 ``opendata:///abs/folder``                                embedded: started by the first client that needs it
 ``opendata://[USER:SECRET@]HOST[:PORT][/INSTANCE]``       run by somebody, TCP; port 5677, instance ``default``
 ``opendatas://[USER:SECRET@]HOST[:PORT][/INSTANCE]``      the same over TLS
+``opendata://[USER:SECRET@]%2FPATH%2FSOCKET[/INSTANCE]``  run by somebody on this machine, over its Unix socket
 ``opendata+memory://NAME``                                inside this process, for unit tests
 ========================================================  =========================================================
 

@@ -14,7 +14,8 @@ password      the secret, else the ``password`` given beside it     None
 virtual_host  the instance                                          the instance
 ============  ====================================================  ==================
 
-``opendata+memory://`` and wrong URLs stay whole.
+Of a broker that is reached by its Unix socket, hostname is the socket's path, percent-encoded also in its slashes, and
+there is no port. ``opendata+memory://`` and wrong URLs stay whole.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def fill_in(client: Any) -> None:
         return
     if address.kind == "memory":
         return
-    client.hostname = FilledIn(quote(address.folder) if address.kind == "embedded" else address.host)
+    hostname = {"embedded": quote(address.folder), "unix": quote(address.host, safe="")}.get(address.kind, address.host)
+    client.hostname = FilledIn(hostname)
     client.port = address.port if address.kind == "tcp" else None
     client.virtual_host = address.instance
     client.userid = address.user or client.userid
@@ -91,6 +93,8 @@ def address_of(client: Any) -> Address:
     if hostname.startswith("/"):
         return urls.embedded(unquote(hostname))
     secret = "" if callable(client.password) else str(client.password or "")
+    if hostname.startswith("%2F"):
+        return urls.unix(unquote(hostname), vhost, client.userid or "", secret)
     return urls.tcp(str(hostname), client.port, vhost, client.userid or "", secret, tls=scheme == "opendatas")
 
 
