@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +159,14 @@ def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
 
 
 def _result(spark: Any, access: BrokerAccess, job_id: str, report: Path, *, generated: bool) -> SubmitResult:
-    """What the commit said; where its process was on another host, what the broker says."""
+    """What the commit said. Where its process was on another host, as with Spark Connect, what the broker says: it did
+    not know the job before.
+    """
     if not report.exists():
         job = _known_job(access, job_id)
         if job is None:
             raise RequestError(f"job {job_id} ended without a commit", job_id=job_id)
-        return SubmitResult(spark, access, job)
+        return SubmitResult(spark, access, replace(job, added=True))
     said = json.loads(report.read_text())
     job = JobInfo(**{**said["job"], "queues": {}, "blocked": None})
     return SubmitResult(spark, access, job, said["partitions"] if generated and job.added else None)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kombu_opendata.client.staging import StagingClient
-from kombu_opendata.errors import NotFound
-from kombu_opendata.spark import SubmitResult
+from kombu_opendata.errors import NotFound, RequestError
+from kombu_opendata.spark import SubmitResult, submit
 from kombu_opendata.spark.broker import BrokerAccess
 
 from ..support.batches import Sink, stage
@@ -54,6 +55,14 @@ def test_what_is_said_while_a_queue_is_full(
     with pytest.raises(TimeoutError):
         result.wait(timeout=0.1, progress=True)
     assert "queue 'small' is full" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_a_commit_on_another_host(result: SubmitResult, broker_url: str, tmp_path: Path) -> None:
+    """As with a server of Spark Connect: its report is not here, but the broker has the job."""
+    found = submit._result(None, BrokerAccess(broker_url), "job", tmp_path / "report.json", generated=True)
+    assert (found.job_id, found.rows, found.added) == ("job", 25, True)
+    with pytest.raises(RequestError, match="job other ended without a commit"):
+        submit._result(None, BrokerAccess(broker_url), "other", tmp_path / "report.json", generated=True)
 
 
 def test_a_job_goes_on_when_there_is_room(result: SubmitResult, sink: Sink) -> None:
