@@ -220,11 +220,23 @@ class Maintenance:
         expired_before = engine.expired
         settled = await engine.collector.sweep()
         self.collected += settled
+        early = await self._keep_size()
         await self._instance.staging.collect()
         if engine.is_dirty:
             await engine.checkpoint()
-        if settled or engine.expired > expired_before:
+        if settled or early or engine.expired > expired_before:
             await engine.tidy()
+
+    async def _keep_size(self) -> int:
+        """Remove settled messages early where the store is too large; returns how many."""
+        limit, notices = self._instance.engine.size_limit, self._instance.notices
+        early = await limit.step()
+        gib = f"{limit.limit_bytes / (1 << 30):,.3g} GiB"
+        notices.add("retention bytes", f"%d settled messages went early: the store is to be below {gib}", early)
+        if limit.is_stuck:
+            text = "instance %s: the store is larger than %s, and no settled message is left to remove"
+            notices.say(logging.WARNING, "too large", text, self._instance.name, gib)
+        return early
 
     def report(self) -> dict[str, Any]:
         """What the status call says."""

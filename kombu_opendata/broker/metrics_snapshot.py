@@ -182,6 +182,8 @@ def _put_instance(snapshot: Snapshot, instance: Instance) -> None:
         "journal_bytes": journal.waiting_bytes if journal is not None else 0,
         "journal_limit_bytes": journal.max_bytes if journal is not None else 0,
         "store_live_bytes": disk["live_bytes"],
+        "store_limit_bytes": engine.size_limit.limit_bytes,
+        "messages_removed_early_total": engine.size_limit.removed,
         "store_waiting_bytes": disk["waiting_bytes"],
         "store_stalled_seconds": engine.stalled_seconds,
         "dead_letters_waiting": letters.pop("waiting"),

@@ -88,6 +88,14 @@ INSTANCE = (
         "Size of SlateDB's tables in use, as of the last look (every ten seconds).",
     ),
     Metric(
+        "store_limit_bytes", GAUGE, _INSTANCE,
+        "Size past which the oldest settled messages go early. 0: no limit.",
+    ),
+    Metric(
+        "messages_removed_early_total", COUNTER, _INSTANCE,
+        "Settled messages removed before their retention was over, as the store was too large.",
+    ),
+    Metric(
         "store_waiting_bytes", GAUGE, _INSTANCE,
         "Size of tables that were replaced and wait to be deleted, or for a checkpoint that keeps them.",
     ),

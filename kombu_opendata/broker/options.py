@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -106,6 +107,7 @@ class BrokerOptions:
     log_format: str = "text"
     log_level: str = "INFO"
     slow_commit_seconds: float = EngineSettings.slow_commit_seconds
+    retention_bytes: int | None = None  # None: a quarter of a folder's disk, and no limit for a bucket
     history_days: float = EngineSettings.history_retention_seconds / 86_400
     log_retention_seconds: float = EngineSettings.log_retention_seconds
 
@@ -147,11 +149,23 @@ class BrokerOptions:
                 retention_interval_seconds=self.maintain_every_seconds,
                 slow_commit_seconds=self.slow_commit_seconds,
                 slate=SlateSettings(metrics=self.metrics is not None),
+                retention_bytes=self._retention_bytes(),
                 history=self.history_days > 0,
                 history_retention_seconds=86_400 * self.history_days,
                 log_retention_seconds=self.log_retention_seconds,
             ),
         )
+
+    def _retention_bytes(self) -> int:
+        if self.retention_bytes is not None or self.folder is None:
+            return self.retention_bytes or 0
+        place = self.folder
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        try:
+            return shutil.disk_usage(place).total // 4
+        except OSError as exc:
+            raise StartError(f"the size of the disk of {place} can't be told: {exc.strerror}") from exc
 
     def described(self) -> Iterator[str]:
         """What was asked for that is not the default, for the log: no secrets are among the options."""

@@ -105,6 +105,10 @@ def _about(instance: dict[str, Any]) -> Iterator[str]:
 def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
     live, waiting = (f"{disk[name] / (1 << 20):,.1f} MiB" for name in ("live_bytes", "waiting_bytes"))
     yield f"tables: {live} in use, {waiting} replaced and not deleted yet"
+    if disk["limit_bytes"]:
+        early = f"; {disk['removed_early']:,} settled messages went early" if disk["removed_early"] else ""
+        stuck = ", and no settled message is left to remove" if disk["is_stuck"] else ""
+        yield f"limit: {disk['limit_bytes'] / (1 << 20):,.1f} MiB{early}{stuck}"
     for one in disk["checkpoints"]:
         if one["name"]:
             until = f"until {local(moment(one['expires_at_ms']))}" if one["expires_at_ms"] else "for ever"

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from ..errors import OpenDataError
 from .brokers import broker_tools
 from .failures import EPILOG, USAGE, Command, Failure
-from .values import KEEP
+from .values import KEEP, Size
 
 
 class _Broker(Command):
@@ -101,6 +101,12 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     help="time between the broker's own maintenance runs; a client that asks for maintenance postpones them",
 )
 @click.option(
+    "--retention-bytes",
+    type=Size(),
+    help="past so many bytes (or 20G) the oldest settled messages of an instance go early; 0: no limit; "
+    "default: a quarter of a folder's disk, and no limit for a bucket",
+)
+@click.option(
     "--history-days",
     type=click.FloatRange(0),
     default=14.0,
@@ -170,6 +176,7 @@ def broker(
     no_sync: bool,
     idle_exit: float,
     maintain_every: float,
+    retention_bytes: int | None,
     history_days: float,
     log_retention: float,
     heartbeat: float,
@@ -215,6 +222,7 @@ def broker(
             log_format=log_format,
             log_level=log_level.upper(),
             slow_commit_seconds=slow_commit,
+            retention_bytes=retention_bytes,
             history_days=history_days,
             log_retention_seconds=log_retention,
         )

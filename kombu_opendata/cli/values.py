@@ -25,6 +25,9 @@ def seconds_of(text: str) -> float | None:
     return total if total <= _MAX_SECONDS else None
 
 
+_SIZE = re.compile(r"(\d{1,18})([KMGTkmgt]?)")
+
+
 class Length(click.ParamType):  # type: ignore[type-arg]
     """A length of time, in seconds."""
 
@@ -51,6 +54,18 @@ class Keep(Length):
         if found <= 0:
             self.fail(f"{value!r} is no time to keep anything: write 7d, settled or forever", param, ctx)
         return found
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes."""
+
+    name = "BYTES"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = _SIZE.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is no size: write a number of bytes, or 500M, 20G, 1T", param, ctx)
+        return int(found[1]) << 10 * ("KMGT".index(found[2].upper()) + 1 if found[2] else 0)
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]

@@ -17,6 +17,7 @@ BROKER_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "log_format": ("text", "json"),
     "log_level": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
     "max_message_bytes": (),
+    "retention_bytes": (),
 }
 
 
@@ -39,6 +40,9 @@ def check_broker_options(given: Any) -> Mapping[str, str]:
         if value is not None and choices and value not in choices:
             text = f"broker_options: {name} {value!r} is none of {', '.join(choices)}"
             raise RequestError(text, option="broker_options")
+    if not str(given.get("retention_bytes") or 0).isdecimal():
+        text = f"broker_options: retention_bytes {given['retention_bytes']!r} is no number of bytes"
+        raise RequestError(text, option="broker_options")
     return {name: str(value) for name, value in given.items() if value is not None}
 
 

@@ -90,19 +90,9 @@ class Collector:
             limit = now - 1000 * retention_seconds
             if log.oldest_at_ms is not None and log.oldest_at_ms > limit:
                 break
-            key = key_of(queue.name, log.first)
-            if log.first == log.tail:
-                rows = settled.decode(key, settled.join(log.rows))
-            else:
-                value = await self._engine.store.get(key)
-                if self._engine.state.queues.get(queue.name) is not queue:
-                    break  # deleted in the meantime, and collected with that
-                if value is None and log.first not in log.dirty:
-                    log.drop_first()  # bucket 0 may be long empty
-                    continue
-                if log.first in log.dirty:
-                    break  # not stored yet: next time
-                rows = settled.decode(key, value or b"")
+            rows = await self.head(queue, log, key_of)
+            if rows is None:
+                break
             expired = [row for row in rows if row[1] <= limit]
             taken, more = self._remove(queue, log, rows, expired)
             removed += taken
@@ -110,24 +100,45 @@ class Collector:
                 break
         return removed
 
+    async def head(
+        self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes]
+    ) -> list[tuple[int, int, int]] | None:
+        """The entries of a list's first bucket; None when it can't be changed now. Call it under ``checkpointing``."""
+        while log.first < log.tail:
+            key = key_of(queue.name, log.first)
+            value = await self._engine.store.get(key)
+            if self._engine.state.queues.get(queue.name) is not queue:
+                return None  # deleted in the meantime, and collected with that
+            if log.first in log.dirty:
+                return None  # not stored yet: next time
+            if value is not None:
+                return settled.decode(key, value)
+            log.drop_first()  # bucket 0 may be long empty
+        return settled.decode(key_of(queue.name, log.first), settled.join(log.rows))
+
     def _remove(
         self, queue: Queue, log: SettledLog, rows: list[tuple[int, int, int]], expired: list[tuple[int, int, int]]
     ) -> tuple[int, bool]:
         """Take the expired rows out of bucket ``first``; returns how many, and whether to look at the next bucket."""
-        dirty = self._engine.state.dirty
         left = rows[len(expired) :]
         if left and len(expired) * 10 < len(rows):
             log.oldest_at_ms = rows[0][1] if not expired else log.oldest_at_ms or rows[0][1]
             return 0, False
+        number = log.first
+        self.take(queue, log, rows, expired)
+        return len(expired), log.first != number
+
+    def take(
+        self, queue: Queue, log: SettledLog, rows: list[tuple[int, int, int]], expired: list[tuple[int, int, int]]
+    ) -> None:
+        """Take the first entries, those of ``expired``, out of the ``rows`` of a list's first bucket."""
         for row in expired:
             self._engine.state.collect(queue.name, row[0])
         number = log.first
         if expired or number < log.tail:
-            log.replace(number, [settled.pack_entry(*row) for row in left])
-        if log.first == number:
-            return len(expired), False
-        dirty.queues.add(queue.name)
-        return len(expired), True
+            log.replace(number, [settled.pack_entry(*row) for row in rows[len(expired) :]])
+        if log.first != number:
+            self._engine.state.dirty.queues.add(queue.name)
 
     def _forget_producers(self, now: int) -> None:
         """Drop what is known of sessions that ended without a goodbye long ago."""

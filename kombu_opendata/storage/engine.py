@@ -33,6 +33,7 @@ from .queue_buckets import Entry
 from .records import active, keys
 from .results import Results
 from .routing import Router
+from .size_limit import SizeLimit
 from .slate import SlateSettings, SlateStore
 from .slate_admin import collect_all
 from .staged import Staging
@@ -64,6 +65,7 @@ class EngineSettings:
     stall_seconds: float = 5.0
     close_seconds: float = 20.0
     slow_commit_seconds: float = 1.0  # is worth a line in the log
+    retention_bytes: int = 0  # past it the oldest settled messages go early; 0: no limit
     idle_seconds: float = 300.0  # without writes, then SlateDB looks into a bucket less often; 0: never
     history: bool = True  # off: nothing is written or found; what was written stays
     history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
@@ -93,6 +95,7 @@ class Engine(OperationsById):
         self.history = History(self)
         self.log_sweep = LogSweep(self)
         self.disk_space = DiskSpace(store.admin, store.clock)
+        self.size_limit = SizeLimit(self, settings.retention_bytes)
         self.failure: OpenDataError | None = None
         self.commits = 0  # appends to the journal, or batches where there is none
         self.checkpoint_started_at: float | None = None
@@ -544,5 +547,5 @@ class Engine(OperationsById):
             "commits": self.commits,
             "journal_bytes": self.journal.waiting_bytes if self.journal else 0,
             "stalled_seconds": round(self.stalled_seconds, 1),
-            "disk": self.disk_space.report(),
+            "disk": self.disk_space.report() | self.size_limit.report(),
         }

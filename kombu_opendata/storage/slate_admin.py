@@ -139,6 +139,48 @@ class SlateAdmin:
         held = {id: size for id, size in held.items() if id not in current.tables}
         return DiskUse(now_ms, sum(current.tables.values()), held, holding)
 
+    async def compact_all(self, poll_seconds: float) -> str:
+        """Have the compactor make one run of all tables; returns the compaction's id.
+
+        It is empty where there is no run yet, or the compactor has something to do: SlateDB does not see that two
+        compactions write to the same run if it did not plan both itself, and panics. So the compactor, which looks
+        every ``poll_seconds``, must have found nothing to do. Try again a moment later, as after an error.
+        """
+        u = ffi.public()
+        manifest = await self._manifest_at_rest()
+        await asyncio.sleep(1.5 * poll_seconds)
+        if manifest is None or not manifest.runs or await self._manifest_at_rest() != manifest:
+            return ""
+        sources = [u.SourceId.SST_VIEW(id) for id in manifest.unsorted]
+        sources += [u.SourceId.SORTED_RUN(id) for id in manifest.runs]
+        spec = u.CompactionSpec.TIERED(segment=b"", sources=sources, destination=min(manifest.runs))
+        with translated(self._url):
+            return str((await self._admin.submit_compaction(spec)).id)
+
+    async def _manifest_at_rest(self) -> Manifest | None:
+        """The current manifest, but None while a compaction is planned or under way."""
+        with translated(self._url):
+            planned = await self._admin.read_compactions(None)
+        if planned is None or any(one.active for one in planned.recent_compactions):
+            return None
+        return await self.manifest()
+
+    async def is_compacted(self, id: str) -> bool | None:
+        """Whether a compaction was done; None while it is under way.
+
+        SlateDB keeps the one that ended last; of others, earlier versions of its list know, for a minute at least.
+        """
+        status = ffi.public().CompactionStatus
+        with translated(self._url):
+            found = await self._admin.read_compaction(id, None)
+            if found is None:
+                for version in reversed(await self._admin.list_compactions(None, None)):
+                    found = next((one for one in version.recent_compactions if one.id == id), None)
+                    if found is not None and found.status in (status.COMPLETED, status.FAILED):
+                        break
+                return found is not None and found.status is status.COMPLETED
+        return {status.COMPLETED: True, status.FAILED: False}.get(found.status)
+
     async def collect_garbage(
         self,
         *,

@@ -48,7 +48,7 @@ option                 default  meaning
 ``idle_exit``          60       seconds without a client after which an embedded broker exits
 ``deadletter_queue``   none     a queue, made when needed, for messages that no queue takes; a publish is confirmed then
 ``body_encoding``      base64   how ``Channel._get`` encodes bodies; messages on their usual way are not encoded
-``broker_options``     none     ``metrics``, ``log_retention``, ``max_message_bytes``, … of an embedded broker
+``broker_options``     none     ``metrics``, ``log_retention``, ``retention_bytes``, … of an embedded broker
 ``consumer_name``      host:pid the consumer id in the broker's records
 =====================  =======  =====================================================================
 

@@ -1,0 +1,176 @@
+"""Keeps a store below a size: past it the oldest settled messages go before their retention is over.
+
+What tables take says little about what lives in them, as compaction drops what was overwritten and deleted only when it
+comes to it. So past the limit everything is compacted first, then measured; and what is removed for it is not measured
+again before it was compacted, too. A round goes
+
+1. over the limit: have all tables compacted (minutes for many GB, in the background);
+2. measured: if more than 90 % of the limit lives, remove as many settled messages as the rest makes up, by the average
+   size of a message: done ones by the time when they were settled, then failed ones;
+3. the next round begins when the store has grown by 5 % of the limit, or at once if it was above the limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import StoreError
+from .records import keys
+from .settled_log import SettledLog
+from .state import Queue
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+_TARGET = 0.9
+_GROWTH = 0.05
+#: messages that one step removes at most, and that go with one checkpoint
+_PER_STEP, _PER_CHECKPOINT = 200_000, 10_000
+
+#: how often a step looks for a moment when the compactor does nothing
+_TRIES = 5
+
+KeyOf = Callable[[str, int], bytes]
+
+
+class SizeLimit:
+    """The limit of one engine's store.
+
+    Attributes:
+        limit_bytes: 0 for none.
+        removed: messages that went early, since the start.
+        removed_at_ms: when the last ones did; 0 for never.
+        is_stuck: the store is too large and there is nothing left to remove.
+    """
+
+    def __init__(self, engine: Engine, limit_bytes: int) -> None:
+        self._engine = engine
+        self.limit_bytes = limit_bytes
+        self.removed = 0
+        self.removed_at_ms = 0
+        self.is_stuck = False
+        self._compaction = ""  # the one under way, or that ended
+        self._next_bytes = 0
+        self._to_remove = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What counts: the tables, and the objects of staged batches."""
+        use = self._engine.disk_space.use
+        staged = sum(one.bytes for one in self._engine.state.staged.objects.values())
+        return staged + (use.live_bytes if use is not None else 0)
+
+    async def step(self) -> int:
+        """Go on with the round under way, or begin one; returns how many messages were removed.
+
+        Raises:
+            StoreError: the store did not answer, or failed.
+        """
+        if not self.limit_bytes:
+            return 0
+        if not self._to_remove:
+            if not self._compaction:
+                if self.size_bytes > max(self.limit_bytes, self._next_bytes):
+                    await self._begin_compaction()
+                else:
+                    self.is_stuck = False
+                return 0
+            if not await self._is_compacted():
+                return 0
+            self._decide()
+        return await self._remove_some()
+
+    # ------------------------------------------------------------------ measuring
+    async def _begin_compaction(self) -> None:
+        store = self._engine.store
+        await self._engine.tidy()  # what was removed is in tables then
+        for _ in range(_TRIES):
+            with contextlib.suppress(StoreError):  # the compactor came between, for one: at the next step, at worst
+                self._compaction = await store.admin.compact_all(store.settings.compactor_poll_ms / 1000)
+            if self._compaction:
+                return
+
+    async def _is_compacted(self) -> bool:
+        ended = await self._engine.store.admin.is_compacted(self._compaction)
+        if ended is None:
+            return False
+        self._compaction = ""
+        if ended:
+            await self._engine.disk_space.look()
+        return ended  # if not, it met another one: again at the next step
+
+    def _decide(self) -> None:
+        """How many messages are to go, and when to look again."""
+        size, target = self.size_bytes, int(_TARGET * self.limit_bytes)
+        queues = self._engine.state.queues.values()
+        settled = sum(queue.done.length + queue.failed.length for queue in queues)
+        messages = settled + sum(len(queue.messages) + len(queue.messages.in_flight) for queue in queues)
+        if size > target:
+            self._to_remove = min(settled, math.ceil(messages * (size - target) / size))
+        self.is_stuck = size > self.limit_bytes and not settled
+        if size > self.limit_bytes and settled:
+            self._next_bytes = 0
+        else:
+            self._next_bytes = size + int(_GROWTH * self.limit_bytes)
+
+    # ------------------------------------------------------------------ removing
+    async def _remove_some(self) -> int:
+        removed = newest_at_ms = 0
+        for attribute, key_of in (("done", keys.done_key), ("failed", keys.failed_key)):
+            heap = await self._by_age(attribute, key_of)
+            while heap and removed < min(self._to_remove, _PER_STEP):
+                _, _, queue = heapq.heappop(heap)
+                settled: SettledLog = getattr(queue, attribute)
+                async with self._engine.checkpointing:
+                    rows = await self._engine.collector.head(queue, settled, key_of)
+                    if not rows:
+                        continue
+                    oldest = rows[: self._to_remove - removed]
+                    self._engine.collector.take(queue, settled, rows, oldest)
+                removed += len(oldest)
+                newest_at_ms = max(newest_at_ms, oldest[-1][1])
+                if len(self._engine.state.dirty.garbage) >= _PER_CHECKPOINT:
+                    await self._engine.checkpoint()
+                if settled.length:
+                    heapq.heappush(heap, (settled.oldest_at_ms or oldest[-1][1], queue.name, queue))
+        self._to_remove = max(0, self._to_remove - removed) if removed else 0
+        if removed:
+            self.removed += removed
+            self.removed_at_ms = self._engine.clock.now_ms()
+            # the history of what is gone goes, too
+            history = self._engine.history
+            await history.sweep(newest_at_ms + history.retention_ms)
+            await self._engine.checkpoint()
+        return removed
+
+    async def _by_age(self, attribute: str, key_of: KeyOf) -> list[tuple[int, str, Queue]]:
+        """The queues that have settled messages, as a heap by the time of the oldest."""
+        heap: list[tuple[int, str, Queue]] = []
+        for queue in list(self._engine.state.queues.values()):
+            settled: SettledLog = getattr(queue, attribute)
+            if not settled.length:
+                continue
+            oldest_at_ms = settled.oldest_at_ms
+            if oldest_at_ms is None:
+                async with self._engine.checkpointing:
+                    rows = await self._engine.collector.head(queue, settled, key_of)
+                if not rows:
+                    continue
+                oldest_at_ms = settled.oldest_at_ms = rows[0][1]
+            heap.append((oldest_at_ms, queue.name, queue))
+        heapq.heapify(heap)
+        return heap
+
+    def report(self) -> dict[str, Any]:
+        """For the status call; a time of 0 is never."""
+        return {
+            "limit_bytes": self.limit_bytes,
+            "size_bytes": self.size_bytes,
+            "removed_early": self.removed,
+            "removed_at_ms": self.removed_at_ms,
+            "is_stuck": self.is_stuck,
+        }

@@ -1,0 +1,190 @@
+"""Retention by size: what goes early, what never goes, and what does not count."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.slate import SlateSettings
+from kombu_opendata.storage.state import QueueOptions
+from tests.support.engine import World, run
+from tests.support.plain_store import PlainStore
+
+LIMIT = 1_000_000
+_STEPS = 200
+
+
+def settings(**changes: Any) -> EngineSettings:
+    given = {
+        "sync": False, "journal_segment_bytes": 64 << 10, "retention_bytes": LIMIT,
+        "slate": SlateSettings(
+            l0_sst_size_bytes=100_000, sorted_sst_size_bytes=200_000, compactor_poll_ms=50, commit_compaction_ms=50,
+            manifest_poll_ms=50, replaced_seconds=1, table_min_age_seconds=0.5,
+        ),
+    }  # fmt: skip
+    return EngineSettings(**{**given, **changes})
+
+
+async def settled(world: World, count: int, queue: str = "q", *, fail: bool = False, size: int = 1000) -> list[int]:
+    """Publish messages and settle them, a second after the other; returns their ids."""
+    ids = []
+    for number in range(count):
+        ids.append(world.publish(queue, envelope=random.Random(number).randbytes(size)))
+        entry = await world.claim(queue)
+        if fail:
+            world.engine.fail(world.queue(queue), (entry,), "c")
+        else:
+            world.engine.ack(world.queue(queue), (entry,))
+        world.clock.advance(1000)
+        if number % 50 == 49:
+            await world.engine.commit()
+            await world.engine.checkpoint()
+    await world.engine.checkpoint()
+    await world.engine.tidy()
+    return ids
+
+
+async def steps_until(world: World, is_over: Callable[[], Awaitable[bool]]) -> int:
+    """What maintenance does, over and over; returns how many messages went early."""
+    removed = 0
+    for _ in range(_STEPS):
+        await world.engine.disk_space.look()
+        removed += await world.engine.size_limit.step()
+        if await is_over():
+            return removed
+        await asyncio.sleep(0.05)
+    raise AssertionError(world.engine.size_limit.report())
+
+
+async def at_rest(world: World) -> int:
+    """As :func:`steps_until`, until nothing goes any more."""
+    quiet = 0
+
+    async def is_quiet() -> bool:
+        nonlocal quiet
+        limit = world.engine.size_limit
+        quiet = quiet + 1 if not limit._compaction and limit.size_bytes <= LIMIT else 0
+        return quiet > 10
+
+    return await steps_until(world, is_quiet)
+
+
+def test_the_oldest_done_messages_go_first(tmp_path: Path) -> None:
+    ids: dict[str, list[int]] = {}
+
+    async def steps(world: World) -> None:
+        world.engine.declare_queue("other", QueueOptions())
+        ids["failed"] = await settled(world, 100, fail=True)
+        ids["old"] = await settled(world, 1000)
+        ids["waiting"] = [world.publish("q", envelope=bytes(1000)) for _ in range(50)]
+        ids["new"] = await settled(world, 600, "other")
+        removed = await at_rest(world)
+        assert 700 < removed < 1500
+        assert world.engine.size_limit.removed == removed
+        report = world.engine.report()["disk"]
+        assert report["removed_early"] == removed
+        assert 0.7 * LIMIT < report["size_bytes"] <= LIMIT
+        assert len(world.queue("q").messages) == 50
+
+    store = PlainStore(run(tmp_path / "s", steps, settings()).root)
+    kept = store.message_ids()
+    done = {
+        id for queue in ("q", "other") for rows in store.buckets(RecordKind.DONE, queue).values() for id, *_ in rows
+    }
+    present = set(kept[RecordKind.PAYLOAD])
+    assert set(ids["failed"]) | set(ids["waiting"]) <= present
+    assert done | set(ids["failed"]) | set(ids["waiting"]) == present
+    gone = [id for id in (*ids["old"], *ids["new"]) if id not in present]
+    assert gone == sorted(gone)
+    assert min(done, default=0) > max(gone)
+
+
+def test_failed_messages_go_when_no_done_ones_are_left(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        await settled(world, 300)
+        failed = await settled(world, 1200, fail=True)
+        await at_rest(world)
+        assert world.queue("q").done.length == 0
+        assert 0 < world.queue("q").failed.length < len(failed)
+
+    run(tmp_path / "s", steps, settings())
+
+
+def test_garbage_removes_nothing(tmp_path: Path) -> None:
+    """Tables above the limit, most of whose records were overwritten or deleted."""
+
+    async def steps(world: World) -> None:
+        await settled(world, 400)
+        for _ in range(3):
+            for number in range(400):
+                world.publish("q", envelope=random.Random(number).randbytes(1000))
+            await world.engine.checkpoint()
+            await world.engine.tidy()
+            await world.engine.purge(world.queue("q"))
+        await world.engine.checkpoint()
+        await world.engine.tidy()
+        await world.engine.disk_space.look()
+        highest = world.engine.size_limit.size_bytes
+        assert await at_rest(world) == 0
+        assert world.queue("q").done.length == 400
+        assert highest > LIMIT
+
+    run(tmp_path / "s", steps, settings())
+
+
+def test_what_waits_never_goes(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for number in range(1500):
+            world.publish("q", envelope=random.Random(number).randbytes(1000))
+            if number % 100 == 99:
+                await world.engine.checkpoint()
+        await settled(world, 20)
+        await world.engine.tidy()
+
+        async def is_stuck() -> bool:
+            return world.engine.size_limit.is_stuck
+
+        assert await steps_until(world, is_stuck) == 20
+        assert len(world.queue("q").messages) == 1500
+        assert world.queue("q").done.length == 0
+
+    run(tmp_path / "s", steps, settings())
+
+
+@pytest.mark.slow
+def test_it_does_not_oscillate(tmp_path: Path) -> None:
+    """While messages come and are done, what is kept stays near the limit, also over restarts."""
+
+    async def steps(world: World) -> None:
+        kept = []
+        for number in range(12):
+            await settled(world, 250)
+            for _ in range(20):
+                await world.engine.disk_space.look()
+                await world.engine.size_limit.step()
+                await asyncio.sleep(0.05)
+            kept.append(world.queue("q").done.length)
+            if number == 8:
+                await world.crash()
+        assert min(kept[5:]) > 500, kept
+        assert max(kept[5:]) < 2000, kept
+
+    run(tmp_path / "s", steps, settings())
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 40])
+def test_below_the_limit_nothing_is_compacted(tmp_path: Path, limit: int) -> None:
+    async def steps(world: World) -> None:
+        await settled(world, 300)
+        await world.engine.disk_space.look()
+        assert await world.engine.size_limit.step() == 0
+        assert not world.engine.size_limit._compaction
+
+    run(tmp_path / "s", steps, settings(retention_bytes=limit))
