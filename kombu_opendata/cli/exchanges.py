@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .failures import Failure, Group, confirm
-from .output import Column, counted, print_json, print_table, say
+from .output import Column, arguments_text, counted, print_json, print_table, say
 from .target import complete_queues, completion, find, json_option, queue_argument, target_options, yes_option
 from .values import headers_of
 
@@ -54,14 +53,6 @@ def _exchange(client: QueueClient, name: str) -> ExchangeInfo:
     raise NotFound(f"no exchange {name!r}", exchange=name)
 
 
-def _shown(arguments: dict[str, Any]) -> str:
-    """Arguments as options take them: a text as it is, anything else as JSON."""
-    return " ".join(
-        f"{name}={value}" if isinstance(value, str) else f"{name}:={json.dumps(value, default=str)}"
-        for name, value in arguments.items()
-    )
-
-
 # ---------------------------------------------------------------------- exchanges
 @exchange_group.command("list", epilog="Example: opendata-queue exchange list")
 @target_options
@@ -79,7 +70,7 @@ def list_exchanges(url: str | None, tls_ca: str | None, as_json: bool) -> None:
     columns: list[Column] = [
         ("exchange", False), ("type", False), ("kind", False), ("bindings", True), ("arguments", False),
     ]  # fmt: skip
-    rows = [(info.name, info.type, _kind(info), info.bindings, _shown(info.arguments)) for info in found]
+    rows = [(info.name, info.type, _kind(info), info.bindings, arguments_text(info.arguments)) for info in found]
     print_table(columns, rows, none="no exchanges")
 
 
@@ -164,7 +155,7 @@ def list_bindings(queue: str | None, exchange: str | None, url: str | None, tls_
         print_json(found)
         return
     columns: list[Column] = [("queue", False), ("exchange", False), ("routing key", False), ("arguments", False)]
-    rows = [(one.queue, one.exchange, one.routing_key, _shown(one.arguments)) for one in found]
+    rows = [(one.queue, one.exchange, one.routing_key, arguments_text(one.arguments)) for one in found]
     print_table(columns, rows, none="no bindings")
 
 

@@ -84,7 +84,9 @@ def _print(report: dict[str, Any]) -> None:
         _print_part(report["filter"], 1)
     for binding in report.get("bindings", ()):
         verdict = "matches" if binding["matches"] else "does not match"
-        say(f"binding to {binding['type']} exchange {binding['exchange']!r}, key {binding['routing_key']!r}: {verdict}")
+        kind, exchange = binding["type"], binding["exchange"]
+        to = f"{kind} exchange {exchange!r}" if exchange else "the default exchange"
+        say(f"binding to {to}, key {binding['routing_key']!r}: {verdict}")
         _print_part(binding["explanation"], 1)
     if report.get("bindings_omitted"):
         say(f"and {report['bindings_omitted']} more bindings")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .failures import Command
-from .output import Column, local, moment, note, pairs, plain, print_json, print_json_line, print_table, with_times
+from .output import Column, moment, note, pairs, plain, print_json, print_json_line, print_table, with_times
 from .target import complete_queues, find, json_option, target_options
 from .values import MESSAGE_ID, MOMENT, header_choices
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _CELL = 60
 _MAX_PAGE = 1000
+#: columns that a narrow terminal does without, the first one first
+_SPARE = ("attempt", "seconds")
 #: headers that every message has; --json shows them
 _ROUTING = frozenset(("exchange", "routing_key", "priority", "content_type"))
 _STATUSES = ("available", "in_flight", "done", "failed")
@@ -97,7 +99,7 @@ def messages(
 def _message_row(one: MessageInfo) -> tuple[Any, ...]:
     states = ", ".join(f"{state.queue}: {state.status}" for state in one.queues)
     telling = {name: value for name, value in one.headers.items() if name not in _ROUTING}
-    return str(one.id), local(moment(one.received_at_ms)), states or "none", pairs(telling, _CELL)
+    return str(one.id), moment(one.received_at_ms), states or "none", pairs(telling, _CELL)
 
 
 @click.command(cls=Command)
@@ -135,7 +137,7 @@ def attempts(
 def _attempt_row(one: AttemptInfo) -> tuple[Any, ...]:
     seconds = f"{(one.ended_at_ms - one.claimed_at_ms) / 1000:.3f}" if one.claimed_at_ms else ""
     how = one.outcome + (", requeued" if one.requeued else "") + (", by hand" if one.manual else "")
-    return str(one.message_id), one.queue, local(moment(one.ended_at_ms)), seconds, one.number, how, one.consumer
+    return str(one.message_id), one.queue, moment(one.ended_at_ms), seconds, one.number, how, one.consumer
 
 
 # ---------------------------------------------------------------------- pages
@@ -170,7 +172,7 @@ def _show(
             for one in found:
                 print_json_line(_as_json(one))
             return
-        print_table(columns, map(row, found), none="none")
+        print_table(columns, map(row, found), none="none", spare=_SPARE)
         return
     page = fetch(**wanted)
     # a cursor is of this very window, which "2h" is no more when the next page is asked for
@@ -179,7 +181,7 @@ def _show(
     if as_json:
         print_json({"items": [_as_json(one) for one in page.items], **cursors, **window})
         return
-    print_table(columns, map(row, page.items), none="none")
+    print_table(columns, map(row, page.items), none="none", spare=_SPARE)
     times = "".join(f"--{name} {plain(at)} " for name, at in window.items() if at is not None)
     for name, cursor in cursors.items():
         if cursor:

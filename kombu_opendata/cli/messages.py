@@ -15,7 +15,6 @@ from .output import (
     Column,
     age,
     counted,
-    local,
     note,
     pairs,
     plain,
@@ -81,7 +80,7 @@ def _row(one: Message, limit: int) -> tuple[Any, ...]:
     due = f"in {age(wait)}" if wait > 0 else ""
     priority = one.properties.get("priority") or 0
     body = value_text(one.body, limit)
-    return str(one.id), local(one.received_at), due, priority, one.attempts, pairs(one.headers, _CELL), body
+    return str(one.id), one.received_at, due, priority, one.attempts, pairs(one.headers, _CELL), body
 
 
 def _peeked(client: QueueClient, queue: str, limit: int, after: int) -> Iterator[Message]:
@@ -112,7 +111,8 @@ def message(id: int, queue: str, url: str | None, tls_ca: str | None, as_json: b
             "id": str(one.id),
             "received": found.received_at,
             "visible": found.visible_at,
-            "exchange": one.exchange,
+            "priority": one.properties.get("priority") or 0,
+            "exchange": one.exchange or "(default)",
             "routing key": one.routing_key,
             "content type": one.content_type,
         }
@@ -127,7 +127,7 @@ def message(id: int, queue: str, url: str | None, tls_ca: str | None, as_json: b
 
 def _state(state: MessageState) -> tuple[Any, ...]:
     at = state.settled_at or state.leased_until or state.visible_at
-    return state.queue, state.state, state.attempts, local(at)
+    return state.queue, state.state, state.attempts, at
 
 
 def _as_json(one: Message) -> dict[str, Any]:

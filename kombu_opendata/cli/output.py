@@ -80,6 +80,14 @@ def pairs(values: Mapping[str, Any], limit: int = 0) -> str:
     return shown(" ".join(f"{name}={value_text(value)}" for name, value in values.items()), limit)
 
 
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """Arguments as options take them: ``name=text``, or ``name:=JSON``."""
+    return " ".join(
+        f"{name}={value}" if isinstance(value, str) else f"{name}:={json.dumps(value, default=str)}"
+        for name, value in arguments.items()
+    )
+
+
 # ---------------------------------------------------------------------- times
 def moment(ms: int) -> datetime | None:
     """Milliseconds since the epoch as a moment; None for 0."""
@@ -173,12 +181,12 @@ def _never_fail_on_a_character() -> None:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
-    """A table; cells are shown harmlessly. However narrow it must be, numbers are whole and texts are there."""
+    """A table; cells are shown harmlessly. However narrow it must be, numbers and times are whole, texts are there."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[_cell(cell) for cell in row] for row in rows]
+    every = list(rows)
     made = Table(
         title=Text(shown(title)) if title else None,
         title_justify="left",
@@ -186,31 +194,41 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: st
         pad_edge=False,
         show_edge=False,
     )
-    for (heading, is_number), width in zip(columns, _widths(columns, cells, _SHORTEST_TEXT), strict=True):
+    for at, ((heading, is_number), width) in enumerate(
+        zip(columns, _widths(columns, every, _SHORTEST_TEXT), strict=True)
+    ):
         justify: Any = "right" if is_number else "left"
-        made.add_column(heading, justify=justify, overflow="fold", no_wrap=is_number, min_width=width)
-    for row in cells:
-        made.add_row(*map(Text, row))
+        made.add_column(
+            heading, justify=justify, overflow="fold", no_wrap=_is_whole(columns, every, at), min_width=width
+        )
+    for row in every:
+        made.add_row(*(Text(_cell(cell)) for cell in row))
     return made
 
 
 def _cell(value: Any) -> str:
-    return number(value) if type(value) in (int, float) else shown(value)
+    if isinstance(value, datetime):
+        return local(value)
+    return "" if value is None else number(value) if type(value) in (int, float) else shown(value)
 
 
-def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]], text_width: int) -> list[int]:
-    """How wide each column must be: a number in full, a text as far as it can't be folded."""
+def _is_whole(columns: Sequence[Column], rows: Sequence[Sequence[Any]], at: int) -> bool:
+    """Whether a column has what must not be folded: numbers or times."""
+    return columns[at][1] or any(isinstance(row[at], datetime) for row in rows)
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Any]], text_width: int) -> list[int]:
+    """How wide each column must be: a number or a time in full, a text as far as it can't be folded."""
     from rich.cells import cell_len
 
-    widest = [max(map(cell_len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
-    return [
-        width if is_number else min(width, text_width) for width, (_, is_number) in zip(widest, columns, strict=True)
+    widths = [
+        max([cell_len(heading), *(cell_len(_cell(row[at])) for row in rows)]) for at, (heading, _) in enumerate(columns)
     ]
+    return [width if _is_whole(columns, rows, at) else min(width, text_width) for at, width in enumerate(widths)]
 
 
 def _whole_width(columns: Sequence[Column], rows: Sequence[Sequence[Any]], text_width: int) -> int:
-    cells = [[_cell(cell) for cell in row] for row in rows]
-    return sum(_widths(columns, cells, text_width)) + _GAP * (len(columns) - 1)
+    return sum(_widths(columns, rows, text_width)) + _GAP * (len(columns) - 1)
 
 
 def number(value: float) -> str:
@@ -251,7 +269,7 @@ def print_table(
 def fitted(columns: Sequence[Column], rows: Sequence[Sequence[Any]], width: int, spare: Sequence[str]) -> Fitted:
     """A table without those ``spare`` columns, the first one first, that keep texts from being easy to read."""
     left_out: list[str] = []
-    for heading in spare:
+    for heading in (one for one in spare if one in [name for name, _ in columns]):
         if _whole_width(columns, rows, _EASY_TEXT) <= width:
             break
         kept = [at for at, (name, _) in enumerate(columns) if name != heading]

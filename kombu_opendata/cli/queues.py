@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .failures import Group, confirm
-from .output import Column, age, counted, plain, print_facts, print_json, print_table, say
+from .output import Column, age, arguments_text, counted, plain, print_facts, print_json, print_table, say
 from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
 from .top import top
 from .values import LENGTH, POINT, headers_of
@@ -58,8 +58,9 @@ def show(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None
         print_json({**plain(info), "bindings": bindings, "metrics": metrics})
         return
     print_facts({"queue": info.name, "kind": _kind(info), **info.arguments, **_figures(metrics)})
-    columns: list[Column] = [("exchange", False), ("routing key", False)]
-    print_table(columns, [(one.exchange, one.routing_key) for one in bindings], title="bindings", none="no bindings")
+    columns: list[Column] = [("exchange", False), ("routing key", False), ("arguments", False)]
+    rows = [(one.exchange, one.routing_key, arguments_text(one.arguments)) for one in bindings]
+    print_table(columns, rows, title="bindings", none="no bindings")
 
 
 @queue_group.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .failures import REFUSED, Command, Failure
-from .output import Column, counted, local, moment, note, print_json, print_table, say, with_times
+from .output import Column, counted, moment, note, print_json, print_table, say, with_times
 from .target import complete_queues, find, json_option, target_options
 from .values import POINT
 
@@ -107,6 +107,6 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
         state = "done" if one["done"] else "waits: full" if one["waiting"] else "under way"
         whole = one["end"] - one["start"]
         share = 100 * (one["position"] - one["start"]) // whole if whole > 0 else 100
-        began = local(moment(one["started_at_ms"]))
+        began = moment(one["started_at_ms"])
         rows.append((one["queue"], state, share, one["seen"], one["routed"], one["rate"], began))
     print_table(columns, rows, none="no replays")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .failures import NOT_NOW, Failure, Group, confirm
-from .output import Column, age, counted, local, note, plain, print_json, print_json_line, print_table, say
+from .output import Column, age, counted, note, plain, print_json, print_json_line, print_table, say
 from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
 from .values import LENGTH, MESSAGE_ID
 
@@ -51,7 +51,7 @@ def _list(queue: str, state: Any, limit: int, place: tuple[str | None, str | Non
             for one in shown:
                 print_json_line(_as_json(one))
             return
-        rows = [(str(one.id), local(one.settled_at), one.attempts) for one in shown]
+        rows = [(str(one.id), one.settled_at, one.attempts) for one in shown]
         has_more = next(found, None) is not None
     print_table(_COLUMNS, rows, none=f"queue {queue!r} has no {_WORDS[state]}")
     if has_more:
@@ -180,16 +180,22 @@ def _delete_command(group: click.Group, state: str, words: str) -> None:
         if (older_than is not None) + bool(ids) + everything != 1:
             raise click.UsageError("choose one of: --older-than, --id, --all")
         given = {"older_than": older_than, "ids": ids or None, "all": everything}
-        said = f"settled at least {age(older_than)} ago" if older_than is not None else f"{len(ids)} named"
         with find(url, tls_ca).client() as client:
             have = _settled(client, queue, which)
-            chosen = f"all {have:,} {words}" if everything else f"{words} ({said}; there are {have:,})"
-            confirm(f"Delete {chosen} of queue {queue!r}?", yes)
+            confirm(_question(queue, counted(have, words.removesuffix("s")), older_than, len(ids)), yes)
             deleted = _watched(client, queue, which, "deleting", lambda: client.delete_settled(queue, which, **given))  # type: ignore[arg-type]
         if as_json:
             print_json({"queue": queue, "state": which, "deleted": deleted})
         else:
             say(f"{counted(deleted, words.removesuffix('s'))} deleted from queue {queue!r}")
+
+
+def _question(queue: str, have: str, older_than: float | None, ids: int) -> str:
+    if ids:
+        return f"Delete {counted(ids, 'message')} from queue {queue!r}, which has {have}?"
+    if older_than is not None:
+        return f"Delete what was settled at least {age(older_than)} ago from queue {queue!r}, which has {have}?"
+    return f"Delete {have} from queue {queue!r}?"
 
 
 def _settled(client: QueueClient, queue: str, state: str) -> int:

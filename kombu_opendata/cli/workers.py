@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .failures import Failure, Group
-from .output import Column, age, counted, local, plain, print_json, print_table, say
+from .output import Column, age, counted, plain, print_json, print_table, say
 from .target import complete_queues, completion, find, json_option, target_options
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def messages(worker: str, limit: int, url: str | None, tls_ca: str | None, as_js
         print_json([_as_json(one) for one in held[:limit]])
         return
     columns: list[Column] = [("queue", False), ("message", True), ("attempts", True), ("until", False)]
-    rows = [(one.queue, str(one.id), one.attempts, local(one.leased_until)) for one in held[:limit]]
+    rows = [(one.queue, str(one.id), one.attempts, one.leased_until) for one in held[:limit]]
     print_table(columns, rows, none=f"worker {worker!r} holds no messages")
 
 

@@ -117,3 +117,31 @@ def test_a_store_is_named_by_its_option_too(folder: str) -> None:
     stores = [run("store", "stats", *words, "--json") for words in ([folder], ["--store", folder], ["--url", folder])]
     assert [told.returncode for told in stores] == [0, 0, 0], stores[1].stderr
     assert all(Path(folder).name in told.stdout for told in stores)
+
+
+def test_a_message_and_a_queue_say_how_messages_get_there(client: QueueClient, folder: str) -> None:
+    client.create("told")
+    id = client.send("told", "x", priority=7)
+    shown = run("message", str(id), url=folder).stdout
+    assert re.search(r"(?m)^priority +7$", shown)
+    assert re.search(r"(?m)^exchange +\(default\)$", shown)
+    assert "x-match=any amount:=1" in run("queue", "show", "mails", url=folder).stdout
+    assert (
+        "binding to the default exchange, key 'told'"
+        in run("filter", "explain", "told", "--id", str(id), url=folder).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("which", "question"),
+    [
+        (["--all"], "Delete 3 failed messages from queue 'broken'?"),
+        (["--id", "1"], "Delete 1 message from queue 'broken', which has 3 failed messages?"),
+        (["--older-than", "1d"], "settled at least 1d ago from queue 'broken', which has 3 failed messages?"),
+    ],
+)
+def test_the_question_says_what_would_be_deleted(which: list[str], question: str, folder: str) -> None:
+    with terminal("failed", "delete", "broken", *which, "--url", folder, columns=120) as shown:
+        shown.wait_for(question)
+        shown.type(b"n\n")
+        assert shown.wait_end() == 1

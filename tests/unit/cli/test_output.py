@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from kombu_opendata.cli.output import plain, print_table, with_times
+from kombu_opendata.cli.output import cut_middle, local, plain, print_table, with_times
 from kombu_opendata.cli.queues import COLUMNS
 
 ROW = ("orders", 5_002, 1_000_000, 0, 12_345_678, 0, 0, 460.7, 0.0, "13d 22h")
@@ -44,6 +46,34 @@ def test_long_texts_are_folded_whole(monkeypatch: pytest.MonkeyPatch, capsys: py
     out = capsys.readouterr().out
     assert "1,234,567" in out
     assert out.count("x") == 30
+
+
+def test_times_are_never_folded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    at = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
+    columns = [("id", True), ("received", False), ("attempts", True), ("body", False)]
+    monkeypatch.setenv("COLUMNS", "60")
+    print_table(
+        columns, [(7, at, 1, "word " * 20), (8, None, 1, "")], none="none", spare=("attempts", "no such column")
+    )
+    shown = capsys.readouterr()
+    assert local(at) in shown.out
+    assert "attempts" not in shown.out
+    assert shown.err == "not shown in so narrow a terminal: attempts; --json has all\n"
+    assert max(map(len, shown.out.splitlines())) <= 60
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "shown"),
+    [
+        ("orders", 6, "orders"),
+        ("invoices.europe", 10, "invoi…rope"),
+        ("ordersqueue", 8, "orde…eue"),
+        ("日本語の待ち行列", 9, "日本…行列"),
+        ("a\x1bb", 20, r"a\x1bb"),
+    ],
+)
+def test_a_long_name_keeps_both_ends(name: str, width: int, shown: str) -> None:
+    assert cut_middle(name, width) == shown
 
 
 def test_times_are_moments_wherever_they_are_and_nothing_else_is() -> None:
