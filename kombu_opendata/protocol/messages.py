@@ -96,6 +96,10 @@ class Hello(_Message, tag=1):
     client: bytes = b""  # 16 random bytes; exclusive queues are for all sessions of one client. Empty: for this one
     resume_follows: bool = False
 
+    def __repr__(self) -> str:
+        """Without the secret, for tracebacks that show variables."""
+        return f"Hello(name={self.name!r}, instance={self.instance!r}, user={self.user!r}, resume={self.resume})"
+
 
 class Heartbeat(_Message, tag=2):
     """Proof of life, either way. Not answered."""

@@ -47,6 +47,8 @@ class FilledIn(str):
 
 def fill_in(client: Any) -> None:
     """Set the fields from the URL that the connection has now."""
+    known_as = client.__eqhash__()  # Kombu's pools find a connection by its fields: to them it stays the same one
+    client.__eqhash__ = lambda: known_as
     client.alt = [Hidden(alternate) for alternate in client.alt]
     if any("://" not in part and "@" in part for part in client.alt):  # Kombu cut a URL at the ';' of its secret
         client.hostname = Hidden(";".join(client.alt))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -107,6 +109,23 @@ def test_the_quickstart_runs_as_its_readme_says(pool: str, store_folder: Path, b
         wait_for(lambda: re.search(r"tasks\.add\[.*succeeded in .*: 4", log.read_text()) is not None, worker, log)
     assert worker.returncode == 0, log.read_text()
     assert "Traceback" not in log.read_text()
+
+
+def test_the_readme_runs_as_it_is_written(store_folder: Path, tmp_path: Path) -> None:
+    """In a home folder of its own, and with no other word than the README's."""
+    (code,) = re.findall(
+        r"(?s)```python\n(.*?)```", (EXAMPLES.parent / "README.md").read_text().split("## See it work")[0]
+    )
+    (tmp_path / "tasks.py").write_text(code)
+    env = {**os.environ, "HOME": str(store_folder), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for line in ("python -c 'from tasks import add; add.delay(2, 2)'", "opendata-queue status ~/tasks-queue --json"):
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=DEADLINE_SECONDS
+        )
+        assert done.returncode == 0, done.stderr
+    (queue,) = json.loads(done.stdout)["instances"]["default"]["queues"].values()
+    assert queue["available"] == 1
+    assert stat.S_IMODE((store_folder / "tasks-queue").stat().st_mode) == 0o700
 
 
 def running(pid: int) -> bool:

@@ -9,10 +9,12 @@ from collections import deque
 from typing import Any
 
 import pytest
-from kombu import asynchronous
+from kombu import asynchronous, pools
 from kombu import connection as kombu_connection
+from kombu.pools import producers
 
 from kombu_opendata import errors
+from kombu_opendata.protocol.messages import Hello
 from kombu_opendata.transport import TLSTransport, Transport
 from kombu_opendata.transport.connection_fields import address_of
 from kombu_opendata.transport.loop import BATCH
@@ -80,6 +82,20 @@ def test_no_field_shows_a_secret_when_it_is_logged() -> None:
         assert "s3cret" not in f"{info} {connection!r} {connection.as_uri()}"
         assert info["password"] == "s3cret"
         connection.maybe_switch_next()
+
+
+def test_kombus_pools_know_the_connection_again() -> None:
+    connection = KombuConnection("opendata://u:s@host")
+    pool = producers[connection]
+    assert connection.info()["hostname"] == "host"
+    assert producers[connection] is pool
+    assert producers[KombuConnection("opendata://u:s@host")] is pool
+    assert producers[KombuConnection("opendata://u:s@elsewhere")] is not pool
+    pools.reset()  # type: ignore[no-untyped-call]
+
+
+def test_a_hello_shows_no_secret() -> None:
+    assert "s3cret" not in repr(Hello(1, b"s" * 16, "n", "default", "u", "s3cret"))
 
 
 def test_a_callable_secret_is_asked_for_the_whole_uri() -> None:
