@@ -31,6 +31,7 @@ from .entities import BrokerQueue, Consumer, QueueProperties, Session
 from .getters import GetOne
 from .instance import Instance
 from .maintenance import check_duties
+from .pace import Pace, encoded
 from .queue_calls import handlers as queue_handlers
 
 if TYPE_CHECKING:
@@ -85,7 +86,11 @@ class Handlers:
     """The calls of one session."""
 
     def __init__(
-        self, instance: Instance, session: Session, max_message_bytes: int, status: Callable[[], dict[str, Any]]
+        self,
+        instance: Instance,
+        session: Session,
+        max_message_bytes: int,
+        status: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
         self.instance = instance
         self.engine = instance.engine
@@ -354,10 +359,15 @@ class Handlers:
         self._ok(msg.rid)
 
     def list_bindings(self, msg: m.ListBindings) -> None:
-        found = list(self.topology.bindings())
-        bindings = [(queue, exchange, key) for queue, exchange, key, _arguments in found]
-        exchanges = [(e.name, e.type, e.durable, e.auto_delete, e.arguments) for e in self.topology.exchanges.values()]
-        answer = m.Bindings(msg.rid, bindings, [arguments for *_binding, arguments in found], exchanges)
+        self.instance.calls.spawn(self.session, msg.rid, self._list_bindings(msg.rid))
+
+    async def _list_bindings(self, rid: int) -> None:
+        pace, answer = Pace(), m.Bindings(rid, [])
+        async for queue, exchange, key, given in pace.over(self.topology.bindings()):
+            answer.bindings.append(encoded((queue, exchange, key)))
+            answer.arguments.append(given)
+        async for e in pace.over(list(self.topology.exchanges.values())):
+            answer.exchanges.append(encoded((e.name, e.type, e.durable, e.auto_delete, e.arguments)))
         self.instance.reply(self.session, answer)
 
     # ------------------------------------------------------------------ consuming
@@ -427,7 +437,10 @@ class Handlers:
         leases.close(self.instance, self.session, m.Outcome.RELEASE)
 
     def get_status(self, msg: m.GetStatus) -> None:
-        self.instance.reply(self.session, m.Status(msg.rid, self._status()))
+        self.instance.calls.spawn(self.session, msg.rid, self._get_status(msg.rid))
+
+    async def _get_status(self, rid: int) -> None:
+        self.instance.reply(self.session, m.Status(rid, await self._status()))
 
     def maintain(self, msg: m.Maintain) -> None:
         """Answered when it is done; meanwhile everything else goes on."""

@@ -16,6 +16,7 @@ from ..storage.moves import LISTS, which_list
 from ..storage.stored_messages import read_metadata
 from .arguments import check_short
 from .entities import BrokerQueue
+from .pace import Pace, encoded
 from .reading import PAGE_BYTES, check_quantity
 
 if TYPE_CHECKING:
@@ -202,10 +203,16 @@ def _headers_in(envelope: bytes, priority: int) -> dict[str, str]:
 
 # ---------------------------------------------------------------------- queues and routes
 def list_queues(self: Handlers, msg: q.ListQueues) -> None:
-    queues = [queue for queue in self.instance.queues.values() if not queue.deleting]
-    found = [(queue.name, *queue.properties, len(queue.consumers)) for queue in queues]
-    created_at_ms = [queue.counts.created_at_ms for queue in queues]
-    self.instance.reply(self.session, q.QueueList(msg.rid, found, created_at_ms))
+    self.instance.calls.spawn(self.session, msg.rid, _list_queues(self, msg.rid))
+
+
+async def _list_queues(self: Handlers, rid: int) -> None:
+    listed = q.QueueList(rid, [], [])
+    async for queue in Pace().over(list(self.instance.queues.values())):
+        if not queue.deleting:
+            listed.queues.append(encoded((queue.name, *queue.properties, len(queue.consumers))))
+            listed.created_at_ms.append(queue.counts.created_at_ms)
+    self.instance.reply(self.session, listed)
 
 
 def ask_routes(self: Handlers, msg: q.AskRoutes) -> None:

@@ -6,7 +6,6 @@ own figures, may be some milliseconds apart.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from ..storage.counts import QueueCounts
 from ..storage.figures import Histogram, Standing
 from .entities import BrokerQueue
 from .metrics_table import BY_NAME, QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES
+from .pace import Pace
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 #: what stands for the queues that have no series of their own; a queue of such a name is counted there, too
 OTHER, TRANSIENT = "(other)", "(transient)"
-#: the loop is used for so long at a time
-_PIECE_SECONDS = 0.001
-#: queues between two looks at the clock
-_LOOKS = 16
 _GAUGES = tuple(metric.name for metric in (*QUEUE_GAUGES, *QUEUE_AGES))
 _COUNTERS = {counter: metric.name for counter, metric in QUEUE_COUNTERS.items()}
 
@@ -122,9 +118,7 @@ class InstanceView:
             rows[label].counts.add(counts)
         now = instance.engine.clock.now_ms()
         stored = transient = loaded = cold = 0
-        for number, queue in enumerate(list(instance.queues.values())):
-            if number % _LOOKS == 0 and pace.is_over:
-                await pace.rest()
+        async for queue in pace.over(list(instance.queues.values())):
             standing = None
             if len(queue.messages):
                 standing = Standing()
@@ -214,22 +208,6 @@ def _put_instance(snapshot: Snapshot, instance: Instance) -> None:
 
 def _ranges(histogram: Histogram) -> Ranges:
     return histogram.bounds, tuple(histogram.counts), histogram.sum
-
-
-class Pace:
-    """Says when the loop was used for long enough, and lets others have their turn."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._until = self._loop.time() + _PIECE_SECONDS
-
-    @property
-    def is_over(self) -> bool:
-        return self._loop.time() >= self._until
-
-    async def rest(self) -> None:
-        await asyncio.sleep(0)
-        self._until = self._loop.time() + _PIECE_SECONDS
 
 
 async def collect(server: Server, views: Iterable[InstanceView]) -> Snapshot:

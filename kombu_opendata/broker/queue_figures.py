@@ -11,6 +11,7 @@ from ..protocol import queue_messages as q
 from ..storage import looking
 from ..storage.moves import LISTS
 from .entities import BrokerQueue
+from .pace import encoded
 
 if TYPE_CHECKING:
     from .handlers import Handlers
@@ -63,7 +64,7 @@ def get_metrics(self: Handlers, msg: q.GetMetrics) -> None:
 async def _get_metrics(self: Handlers, msg: q.GetMetrics, queues: list[BrokerQueue]) -> None:
     found = {}
     for queue in queues:
-        found[queue.name] = await _figures(self, queue)
+        found[queue.name] = encoded(await _figures(self, queue))
         await asyncio.sleep(0)
     self.instance.reply(self.session, q.Metrics(msg.rid, self.engine.clock.now_ms(), found))
 

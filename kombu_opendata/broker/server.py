@@ -37,6 +37,7 @@ from .logins import Logins
 from .logs import code_of
 from .maintenance import Maintenance
 from .notices import Notices
+from .pace import Pace, encoded
 from .timed import is_timed
 from .users import UsersFile
 
@@ -359,8 +360,9 @@ class Server:
             text = "instance %s: %d commits were slow, the slowest took %.2f s"
             instance.notices.say(logging.WARNING, "slow commits", text, instance.name, count, slowest)
 
-    def status(self) -> dict[str, Any]:
-        """What the status call reports."""
+    async def status(self) -> dict[str, Any]:
+        """What the status call reports. Queues may be of moments that are some milliseconds apart."""
+        queues = {name: await _queue_figures(instance) for name, instance in list(self.instances.items())}
         return {
             "version": self.version,
             "pid": os.getpid(),
@@ -370,30 +372,41 @@ class Server:
             "connections_not_logged_in": self.admission.strangers,
             "instances": {
                 name: {
-                    **_with_consumers(instance),
+                    **instance.engine.report(),
+                    "queues": queues[name],
                     "sessions": len(instance.sessions),
                     "published": instance.published,
                     "delivered": instance.delivered,
                     "dead_letters": instance.dead_letters.report(),
                     "staging": instance.staging.report(),
-                    "transient_queues": sum(queue.stored is None for queue in instance.queues.values()),
+                    "transient_queues": len(instance.queues) - len(instance.engine.state.queues),
                     "maintenance": instance.maintenance.report(),
                 }
                 for name, instance in self.instances.items()
+                if name in queues
             },
         }
 
 
-def _with_consumers(instance: Instance) -> dict[str, Any]:
-    """The engine's report, and how many consumers each queue has."""
-    report = instance.engine.report()
-    for name, figures in report["queues"].items():
-        queue = instance.queues.get(name)
-        figures["consumers"] = len(queue.consumers) if queue is not None else 0
-        replay = instance.replays.report(name)
+async def _queue_figures(instance: Instance) -> dict[str, Any]:
+    """The encoded figures of all stored queues, by name."""
+    found = {}
+    async for queue in Pace().over(list(instance.queues.values())):
+        if queue.stored is None:
+            continue
+        messages = queue.messages
+        figures: dict[str, Any] = {
+            "available": len(messages),
+            "in_flight": len(messages.in_flight),
+            "loaded_buckets": len(messages.buckets),
+            "cold_buckets": len(messages.cold),
+            "consumers": len(queue.consumers),
+        }
+        replay = instance.replays.report(queue.name)
         if replay is not None:
             figures["replay"] = replay
-    return report
+        found[queue.name] = encoded(figures)
+    return found
 
 
 def _remove_stale_socket(path: str) -> None:

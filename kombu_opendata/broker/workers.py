@@ -18,6 +18,7 @@ from ..storage.looking import row_in_flight
 from . import leases, timed
 from .entities import BrokerQueue, Session
 from .looking import MAX_PAGE, wire_row
+from .pace import Pace
 from .reading import Reader, check_quantity
 
 if TYPE_CHECKING:
@@ -63,12 +64,22 @@ def _holder(instance: Instance, entry: Entry) -> Session:
 
 # ---------------------------------------------------------------------- looking
 def list_workers(self: Handlers, msg: q.ListWorkers) -> None:
+    self.instance.calls.spawn(self.session, msg.rid, _list_workers(self, msg))
+
+
+async def _list_workers(self: Handlers, msg: q.ListWorkers) -> None:
     instance = self.instance
+    holders: Counter[bytes] = Counter()
+    pace = Pace()
+    async for queue in pace.over(list(instance.queues.values())):
+        if queue.messages.in_flight and not queue.deleting:
+            async for entry in pace.over(list(queue.messages.in_flight.values())):
+                holders[entry.session] += 1
     sessions = _sessions(instance)
     held: Counter[bytes] = Counter()
     names: dict[bytes, str] = {}
     readers = set()
-    for holder, count in Counter(entry.session for _queue, entry in _in_flight(self)).items():
+    for holder, count in holders.items():
         worker = _worker_of(instance, holder)
         held[worker] += count
         names[worker] = names.get(worker) or instance.timed.name_of(holder)

@@ -78,7 +78,7 @@ class ArchiveFailed(Message, tag=100):
     rid: int
     queue: str
     older_than_ms: int = -1
-    ids: list[int] | None = None
+    ids: Many[int] | None = None
     selector: str = ""
     limit: int = 0
 

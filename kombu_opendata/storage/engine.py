@@ -528,17 +528,8 @@ class Engine(OperationsById):
         return removed
 
     def report(self) -> dict[str, Any]:
-        """Figures for the status call."""
+        """Figures for the status call; those of queues are not among them."""
         return {
-            "queues": {
-                name: {
-                    "available": len(queue.messages),
-                    "in_flight": len(queue.messages.in_flight),
-                    "loaded_buckets": len(queue.messages.buckets),
-                    "cold_buckets": len(queue.messages.cold),
-                }
-                for name, queue in self.state.queues.items()
-            },
             "next_message_id": self.state.next_id,
             "results": {
                 "cached_bytes": self.state.results.results.size_bytes + self.state.results.parts.size_bytes,

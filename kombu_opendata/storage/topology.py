@@ -257,11 +257,11 @@ class Topology:
             found.pop(routing_key, None)
 
     def bindings(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-        """Every binding as (queue, exchange, routing key, arguments)."""
-        for exchange in self.exchanges.values():
-            for key, bound in exchange.bindings.items():
-                for queue, bindings in bound.items():
-                    for arguments in bindings.values():
+        """Every binding as (queue, exchange, routing key, arguments); they may change meanwhile."""
+        for exchange in list(self.exchanges.values()):
+            for key, bound in list(exchange.bindings.items()):
+                for queue, bindings in list(bound.items()):
+                    for arguments in list(bindings.values()):
                         yield queue, exchange.name, key, arguments
 
     def definition_of(self, queue: str, *more: Binding) -> QueueDefinition:

@@ -16,6 +16,8 @@ from kombu_opendata.protocol.messages import DeclareQueue, Publish, Published
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine
 
+from ...support.engine import no_status
+
 
 class Peer:
     """A connection that remembers which publishes were confirmed."""
@@ -62,7 +64,7 @@ async def _another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a producer")
     peer = Peer()
     session.connection = cast(Connection, peer)
-    handlers = Handlers(instance, session, 1 << 20, dict)
+    handlers = Handlers(instance, session, 1 << 20, no_status)
     handlers.declare_queue(DeclareQueue(1, "q", True, False, False, {}, False))
     await engine.commit()
     gate = Gate(engine, monkeypatch)

@@ -19,6 +19,8 @@ from kombu_opendata.storage.counts import QueueCounts
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.queue_buckets import Entry
 
+from ...support.engine import no_status
+
 PATIENCE_SECONDS = 10
 GRACE_MS = 2000
 
@@ -42,7 +44,7 @@ class World:
     def new_session(self, letter: bytes) -> None:
         self.session = self.instance.sessions[16 * letter] = Session(16 * letter, "a consumer")
         self.session.lost_at_ms = self.clock.now_ms()  # it has no connection
-        self.handlers = Handlers(self.instance, self.session, 1 << 20, dict)
+        self.handlers = Handlers(self.instance, self.session, 1 << 20, no_status)
 
     def declare(self, name: str, **arguments: object) -> BrokerQueue:
         self.handlers.declare_queue(DeclareQueue(1, name, self.durable, False, False, arguments, False))

@@ -17,6 +17,8 @@ from kombu_opendata.protocol.messages import DeclareQueue, Get, Publish
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine
 
+from ...support.engine import no_status
+
 GRACE_MS = 2000
 PATIENCE_SECONDS = 10
 HOUR = 3600.0
@@ -37,7 +39,7 @@ class World:
         )
         self.session = self.instance.sessions[b"s" * 16] = Session(b"s" * 16, "a consumer")
         self.session.lost_at_ms = self.clock.now_ms()  # it has no connection
-        self.handlers = Handlers(self.instance, self.session, 1 << 20, dict)
+        self.handlers = Handlers(self.instance, self.session, 1 << 20, no_status)
         self.handlers.declare_queue(DeclareQueue(1, "q", True, False, False, {}, False))
         await self.settle()
 

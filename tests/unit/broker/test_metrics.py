@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker import metrics, metrics_snapshot
+from kombu_opendata.broker import metrics, metrics_snapshot, pace
 from kombu_opendata.broker.arguments import parse
 from kombu_opendata.broker.entities import BrokerQueue, QueueProperties
 from kombu_opendata.broker.metrics import Metrics
-from kombu_opendata.broker.metrics_snapshot import InstanceView, Pace, Snapshot
+from kombu_opendata.broker.metrics_snapshot import InstanceView, Snapshot
 from kombu_opendata.broker.metrics_text import cumulated
 from kombu_opendata.broker.options import Listen, parse_listen, parse_metrics
+from kombu_opendata.broker.pace import Pace
 from kombu_opendata.broker.server import BrokerSettings, Server
 from kombu_opendata.errors import StartError
 from tests.support.scrape import Scrape, fetch
@@ -42,8 +43,8 @@ def figure(snapshot: Snapshot, name: str, queue: str) -> Any:
 @pytest.fixture
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """The snapshot rests after each queue."""
-    monkeypatch.setattr(metrics_snapshot, "_PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(metrics_snapshot, "_LOOKS", 1)
+    monkeypatch.setattr(pace, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "LOOKS", 1)
 
 
 @pytest.mark.usefixtures("short_pieces")

@@ -8,6 +8,7 @@ from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.maintenance import Maintenance
 from kombu_opendata.protocol.queue_messages import Outgoing, Send, Sent
 
+from ...support.engine import no_status
 from .test_counts import GRACE_MS, World, run
 
 
@@ -34,7 +35,7 @@ def restart(world: World) -> None:
     world.instance = Instance("default", world.engine)
     world.instance.maintenance = Maintenance(world.instance, grace_ms=GRACE_MS, interval_seconds=1000)
     world.instance.sessions[world.session.id] = world.session
-    world.handlers = Handlers(world.instance, world.session, 1 << 20, dict)
+    world.handlers = Handlers(world.instance, world.session, 1 << 20, no_status)
 
 
 def test_rows_that_were_stored_before_the_broker_ended_are_told_as_new() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import typing
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from kombu_opendata.errors import InvalidMessage, OpenDataError, ProtocolError, RequestError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol import queue_messages as q
-from kombu_opendata.protocol.bounds import MAX_ITEMS, SMALL_FRAME_BYTES, Refused
+from kombu_opendata.protocol.bounds import _LARGE, MAX_ITEMS, SMALL_FRAME_BYTES, Refused
 from kombu_opendata.protocol.envelope import MAX_OPENED_BYTES, open_envelope
 from kombu_opendata.protocol.framing import FrameReader, client_messages, frame
 
@@ -121,3 +122,31 @@ def test_an_envelope_with_endless_headers_is_none() -> None:
     for fields in (headers(200_000), {"a": [0] * MAX_OPENED_BYTES}):
         assert open_envelope(envelope(fields)) is None
         assert open_envelope(envelope(fields), 1 << 30) is not None
+
+
+def kinds() -> list[type]:
+    """Every message of a client."""
+    found: list[type] = []
+    waiting: list[Any] = [m.ClientMessage]
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, type):
+            found.append(kind)
+        else:
+            waiting += typing.get_args(kind)
+    return found
+
+
+@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
+def test_every_list_of_a_message_that_may_be_large_has_a_limit(kind: type) -> None:
+    shape = msgspec.inspect.type_info(kind)
+    assert isinstance(shape, msgspec.inspect.StructType)
+    limits = []
+    for each in shape.fields:
+        options = each.type.types if isinstance(each.type, msgspec.inspect.UnionType) else (each.type,)
+        containers = (msgspec.inspect.ListType, msgspec.inspect.DictType, msgspec.inspect.CollectionType)
+        limits += [getattr(option, "max_length", None) for option in options if isinstance(option, containers)]
+    if shape.tag in _LARGE:
+        assert None not in limits
+    elif kind is not m.Explain:
+        assert MAX_ITEMS not in limits, "its list could not be that long: name it in _LARGE"

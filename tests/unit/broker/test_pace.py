@@ -1,0 +1,118 @@
+"""Calls that list all queues do so in pieces: others have their turn in between."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+
+from kombu_opendata.broker import pace
+from kombu_opendata.broker.entities import Session
+from kombu_opendata.broker.handlers import Handlers
+from kombu_opendata.broker.pace import Pace
+from kombu_opendata.broker.server import BrokerSettings, Server
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol import queue_messages as q
+
+QUEUES = 200
+
+
+@pytest.fixture
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rest after each item."""
+    monkeypatch.setattr(pace, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "LOOKS", 1)
+
+
+async def turns_until_answered(handlers: Handlers, call: Any) -> tuple[Any, int]:
+    """The answer, and how many turns the loop made before it."""
+    handlers.session.replies.clear()
+    Handlers.DIRECT[type(call)](handlers, call)
+    turns = 0
+    while not handlers.session.replies:
+        turns += 1
+        assert turns < 100 * QUEUES
+        await asyncio.sleep(0)
+    return handlers.session.replies[0], turns
+
+
+def rows_of(answer: Any) -> list[Any]:
+    """What an answer has for each queue or binding."""
+    if isinstance(answer, m.Status):
+        return list(answer.report["instances"]["default"]["queues"].values())
+    if isinstance(answer, q.Metrics):
+        return list(answer.queues.values())
+    return list(answer.bindings if isinstance(answer, m.Bindings) else getattr(answer, "queues", ()))
+
+
+@pytest.mark.usefixtures("short_pieces")
+@pytest.mark.parametrize(
+    "call",
+    [m.GetStatus(1), m.ListBindings(1), q.ListQueues(1), q.GetMetrics(1, []), q.ListWorkers(1)],
+    ids=lambda call: type(call).__name__,
+)
+def test_a_call_about_all_queues_lets_others_have_their_turn(call: Any) -> None:
+    async def main() -> None:
+        server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
+        instance = await server.instance("default")
+        handlers = Handlers(instance, Session(bytes(16), "test"), 1 << 20, server.status)
+        for number in range(QUEUES):
+            handlers.declare_queue(m.DeclareQueue(1, f"q{number}", number % 2 == 0, False, False, {}, False))
+            handlers.bind(m.Bind(1, f"q{number}", "amq.direct", "k", {}))
+        answer, turns = await turns_until_answered(handlers, call)
+        assert answer.rid == 1
+        assert turns >= QUEUES
+        for row in rows_of(answer):
+            assert isinstance(row, msgspec.Raw), "objects for each queue would set the garbage collector going"
+        if isinstance(answer, m.Status):
+            report = answer.report["instances"]["default"]
+            assert (len(report["queues"]), report["transient_queues"]) == (QUEUES // 2, QUEUES // 2)
+        if isinstance(answer, m.Bindings):
+            assert len(answer.bindings) == len(answer.arguments) >= QUEUES
+        await server.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("short_pieces")
+@pytest.mark.parametrize("kind", [m.GetStatus, m.ListBindings, q.ListQueues, q.ListWorkers])
+def test_queues_that_come_and_go_during_such_a_call(kind: Any) -> None:
+    async def main() -> None:
+        server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
+        instance = await server.instance("default")
+        handlers = Handlers(instance, Session(bytes(16), "test"), 1 << 20, server.status)
+        for number in range(QUEUES):
+            handlers.declare_queue(m.DeclareQueue(1, f"q{number}", False, False, False, {}, False))
+            handlers.bind(m.Bind(1, f"q{number}", "amq.topic", f"k{number}", {}))
+        asking = asyncio.ensure_future(turns_until_answered(handlers, kind(1)))
+        for number in range(0, QUEUES, 2):
+            instance.drop_transient(instance.queues[f"q{number}"])
+            handlers.declare_queue(m.DeclareQueue(0, f"new{number}", False, False, False, {}, False))
+            handlers.session.replies.clear()
+            await asyncio.sleep(0)
+        answer, _turns = await asking
+        assert not isinstance(answer, m.Failed)
+        await server.close()
+
+    asyncio.run(main())
+
+
+def test_pieces_are_short_and_not_one_an_item() -> None:
+    async def main() -> None:
+        began = Pace()
+        rests = 0
+        real = began.rest
+
+        async def rest() -> None:
+            nonlocal rests
+            rests += 1
+            await real()
+
+        began.rest = rest  # type: ignore[method-assign]
+        assert [number async for number in began.over(range(1000))] == list(range(1000))
+        assert rests <= 1000 // pace.LOOKS + 1
+
+    asyncio.run(main())
