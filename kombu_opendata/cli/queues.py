@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .failures import Group, confirm
-from .output import Column, age, arguments_text, counted, plain, print_facts, print_json, print_table, say
+from .output import Column, age, arguments_text, counted, local, plain, print_facts, print_json, print_table, say
 from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
 from .top import top
 from .values import LENGTH, POINT, headers_of
@@ -57,7 +57,8 @@ def show(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None
     if as_json:
         print_json({**plain(info), "bindings": bindings, "metrics": metrics})
         return
-    print_facts({"queue": info.name, "kind": _kind(info), **info.arguments, **_figures(metrics)})
+    about = {"queue": info.name, "kind": _kind(info), "created": local(info.created_at)}
+    print_facts({**about, **info.arguments, **_figures(metrics)})
     columns: list[Column] = [("exchange", False), ("routing key", False), ("arguments", False)]
     rows = [(one.exchange, one.routing_key, arguments_text(one.arguments)) for one in bindings]
     print_table(columns, rows, title="bindings", none="no bindings")
@@ -150,7 +151,7 @@ def drop(
         metrics = client.metrics(queue)
         confirm(
             f"Drop queue {queue!r} with {counted(metrics.length, 'message')}, {metrics.done:,} archived and "
-            f"{metrics.failed:,} failed ones, and {counted(metrics.consumers, 'consumer')}?",
+            f"{metrics.failed + metrics.archived_failed:,} failed ones, and {counted(metrics.consumers, 'consumer')}?",
             yes,
         )
         waited = client.drop(queue, if_unused=if_unused, if_empty=if_empty)

@@ -134,11 +134,11 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
     )
     columns: list[Column] = [
         ("queue", False), ("available", True), ("of it delayed", True), ("in flight", True), ("done", True),
-        ("failed", True), ("payload bytes", True),
+        ("failed", True), ("archived failed", True), ("payload bytes", True),
     ]  # fmt: skip
     rows = [
         (name, one.available, one.delayed, one.in_flight, one.done, one.failed,
-         "-" if one.payload_bytes is None else number(sum(one.payload_bytes.values())))
+         one.archived_failed, "-" if one.payload_bytes is None else number(sum(one.payload_bytes.values())))
         for name, one in sorted(found.queues.items())
     ]  # fmt: skip
     print_table(

@@ -330,11 +330,11 @@ def test_wrong_calls(log: Any) -> None:
         replay.start_replay(connection, "keep", datetime(2026, 1, 31, 12))
     with pytest.raises(errors.RequestError, match="before the start"):
         replay.start_replay(connection, "keep", datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))
-    with pytest.raises(errors.RequestError, match="'done' or 'failed'"):
+    with pytest.raises(errors.RequestError, match="done, failed, archived_failed"):
         replay.delete_settled(connection, "keep", "all", all=True)
     with pytest.raises(errors.RequestError, match="by one of"):
         replay.delete_settled(connection, "keep", "done")
     with pytest.raises(errors.RequestError, match="by one of"):
         replay.delete_settled(connection, "keep", "done", older_than=1, all=True)
-    with pytest.raises(errors.RequestError, match="at most 100000"):
+    with pytest.raises(errors.RequestError, match="100000"):
         replay.redrive(connection, "keep", ids=range(100_001))
