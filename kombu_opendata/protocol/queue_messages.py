@@ -60,8 +60,8 @@ class Send(Message, tag=70):
     key: str = ""
     digest: bytes = b""
     key_ttl_ms: int = 0
-    keys: list[str] = msgspec.field(default_factory=list)
-    digests: list[bytes] = msgspec.field(default_factory=list)
+    keys: Many[str] = msgspec.field(default_factory=list)
+    digests: Many[bytes] = msgspec.field(default_factory=list)
 
 
 class Read(Message, tag=71):
