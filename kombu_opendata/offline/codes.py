@@ -122,5 +122,6 @@ CODES: dict[str, Code] = {
     # ---- results
     "result-expiry": Code(_I, "the result is never removed", _REPORT),
     "result-implausible": Code(_I, "the result is kept too long, or not found", _REPORT),
+    "result-chunks": Code(_I, "the result can't be read, or chunks of none are never removed", _REPORT),
     "chord-wrong": Code(_I, "the chord's callback is sent too early, or never", _REPORT),
 }

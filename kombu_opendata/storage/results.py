@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import effects as fx
 from .ffi import Batch
+from .large_values import LargeValues
 from .records import keys
 from .records import results as records
 from .records.results import FINAL, Result
@@ -75,6 +76,7 @@ class ResultState:
         self.results: Shelf[Result] = Shelf(lambda result: len(result.value))
         self.parts: Shelf[bytes] = Shelf(len)
         self.chords: dict[bytes, OpenChord] = {}
+        self.large = LargeValues()
         self.has_revocable = False
         self._expired: dict[bytes, set[int]] = {}  # by name: the expiry rows that go; 0 is the result itself
         self._gone: list[bytes] = []  # keys of closed chords and their parts
@@ -172,21 +174,23 @@ class ResultState:
         """Add what changed to a checkpoint's batch."""
         for name, rows in self._expired.items():
             if 0 in rows and not self.results.is_pending(name):
-                batch.delete(keys.result_key(name))
+                self._delete(batch, keys.result_key(name))
             for expires_at in rows - {0}:
                 batch.delete(keys.result_expiry_key(expires_at, name))
         for key in self._gone:
-            batch.delete(key)
+            self._delete(batch, key)
         for name, result in self.results.begin_flush().items():
+            key = keys.result_key(name)
             if result is None:
-                batch.delete(keys.result_key(name))
+                self._delete(batch, key)
                 continue
-            batch.put(keys.result_key(name), records.encode_result(result))
+            inline = self.large.put(batch, key, result.value)
+            batch.put(key, records.encode_result(result._replace(value=inline)))
             if result.expires_at_ms:
                 batch.put(keys.result_expiry_key(result.expires_at_ms, name), records.encode_expiry())
         for key, value in self.parts.begin_flush().items():
             if value is not None:
-                batch.put(key, records.encode_part(value))
+                batch.put(key, records.encode_part(self.large.put(batch, key, value)))
                 self._written(key)
         for group in self._changed:
             chord = self.chords[group]
@@ -194,6 +198,10 @@ class ResultState:
             batch.put(keys.chord_key(group), records.encode_chord(head))
             chord.is_stored = True
         self._expired, self._gone, self._changed = {}, [], set()
+
+    def _delete(self, batch: Batch, key: bytes) -> None:
+        batch.delete(key)
+        self.large.drop(batch, key)
 
     def _written(self, key: bytes) -> None:
         chord = self.chords.get(keys.parse(key).chord or b"")
@@ -207,6 +215,7 @@ class ResultState:
 
     async def load(self, store: Reads) -> None:
         """Find the chords that are open; the values stay where they are."""
+        await self.large.load(store)
         self.has_revocable = await store.get(keys.result_key(_HAS_REVOCABLE)) is not None
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.CHORD)):
             for key, value in rows:
@@ -264,6 +273,18 @@ class Results:
         return _alive(stored, self._engine.clock.now_ms())
 
     async def _read(self, name: bytes) -> Result | None:
+        """What the store has; anything if it changes meanwhile."""
+        found = await self._record(name)
+        key = keys.result_key(name)
+        if found is None or found.value or key not in self.state.large:
+            return found
+        async with self._engine.checkpointing:
+            if self.find(name)[0] or key not in self.state.large:
+                return found
+            return found._replace(value=await self.state.large.read(self._engine.store, key))
+
+    async def _record(self, name: bytes) -> Result | None:
+        """What the store has, without a value that is in chunks."""
         key = keys.result_key(name)
         value = await self._engine.store.get(key)
         return None if value is None else records.decode_result(key, value)
@@ -278,6 +299,10 @@ class Results:
         if not known:
             value = await self._engine.store.get(key)
             found = None if value is None else records.decode_part(key, value)
+            if not found and key in self.state.large:
+                async with self._engine.checkpointing:
+                    if key in self.state.large:
+                        found = await self.state.large.read(self._engine.store, key)
         return found or b""
 
     # ------------------------------------------------------------------ writing
@@ -381,9 +406,9 @@ class Results:
         return removed
 
     async def _peek(self, name: bytes) -> Result | None:
-        """As :meth:`get`, but leaves the cache as it is."""
+        """As :meth:`get`, but leaves the cache as it is, and chunks where they are."""
         known, found = self.state.results.find(name)
-        return found if known else await self._read(name)
+        return found if known else await self._record(name)
 
     def _expire(self, row: keys.Key, stored: Result | None, now: int) -> bool:
         name = row.result or b""

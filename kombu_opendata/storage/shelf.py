@@ -101,6 +101,9 @@ class Shelf(Generic[V]):
 
     def _keep(self, name: bytes, value: V, at_ms: int) -> None:
         self._forget(name)
+        if self._cost(name, value) > self.cache_bytes // 2:  # it would push out all others
+            self.complete_since_ms = max(self.complete_since_ms, at_ms + 1)
+            return
         self._hot[name] = (value, at_ms)
         self._size += self._cost(name, value)
         while self._size > self.cache_bytes and self._hot:

@@ -195,7 +195,7 @@ def test_a_page_of_a_chord(raw: RawClient) -> None:
         (store(b"", chord=b"c", member=b""), "chord's member"),
         (store(b"", chord=b"c", member=b"m", index=1 << 32), "index of -1 to"),
         (GetResults(0, [b""]), "1 to 1024 bytes"),
-        (WatchResults(0, [b"n"] * 100_001), "at most 100000"),
+        (WatchResults(0, [b"n"] * 100_001), "more than 100000 items"),
         (OpenChord(0, b"c", 0, size=-2), "out of range"),
     ],
 )

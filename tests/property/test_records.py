@@ -113,6 +113,11 @@ FORMATS = {
         st.builds(results.Chord, i64, i64, i64, st.binary(max_size=20)),
         results.encode_chord,
     ),
+    "large value": Format(
+        keys.large_value_key(b"k"),
+        st.builds(results.LargeValue, u32, st.integers(0, 2**64 - 1)),
+        results.encode_large_value,
+    ),
     "chord part": Format(keys.chord_part_key(b"g", 1, b"m"), st.binary(max_size=20), results.encode_part),
     "producer": Format(
         keys.producer_key(bytes(16)), st.builds(producer.Producer, u64, u64, u31, i64, holes), producer.encode
@@ -211,7 +216,8 @@ formats = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 def test_every_kind_of_record_is_tested() -> None:
     tested = {keys.parse(form.key).kind for form in FORMATS.values()}
     elsewhere = {kind for kind in keys.RecordKind if kind.name.startswith("HISTORY_")}  # tests/golden/test_history.py
-    assert tested == set(keys.RecordKind) - elsewhere - {keys.RecordKind.CHUNK}  # a chunk has no format
+    chunks = {keys.RecordKind.CHUNK, keys.RecordKind.VALUE_CHUNK}  # raw bytes
+    assert tested == set(keys.RecordKind) - elsewhere - chunks
 
 
 @formats

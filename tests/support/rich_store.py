@@ -152,6 +152,7 @@ async def _results(world: World) -> None:
     results = world.engine.results
     results.store(b"final", FINAL, b"value", 3_600_000)
     results.store(b"for ever", FINAL, b"value", 0)
+    results.store(b"large", FINAL, bytes(2_500_000), 0)
     results.open_chord(b"group", 3_600_000, 3, header=b"header")
     for index in range(2):
         results.store(b"part%d" % index, FINAL, b"value", 60_000, b"group", index, b"member%d" % index, 3_600_000)

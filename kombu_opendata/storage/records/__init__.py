@@ -35,9 +35,10 @@ module                record                                                   f
 ``log_retention``     how long messages stay that no queue needs               ours
 ====================  =======================================================  ==========
 
-A chunk of a large payload is raw bytes and has no module. Encoders raise :class:`~kombu_opendata.errors.InvalidMessage`
-for a text that can't be stored and :class:`~kombu_opendata.errors.RequestError` for any other value out of range;
-decoders raise :class:`~kombu_opendata.errors.CorruptRecord`, which names the key.
+A chunk of a large payload or result is raw bytes and has no module. Encoders raise
+:class:`~kombu_opendata.errors.InvalidMessage` for a text that can't be stored and
+:class:`~kombu_opendata.errors.RequestError` for any other value out of range; decoders raise
+:class:`~kombu_opendata.errors.CorruptRecord`, which names the key.
 """
 
 from __future__ import annotations
@@ -108,6 +109,8 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.RESULT_EXPIRY: results.decode_expiry,
     RecordKind.CHORD: results.decode_chord,
     RecordKind.CHORD_PART: results.decode_part,
+    RecordKind.LARGE_VALUE: results.decode_large_value,
+    RecordKind.VALUE_CHUNK: _chunk,
     RecordKind.DEAD_LETTER: dead_letter.decode,
     RecordKind.CURSOR: cursor.decode,
     RecordKind.IDEMPOTENCY: idempotency.decode,

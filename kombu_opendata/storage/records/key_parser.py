@@ -56,6 +56,8 @@ class Key(NamedTuple):
     hash: bytes | None = None
     #: of history and of a routes block: the numbers after its prefix, in their order (see :mod:`.keys`)
     numbers: tuple[int, ...] | None = None
+    #: of a large value and its chunks: the key of the result or of the chord's part
+    owner: bytes | None = None
 
 
 def parse(key: bytes) -> Key:
@@ -167,6 +169,17 @@ def _parse_chord_part(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, i
     return Key(kind, chord=chord, header_index=index, result=member), end
 
 
+def _parse_large_value(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    owner, end = types.read_terminated(key, offset)
+    return Key(kind, owner=owner), end
+
+
+def _parse_value_chunk(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
+    parsed, end = _parse_large_value(kind, key, offset)
+    (number,) = types.read(U32, key, key, end)
+    return parsed._replace(chunk=number), end + U32.size
+
+
 def _parse_id_and_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
     parsed, offset = _parse_id(kind, key, offset)
     name, end = _read_name(key, offset)
@@ -236,6 +249,8 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.NEWEST_TIME: _parse_fixed,
     RecordKind.LOG_RETENTION: _parse_fixed,
     RecordKind.REMOVAL: _parse_session,
+    RecordKind.LARGE_VALUE: _parse_large_value,
+    RecordKind.VALUE_CHUNK: _parse_value_chunk,
     RecordKind.QUEUE_COUNTS: _parse_name,
     RecordKind.ARCHIVED_FAILED: _parse_bucket,
 }

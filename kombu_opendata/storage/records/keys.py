@@ -25,6 +25,8 @@ key                                                                    record
 ``01 1a <expires at u64> <key TB>``                                    result expiry
 ``01 1e <group TB>``                                                   chord
 ``01 1f <group TB> <index u32> <member TB>``                           chord part
+``01 30 <key of a result or chord part TB>``                           large value
+``01 31 <key of a result or chord part TB> <chunk number u32>``        chunk of a large value
 ``01 1b <id u64> <queue TB>``                                          dead letter of a queue
 ``01 1c <queue TB>``                                                   routing cursor of a queue
 ``01 1d <hash 16 bytes>``                                              idempotency key of a send
@@ -100,6 +102,8 @@ _RESULT = PREFIXES[RecordKind.RESULT]
 _RESULT_EXPIRY = PREFIXES[RecordKind.RESULT_EXPIRY]
 _CHORD = PREFIXES[RecordKind.CHORD]
 _CHORD_PART = PREFIXES[RecordKind.CHORD_PART]
+_LARGE_VALUE = PREFIXES[RecordKind.LARGE_VALUE]
+_VALUE_CHUNK = PREFIXES[RecordKind.VALUE_CHUNK]
 _DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
 _CURSOR = PREFIXES[RecordKind.CURSOR]
 _IDEMPOTENCY = PREFIXES[RecordKind.IDEMPOTENCY]
@@ -156,6 +160,7 @@ __all__ = [
     "history_trail_key",
     "idempotency_key",
     "kind_range",
+    "large_value_key",
     "metadata_key",
     "options_key",
     "parse",
@@ -172,6 +177,7 @@ __all__ = [
     "staged_expiry_key",
     "staged_job_key",
     "staged_object_key",
+    "value_chunk_key",
 ]
 
 
@@ -269,6 +275,14 @@ def chord_part_prefix(group: bytes) -> bytes:
 
 def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
     return chord_part_prefix(group) + types.pack(U32, "index", index) + types.terminated(member)
+
+
+def large_value_key(owner: bytes) -> bytes:
+    return _LARGE_VALUE + types.terminated(owner)
+
+
+def value_chunk_key(owner: bytes, number: int) -> bytes:
+    return _VALUE_CHUNK + types.terminated(owner) + types.pack(U32, "chunk number", number)
 
 
 def cursor_key(queue: str) -> bytes:

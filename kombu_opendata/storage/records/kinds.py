@@ -66,6 +66,8 @@ class RecordKind(enum.Enum):
     ARCHIVED_FAILED = "archived failed"
     REMOVAL = "removal"
     LOG_RETENTION = "log retention"
+    LARGE_VALUE = "large value"
+    VALUE_CHUNK = "value chunk"
 
 
 #: of a key that is the same for all stores, the whole key
@@ -110,4 +112,6 @@ PREFIXES = {
     RecordKind.ARCHIVED_FAILED: b"\x01\x2d",
     RecordKind.REMOVAL: b"\x01\x2e",
     RecordKind.LOG_RETENTION: b"\x01\x2f",
+    RecordKind.LARGE_VALUE: b"\x01\x30",
+    RecordKind.VALUE_CHUNK: b"\x01\x31",
 }

@@ -35,6 +35,17 @@ version           u8       1
 value             bytes    a u32 length, then the value
 ================  =======  =====================================================
 
+Large value, ``01 30 <key TB>``, of the result or part with this key. Its value is in chunks, ``01 31 <key TB> <number
+u32>``, raw bytes of 1 MiB but for the last; the value in its own record is empty:
+
+================  =======  =====================================================
+field             type     meaning
+================  =======  =====================================================
+version           u8       1
+chunks            u32      how many
+size              u64      of the value, bytes
+================  =======  =====================================================
+
 The formats are ours.
 """
 
@@ -47,6 +58,7 @@ from kombu_opendata.storage.records import types
 
 _RESULT = struct.Struct("<BBq")
 _CHORD = struct.Struct("<Bqqq")
+_LARGE = struct.Struct("<BIQ")
 _SIZE = struct.Struct("<I")
 _ONE = struct.Struct("<B")
 _VERSION = 1
@@ -74,6 +86,25 @@ class Chord(NamedTuple):
     added: int
     header: bytes
     body: bytes = b""
+
+
+class LargeValue(NamedTuple):
+    """In how many chunks a value is, and its size."""
+
+    chunks: int
+    size: int
+
+
+def encode_large_value(large: LargeValue) -> bytes:
+    """The record of `large`."""
+    return types.pack(_LARGE, "version, chunks, size", _VERSION, *large)
+
+
+def decode_large_value(key: bytes, value: bytes) -> LargeValue:
+    """What is said of a value in chunks."""
+    version, chunks, size = types.read_all(_LARGE, key, value)
+    _check_version(key, version)
+    return LargeValue(chunks, size)
 
 
 def encode_result(result: Result) -> bytes:

@@ -396,6 +396,18 @@ BROKEN: dict[str, tuple[str, Break]] = {
         "result-implausible",
         lambda _: {keys.result_key(b"new"): results.encode_result(results.Result(2, -5, b"v"))},
     ),
+    "a large result without a chunk": (
+        "result-chunks",
+        lambda _: {keys.value_chunk_key(keys.result_key(b"large"), 1): None},
+    ),
+    "chunks that nothing counts": ("result-chunks", lambda _: {keys.value_chunk_key(b"no owner", 0): b"x"}),
+    "chunks of no result": (
+        "result-chunks",
+        lambda _: {
+            keys.large_value_key(b"none"): results.encode_large_value(results.LargeValue(1, 1)),
+            keys.value_chunk_key(b"none", 0): b"x",
+        },
+    ),
     "parts of no chord": ("chord-wrong", lambda _: {keys.chord_key(b"group"): None}),
     "more parts than tasks": (
         "chord-wrong",
@@ -483,4 +495,6 @@ def names(found: Finding, key: bytes) -> bool:
     by_value = found.message_id is not None and parsed.kind in _OF_SEVERAL
     same_queue = found.queue is not None and found.queue in (parsed.name, parsed.queue)
     is_chord = parsed.chord is not None and parsed.chord.hex() in found.key
-    return found.key == key.hex() or by_value or same_queue or is_chord or found.message_id == parsed.id is not None
+    is_large = parsed.owner is not None and found.key == keys.large_value_key(parsed.owner).hex()
+    is_same = found.key == key.hex() or found.message_id == parsed.id is not None
+    return is_same or by_value or same_queue or is_chord or is_large

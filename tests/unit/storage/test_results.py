@@ -245,3 +245,75 @@ def test_two_that_ask_at_once(tmp_path: Path) -> None:
         assert [result.value for result in found if result] == [b"x"] * 5
 
     run(tmp_path / "store", steps, COLD)
+
+
+LARGE = bytes(range(256)) * 10_000  # three chunks
+
+
+async def chunks_of(world: World) -> tuple[int, int]:
+    """How many values are in chunks, and how many chunks there are."""
+    large = await rows_of(world, RecordKind.LARGE_VALUE)
+    return len(large), len(await rows_of(world, RecordKind.VALUE_CHUNK))
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, COLD])
+def test_a_large_value_is_stored_in_chunks_which_go_with_it(tmp_path: Path, settings: object) -> None:
+    async def steps(world: World) -> None:
+        world.engine.results.store(b"task", READY, LARGE, HOUR_MS)
+        world.engine.results.store(b"other", READY, LARGE[: 2 << 20], HOUR_MS)
+        await world.engine.commit()
+        await world.crash()
+        assert await value_of(world, b"task") == LARGE
+        await world.engine.checkpoint()
+        assert await chunks_of(world) == (2, 5)
+        stored = await world.engine.store.get(keys.result_key(b"task"))
+        assert stored is not None
+        assert len(stored) < 100
+        await world.crash()
+        assert [await value_of(world, name) for name in (b"task", b"other")] == [LARGE, LARGE[: 2 << 20]]
+        world.engine.results.store(b"task", READY, LARGE[1 : 3 << 19], HOUR_MS)
+        await world.engine.checkpoint()
+        assert await chunks_of(world) == (2, 4)
+        await world.crash()
+        assert await value_of(world, b"task") == LARGE[1 : 3 << 19]
+        world.engine.results.store(b"task", FINAL, b"small", HOUR_MS)
+        await world.engine.checkpoint()
+        assert await chunks_of(world) == (1, 2)
+        world.clock.advance(HOUR_MS + 1)
+        await world.engine.collector.sweep()
+        await world.engine.checkpoint()
+        assert await chunks_of(world) == (0, 0)
+        assert await rows_of(world, RecordKind.RESULT) == []
+
+    run(tmp_path / "store", steps, settings)  # type: ignore[arg-type]
+
+
+def test_large_parts_of_a_chord_go_with_it(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        results = world.engine.results
+        results.open_chord(b"group", HOUR_MS, 2)
+        results.store(b"", READY, LARGE, 0, b"group", 0, b"one", HOUR_MS)
+        await world.engine.checkpoint()
+        await world.crash()
+        [key] = world.engine.state.results.chords[b"group"].parts.values()
+        assert await world.engine.results.part(key) == LARGE
+        assert await chunks_of(world) == (1, 3)
+        world.engine.results.close_chord(b"group")
+        await world.engine.checkpoint()
+        assert await chunks_of(world) == (0, 0)
+
+    run(tmp_path / "store", steps)
+
+
+def test_a_missing_chunk_is_said(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        world.engine.results.store(b"task", READY, LARGE, 0)
+        await world.engine.checkpoint()
+        await world.crash()
+        batch = world.engine.store.batch()
+        batch.delete(keys.value_chunk_key(keys.result_key(b"task"), 1))
+        await world.engine.store.write(batch)
+        with pytest.raises(CorruptRecord, match="chunks of a result hold"):
+            await value_of(world, b"task")
+
+    run(tmp_path / "store", steps)

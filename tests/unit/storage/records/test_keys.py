@@ -29,6 +29,8 @@ SESSION = bytes(range(16))
         (keys.result_expiry_key(258, b"k"), "011a00000000000001026b00"),
         (keys.chord_key(b"g"), "011e6700"),
         (keys.chord_part_key(b"g", 3, b"m"), "011f6700000000036d00"),
+        (keys.large_value_key(b"\x01\x19k\x00"), "0130" + "0102" + "196b" + "0101" + "00"),
+        (keys.value_chunk_key(b"\x01\x19k\x00", 3), "0131" + "0102" + "196b" + "0101" + "00" + "00000003"),
     ],
 )
 def test_our_own_keys(key: bytes, stored: str) -> None:

@@ -33,6 +33,12 @@ CHORD = results.Chord(0, -1, 2, b"header")
             CHORD._replace(body=b"id"),
         ),
         (keys.chord_part_key(b"g", 1, b"m"), results.encode_part(b"part"), "010400000070617274", b"part"),
+        (
+            keys.large_value_key(keys.result_key(b"k")),
+            results.encode_large_value(results.LargeValue(3, 2**21 + 1)),
+            "01" + "03000000" + "0100200000000000",
+            results.LargeValue(3, 2**21 + 1),
+        ),
     ],
 )
 def test_bytes(key: bytes, value: bytes, stored: str, decoded: object) -> None:
