@@ -103,13 +103,16 @@ class PrivateFolder:
         return fd
 
     def check_entries(self) -> None:
-        """Raises UnsafeFolder if something in the folder is another user's: it was open to others once."""
+        """Raises UnsafeFolder if something in the folder is another user's: it was open to others once.
+
+        What is root's, such as a volume's ``lost+found``, may be there.
+        """
         for name in os.listdir(self._fd):
             try:
                 owner = os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_uid
             except FileNotFoundError:
                 continue
-            if owner != os.geteuid():
+            if not is_trusted(owner):
                 raise _unsafe_file(f"{self.path}/{name}", f"belongs to {user_name(owner)}")
 
     def read_text(self, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from kombu_opendata import errors
 from kombu_opendata.client.connection import BrokerConnection
 from kombu_opendata.client.options import Options
+from kombu_opendata.private_folder import PrivateFolder
 from kombu_opendata.status import read_report
 from kombu_opendata.url import Address, parse
 
@@ -91,6 +93,19 @@ def test_a_strangers_file_in_a_folder_that_was_open_once(name: str, store_folder
     error = refused(f"opendata://{store_folder}")
     assert isinstance(error, errors.UnsafeFolder)
     assert f"{store_folder}/{name} belongs to user nobody" in str(error)
+
+
+@needs_root
+def test_what_is_roots_may_lie_in_a_users_folder(store_folder: Path) -> None:
+    """As ``lost+found`` does in a volume."""
+    store_folder.chmod(0o755)
+    mine = store_folder / "mine"
+    (mine / "lost+found").mkdir(parents=True)
+    os.chown(mine, NOBODY, NOBODY)
+    mine.chmod(0o700)
+    with unprivileged(), PrivateFolder(str(mine)) as folder:
+        folder.check_entries()
+    shutil.rmtree(mine)
 
 
 @needs_root
