@@ -231,11 +231,11 @@ class Maintenance:
         """Remove settled messages early where the store is too large; returns how many."""
         limit, notices = self._instance.engine.size_limit, self._instance.notices
         early = await limit.step()
-        gib = f"{limit.limit_bytes / (1 << 30):,.3g} GiB"
-        notices.add("retention bytes", f"%d settled messages went early: the store is to be below {gib}", early)
+        size = f"{limit.limit_bytes / (1 << 20):,.0f} MiB"
+        notices.add("retention bytes", f"%d settled messages went early: the store is to be below {size}", early)
         if limit.is_stuck:
             text = "instance %s: the store is larger than %s, and no settled message is left to remove"
-            notices.say(logging.WARNING, "too large", text, self._instance.name, gib)
+            notices.say(logging.WARNING, "too large", text, self._instance.name, size)
         return early
 
     def report(self) -> dict[str, Any]:

@@ -121,11 +121,18 @@ ROWS: tuple[Row, ...] = (
         (AtMost(2),),
     ),
     Row("history.consume", "consume + ack, with history and without", "msg/s", (AtLeast(0.95, WITHOUT),)),
+    Row(
+        "disk.load",
+        "580 tasks/s done and kept: disk without a minute's writes, over what is in use",
+        "times",
+        (AtMost(2),),
+    ),
+    Row("disk.end", "the same after the broker's end", "times", (AtMost(1.1),)),
     Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )
 
 WORKLOADS = (
     "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "replay", "history",
-    "spark", "import", "connect", "eta", "gap", "idle",
+    "spark", "import", "connect", "eta", "gap", "disk", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

@@ -39,6 +39,7 @@ class Sizes:
     history: int = 1_000_000
     spark: int = 1_000_000
     spark_slice: int = 4_000
+    disk_seconds: int = 240
     rounds: int = 5
     restarts: int = 3
 
@@ -59,6 +60,7 @@ QUICK = Sizes(
     history=20_000,
     spark=50_000,
     spark_slice=500,
+    disk_seconds=75,
     rounds=2,
     restarts=1,
 )
