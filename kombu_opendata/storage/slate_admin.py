@@ -147,9 +147,9 @@ class SlateAdmin:
         every ``poll_seconds``, must have found nothing to do. Try again a moment later, as after an error.
         """
         u = ffi.public()
-        manifest = await self._manifest_at_rest()
+        manifest = await self.manifest_at_rest()
         await asyncio.sleep(1.5 * poll_seconds)
-        if manifest is None or not manifest.runs or await self._manifest_at_rest() != manifest:
+        if manifest is None or not manifest.runs or await self.manifest_at_rest() != manifest:
             return ""
         sources = [u.SourceId.SST_VIEW(id) for id in manifest.unsorted]
         sources += [u.SourceId.SORTED_RUN(id) for id in manifest.runs]
@@ -157,7 +157,7 @@ class SlateAdmin:
         with translated(self._url):
             return str((await self._admin.submit_compaction(spec)).id)
 
-    async def _manifest_at_rest(self) -> Manifest | None:
+    async def manifest_at_rest(self) -> Manifest | None:
         """The current manifest, but None while a compaction is planned or under way."""
         with translated(self._url):
             planned = await self._admin.read_compactions(None)
