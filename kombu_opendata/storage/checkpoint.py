@@ -12,6 +12,7 @@ from collections.abc import Mapping, Set
 
 from . import moves, payloads
 from .ffi import Batch
+from .log_retention import LogState
 from .moves import Which
 from .queue_buckets import Entry
 from .records import (
@@ -65,8 +66,6 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
         _put_cursor(state, name, batch)
     if dirty.block is not None:
         batch.put(keys.SEQ_BLOCK_KEY, seq_block.encode(*dirty.block))
-    if dirty.log:
-        state.log.put_into(batch)
     if position is not None:
         batch.put(keys.JOURNAL_POSITION_KEY, journal_position.encode(position))
     if state.newest_ms and (len(batch) or dirty):
@@ -223,7 +222,9 @@ async def resolve(
         stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
         garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
-    gone = await _count(garbage, dirty, batch, store, fresh, counts, state.log.kept_from)
+    gone = await _count(garbage, dirty, batch, store, fresh, counts, state.log)
+    if dirty.log:
+        state.log.put_into(batch)
     state.staged.collected(gone, batch)
     return gone
 
@@ -268,7 +269,7 @@ async def _count(
     store: Reads,
     fresh: Mapping[int, bytes],
     counts: RouteCounts,
-    kept_from: int,
+    log: LogState,
 ) -> set[int]:
     """Bring the counts of queues that need a message up to date, and delete the messages that no queue needs any more.
 
@@ -282,20 +283,22 @@ async def _count(
     changes.update(dict.fromkeys(dirty.outdated - changes.keys(), 0))
     for id, lost in Counter(garbage).items():
         changes[id] = changes.get(id, 0) - lost
-    gone = set()
+    gone, kept = set(), 0
     for ids in portions(sorted(changes)):
         await counts.load(ids)
         for number, id in enumerate(ids):
             if number % _COUNTS_PER_TURN == _COUNTS_PER_TURN - 1:
                 await asyncio.sleep(0)
             stored = new[id] if id in new else counts.get(id)
-            kept = stored >= KEPT_IN_CHUNKS
-            count = changes[id] + (0 if kept else stored or 1)
+            was_kept = stored >= KEPT_IN_CHUNKS
+            kept -= was_kept
+            count = changes[id] + (0 if was_kept else stored or 1)
             if count > 0:
                 counts.set(id, count)
                 continue
-            if id >= kept_from and id not in dirty.outdated:
+            if id >= log.kept_from and id not in dirty.outdated:
                 counts.keep(id, in_chunks=stored not in (0, KEPT))
+                kept += 1
                 continue
             gone.add(id)
             for key in (keys.payload_key(id), keys.metadata_key(id), keys.attempts_key(id)):
@@ -308,6 +311,7 @@ async def _count(
                 for chunk in range(chunks):
                     batch.delete(keys.chunk_key(id, chunk))
         await counts.put_into(batch)
+    dirty.log |= log.count(kept)
     return gone
 
 

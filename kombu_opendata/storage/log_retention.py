@@ -47,6 +47,18 @@ class LogState:
             return keys.MAX_MESSAGE_ID
         return 0 if self.stored.retention_ms == FOREVER else self.stored.position
 
+    @property
+    def kept(self) -> int:
+        """How many messages only the log keeps, as of the last checkpoint."""
+        return self.stored.kept if self.stored is not None else 0
+
+    def count(self, more: int) -> bool:
+        """So many more messages, or fewer, are kept; returns whether the record changed."""
+        if not more or self.stored is None:
+            return False
+        self.stored = self.stored._replace(kept=max(self.stored.kept + more, 0))
+        return True
+
     def put_into(self, batch: Batch) -> None:
         """Add the record to a checkpoint."""
         if self.stored is None:
@@ -67,7 +79,7 @@ class LogSweep:
         retention_ms = FOREVER if seconds == math.inf else int(1000 * seconds)
         log = self._engine.state.log
         if retention_ms != (log.stored.retention_ms if log.stored is not None else 0):
-            self._set(LogRetention(retention_ms))
+            self._set(LogRetention(retention_ms, kept=log.kept))
         elif log.stored is not None and retention_ms == FOREVER and not log.stored.position:
             self._next_at_ms = log.stored.swept_at_ms + _ROUND_MS
 
@@ -104,12 +116,34 @@ class LogSweep:
             if ends_at <= now:
                 due.append(id)
             position = id + 1
-        counts = RouteCounts(engine.store)
-        await counts.load(due)
-        outdated = [id for id in due if counts.is_kept(id)]
+        outdated = await self._kept(due)
         engine.state.dirty.outdated.update(outdated)
         self._move(stored, position, now, is_over=is_over)
         return len(outdated)
+
+    async def _kept(self, ids: list[int]) -> list[int]:
+        """Which of these messages, in order, only the log keeps."""
+        counts = RouteCounts(self._engine.store)
+        await counts.load(ids)
+        return [id for id in ids if counts.is_kept(id)]
+
+    async def drop_oldest(self, count: int) -> int:
+        """Delete the oldest messages that only the log keeps, before their time; returns how many."""
+        engine, dropped = self._engine, 0
+        rows: list[tuple[bytes, bytes]] = []
+        position, end = 0, keys.kind_range(keys.RecordKind.METADATA)[1]
+        while dropped < min(count, engine.state.log.kept) and (not position or len(rows) == _STEP_ROWS):
+            async with engine.checkpointing:
+                rows = await engine.store.scan(keys.metadata_key(position), end, limit=_STEP_ROWS)
+                ids = [int.from_bytes(key[-8:], "big") for key, _value in rows]
+                kept, outdated = await self._kept(ids), engine.state.dirty.outdated
+                oldest = [id for id in kept if id not in outdated][: count - dropped]
+                outdated.update(oldest)
+                dropped += len(oldest)
+            position = ids[-1] + 1 if ids else 1
+            if len(outdated) >= _GARBAGE_PER_CHECKPOINT:
+                await engine.checkpoint()
+        return dropped
 
     def _move(self, stored: LogRetention, position: int, now: int, *, is_over: bool) -> None:
         """The messages below ``position`` were looked at; ``is_over``: there are no more."""

@@ -6,7 +6,7 @@ again before it was compacted, too. A round goes
 
 1. over the limit: have all tables compacted (minutes for many GB, in the background);
 2. measured: if more than 90 % of the limit lives, remove as many settled messages as the rest makes up, by the average
-   size of a message: done ones by the time when they were settled, then failed ones;
+   size of a message: those that only the log keeps, done ones by the time when they were settled, then failed ones;
 3. the next round begins when the store has grown by 5 % of the limit, or at once if it was above the limit.
 """
 
@@ -108,6 +108,7 @@ class SizeLimit:
         size, target = self.size_bytes, int(_TARGET * self.limit_bytes)
         queues = self._engine.state.queues.values()
         settled = sum(queue.done.length + queue.failed.length for queue in queues)
+        settled += self._engine.state.log.kept
         messages = settled + sum(len(queue.messages) + len(queue.messages.in_flight) for queue in queues)
         if size > target:
             self._to_remove = min(settled, math.ceil(messages * (size - target) / size))
@@ -119,7 +120,8 @@ class SizeLimit:
 
     # ------------------------------------------------------------------ removing
     async def _remove_some(self) -> int:
-        removed = newest_at_ms = 0
+        newest_at_ms = 0
+        removed = await self._engine.log_sweep.drop_oldest(min(self._to_remove, _PER_STEP))
         for attribute, key_of in (("done", keys.done_key), ("failed", keys.failed_key)):
             heap = await self._by_age(attribute, key_of)
             while heap and removed < min(self._to_remove, _PER_STEP):
@@ -131,6 +133,7 @@ class SizeLimit:
                         continue
                     oldest = rows[: self._to_remove - removed]
                     self._engine.collector.take(queue, settled, rows, oldest)
+                    self._engine.state.dirty.outdated.update(row[0] for row in oldest)  # nor does the log keep them
                 removed += len(oldest)
                 newest_at_ms = max(newest_at_ms, oldest[-1][1])
                 if len(self._engine.state.dirty.garbage) >= _PER_CHECKPOINT:

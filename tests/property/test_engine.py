@@ -146,6 +146,9 @@ class EngineMachine(ByIdRules, StagedRules):
         self.check_objects(store, self.folder / "default.staged", there)
         assert self.model.needed() | self.kept() <= there <= self.model.needed() | self.may_be_kept()
         assert ids[RecordKind.PAYLOAD] == there >= ids[RecordKind.ATTEMPTS]
+        assert sum(found.kept for found in store.of[RecordKind.LOG_RETENTION].values()) == len(
+            there - self.model.needed()
+        )
         stored = {(name, id): letter.reason for (id, name), letter in store.of[RecordKind.DEAD_LETTER].items()}
         assert stored == self.model.letters()
         assert ids[RecordKind.ROUTES_BLOCK] <= there

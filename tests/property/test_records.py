@@ -127,7 +127,7 @@ FORMATS = {
     ),
     "log retention": Format(
         keys.LOG_RETENTION_KEY,
-        st.builds(log_retention.LogRetention, st.integers(-1, 2**63 - 1), u64, i64),
+        st.builds(log_retention.LogRetention, st.integers(-1, 2**63 - 1), u64, i64, u64),
         log_retention.encode,
     ),
     "leases": Format(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -104,6 +105,42 @@ def test_the_oldest_done_messages_go_first(tmp_path: Path) -> None:
     gone = [id for id in (*ids["old"], *ids["new"]) if id not in present]
     assert gone == sorted(gone)
     assert min(done, default=0) > max(gone)
+
+
+def test_what_only_the_log_keeps_goes_before_anything_else(tmp_path: Path) -> None:
+    ids: dict[str, list[int]] = {}
+
+    async def steps(world: World) -> None:
+        ids["failed"] = await settled(world, 100, fail=True)
+        ids["kept"] = await settled(world, 1500)
+        world.clock.advance(86_400_000)
+        await world.engine.collector.sweep()
+        await world.engine.checkpoint()
+        await world.engine.tidy()
+        ids["done"] = await settled(world, 50)
+        assert world.engine.state.log.kept == 1500
+        removed = await at_rest(world)
+        assert 400 < removed < 1200
+        assert world.engine.state.log.kept == 1500 - removed
+        assert (world.queue("q").failed.length, world.queue("q").done.length) == (100, 50)
+
+    store = PlainStore(run(tmp_path / "s", steps, settings(log_retention_seconds=math.inf)).root)
+    present = set(store.message_ids()[RecordKind.PAYLOAD])
+    assert set(ids["failed"]) | set(ids["done"]) <= present
+    left = [id for id in ids["kept"] if id in present]
+    assert left == ids["kept"][-len(left) :]
+
+
+def test_what_goes_early_the_log_does_not_keep(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        await settled(world, 1500)
+        removed = await at_rest(world)
+        assert 400 < removed < 1200
+        assert world.engine.state.log.kept == 0
+        assert world.queue("q").done.length == 1500 - removed
+
+    store = PlainStore(run(tmp_path / "s", steps, settings(log_retention_seconds=math.inf)).root)
+    assert 300 < len(store.message_ids()[RecordKind.PAYLOAD]) < 1100
 
 
 def test_failed_messages_go_when_no_done_ones_are_left(tmp_path: Path) -> None:
