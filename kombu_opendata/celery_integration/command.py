@@ -13,7 +13,7 @@ from ..cli.root import shared_commands
 
 @click.group("opendata", cls=Group, context_settings=HELP, epilog=EPILOG)
 def opendata() -> None:
-    """The app's broker: queues, messages, history, maintenance; see opendata-queue."""
+    """Look at the app's broker, its queues and its messages, and change them."""
 
 
 for _command in shared_commands():

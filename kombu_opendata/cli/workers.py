@@ -65,7 +65,7 @@ def _state(one: Worker) -> str:
 
 
 def _connected_for(one: Worker) -> str:
-    return "" if one.since is None else age((datetime.now(UTC) - one.since).total_seconds())
+    return "" if one.since is None or not one.connected else age((datetime.now(UTC) - one.since).total_seconds())
 
 
 @worker_group.command(epilog="Example: opendata-queue worker messages mail-worker-1")

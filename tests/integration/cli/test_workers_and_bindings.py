@@ -11,6 +11,7 @@ import pytest
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import PreconditionFailed
 
+from ...support.processes import wait_until
 from .conftest import run
 from .test_behaviour import completed
 
@@ -26,6 +27,18 @@ def test_a_suspended_worker_gets_nothing_until_it_is_resumed(url: str, client: Q
     assert any("clerk" in line and "suspended" in line for line in shown)
     assert run("worker", "resume", "clerk", url=url).returncode == 0
     assert [message.body for message in clerk.read("desk", vt=3600)] == ["x"]
+
+
+def test_a_worker_that_is_gone_is_not_connected_for_any_time(url: str, client: QueueClient) -> None:
+    client.create("left")
+    client.send("left", "x")
+    with QueueClient(f"opendata://{url}", name="passer-by") as passer_by:
+        passer_by.read("left", vt=3600)
+    wait_until(lambda: not any(one.name == "passer-by" and one.connected for one in client.workers()), 20, "its end")
+    (line,) = (line for line in run("worker", "list", url=url).stdout.splitlines() if "passer-by" in line)
+    assert line.split()[1:] == ["passer-by", "gone", "1"]
+    assert run("worker", "suspend", "passer-by", url=url).returncode == 1
+    assert run("worker", "release", "passer-by", url=url).stdout == "1 message released\n"
 
 
 def test_a_worker_is_named_by_the_end_of_its_id(
