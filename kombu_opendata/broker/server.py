@@ -301,7 +301,8 @@ class Server:
             who: it happened to.
         """
         self.connections_refused[exc.code] += 1
-        self.notices.say(logging.WARNING, what, "%s (%s): %s", what, who, exc.text, code=exc.code)
+        kind = f"{what} ({exc.code})"  # so that a flood of one kind hides no other
+        self.notices.say(logging.WARNING, kind, "%s (%s): %s", what, who, exc.text, code=exc.code)
 
     def _turned_away(self, exc: OpenDataError, who: str) -> None:
         self.refused(exc, "a connection was refused", who)
