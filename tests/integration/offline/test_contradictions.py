@@ -231,6 +231,14 @@ BROKEN: dict[str, tuple[str, Break]] = {
     ),
     "attempts of no message": ("message-orphan", lambda _: {keys.attempts_key(4000): attempts.encode(["a"])}),
     "routes of no message": ("message-orphan", lambda rich: counted(rich, 4000, 1)),
+    "kept by the log, and not there": (
+        "payload-missing",
+        lambda rich: {**counted(rich, 4000, routes_block.KEPT), keys.payload_key(4000): None},
+    ),
+    "kept by the log alone, and in queues": (
+        "routes-wrong",
+        lambda rich: counted(rich, rich.ids.shared, routes_block.KEPT),
+    ),
     "too many routes": ("routes-wrong", lambda rich: counted(rich, rich.ids.shared, 9)),
     "no routes": ("routes-wrong", lambda rich: counted(rich, rich.ids.shared, 0)),
     "no routes of chunks": ("routes-wrong", lambda rich: counted(rich, rich.ids.large, 0)),
