@@ -68,7 +68,7 @@ class SizeLimit:
         """Go on with the round under way, or begin one; returns how many messages were removed.
 
         Raises:
-            StoreError: the store did not answer, or failed.
+            StoreError: the store failed for good.
         """
         if not self.limit_bytes:
             return 0
@@ -95,7 +95,10 @@ class SizeLimit:
                 return
 
     async def _is_compacted(self) -> bool:
-        ended = await self._engine.store.admin.is_compacted(self._compaction)
+        try:
+            ended = await self._engine.store.admin.is_compacted(self._compaction)
+        except StoreError:  # the store did not answer just now
+            return False
         if ended is None:
             return False
         self._compaction = ""

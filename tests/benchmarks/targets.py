@@ -123,7 +123,7 @@ ROWS: tuple[Row, ...] = (
     Row("history.consume", "consume + ack, with history and without", "msg/s", (AtLeast(0.95, WITHOUT),)),
     Row(
         "disk.load",
-        "580 tasks/s done and kept: disk without a minute's writes, over what is in use",
+        "580 tasks/s, done and kept: disk without a minute's writes, over what is in use",
         "times",
         (AtMost(2),),
     ),
