@@ -90,7 +90,7 @@ class SlateSettings:
     metrics: bool = False
 
     def for_idleness(self) -> SlateSettings:
-        """For a store that nobody uses now: these look into it some 250 times an hour."""
+        """For a store that nobody uses now: it is looked into some 300 times an hour."""
         return replace(
             self, manifest_poll_ms=_IDLE_POLL_MS, compactor_poll_ms=_IDLE_POLL_MS, commit_compaction_ms=_IDLE_POLL_MS
         )
