@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient, errors
+from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from kombu_opendata.queue_client.options import QueueOptions
 
 from ..conftest import Reach
@@ -292,7 +293,7 @@ def test_calls_that_are_wrong(client: Any, queue: str, call: dict[str, Any]) -> 
 
 def test_a_body_that_is_too_large(client: Any, queue: str) -> None:
     with pytest.raises(errors.MessageTooLarge, match="limit"):
-        client.send(queue, b"x" * (80 << 20))
+        client.send(queue, b"x" * (DEFAULT_MAX_MESSAGE_BYTES + 1))
     assert client.send(queue, "still works") >= 0
 
 
