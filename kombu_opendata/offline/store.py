@@ -262,7 +262,7 @@ async def open_store(
 
     Beside a running broker of the same user, and in a bucket, the reader makes a checkpoint in SlateDB's manifest,
     which keeps the files that it reads until it is closed, or has been dead for three minutes. Where it may not write,
-    ``unheld`` says so: the broker deletes files some 20 seconds after it has replaced them, and then reading fails
+    ``unheld`` says so: the broker deletes files some 15 seconds after it has replaced them, and then reading fails
     with a StoreError. Nothing else is written to the store; no lock is taken.
 
     Args:

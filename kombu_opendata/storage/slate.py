@@ -83,7 +83,7 @@ class SlateSettings:
     min_compaction_sources: int = 2
     compactor_fetch_bytes: int = 512 << 10
     manifest_poll_ms: int = 1000
-    replaced_seconds: int = 20
+    replaced_seconds: int = 15
     table_min_age_seconds: float = 10
     block_cache_bytes: int | None = None
     index_cache_bytes: int = 24 << 20

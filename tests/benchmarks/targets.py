@@ -127,7 +127,7 @@ ROWS: tuple[Row, ...] = (
         "times",
         (AtMost(2),),
     ),
-    Row("disk.end", "the same after the broker's end", "times", (AtMost(1.1),)),
+    Row("disk.end", "the same after the broker's end", "times", (AtMost(1.25),)),
     Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )
 
