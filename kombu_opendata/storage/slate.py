@@ -387,10 +387,11 @@ class SlateStore(Reads):
             False when a read did not end within a second: then nothing was done.
 
         Raises:
-            errors.StoreFenced: another process has become the writer; it is left alone.
+            errors.StoreFenced: another process has become the writer, or was it between the closing and the opening.
             errors.StoreError: the database can't be opened again, and is closed.
         """
         await self.flush_memtable()  # nothing else tells that another one is the writer now
+        written = self.durable_seq
         self._reopened = asyncio.Event()
         try:
             async with asyncio.timeout(_READS_SECONDS):
@@ -407,6 +408,11 @@ class SlateStore(Reads):
                     if not tries:
                         raise
                     await asyncio.sleep(1)
+            if self.durable_seq != written:  # what this process knows of the store is no longer true
+                await self.close()
+                raise errors.StoreFenced(
+                    f"another process wrote to {self.url} meanwhile; this one must stop", url=self.url
+                )
         except TimeoutError:
             return False
         finally:

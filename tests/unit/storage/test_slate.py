@@ -6,11 +6,12 @@ import asyncio
 import os
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.storage import ffi, slate_errors
+from kombu_opendata.storage import ffi, slate, slate_errors
 from kombu_opendata.storage.slate import ReadOnlyStore, SlateSettings, SlateStore
 
 from ...support.unprivileged import unprivileged
@@ -162,6 +163,37 @@ def test_a_writer_that_was_replaced_does_not_open_the_store_again(tmp_path: Path
         assert await second.get(b"a") == b"2"
         await second.close()
         await first.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_a_store_that_another_wrote_while_it_was_closed_is_given_up(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bucket that could not be reached for a while, and a second broker that took over."""
+    url = url_of(tmp_path) if kind == "file" else f"memory://{uuid.uuid4()}"
+    build = slate._build
+
+    async def main() -> None:
+        async def late(*arguments: Any) -> Any:
+            monkeypatch.setattr(slate, "_build", build)
+            second = await SlateStore.open(url, "db")
+            await put_and_flush(second, a=b"2")
+            await second.close()
+            return await build(*arguments)
+
+        first = await SlateStore.open(url, "db")
+        await put_and_flush(first, a=b"1")
+        monkeypatch.setattr(slate, "_build", late)
+        with pytest.raises(errors.StoreFenced):
+            await first.reopen(first.settings.for_idleness())
+        with pytest.raises(errors.StoreError):
+            await put_and_flush(first, a=b"1 again")
+        await first.close()
+        third = await SlateStore.open(url, "db")
+        assert await third.get(b"a") == b"2"
+        await third.close()
 
     asyncio.run(main())
 
