@@ -198,7 +198,18 @@ HASH = CHEAP.hash("secret")
         (None, 0, "can't be read: No such file or directory"),
     ],
     # Not the data, which has a random salt: each process of a distributed run must collect the same names.
-    ids=["plain text", "cut hash", "costly hash", "no hash", "no colon", "no name", "bytes", "twice", "empty", "missing"],
+    ids=[
+        "plain text",
+        "cut hash",
+        "costly hash",
+        "no hash",
+        "no colon",
+        "no name",
+        "bytes",
+        "twice",
+        "empty",
+        "missing",
+    ],
 )
 def test_a_file_that_can_not_be_used(tmp_path: Path, data: bytes | None, line: int, text: str) -> None:
     path = tmp_path / "users"
