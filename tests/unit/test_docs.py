@@ -21,6 +21,7 @@ from kombu_opendata.cli import broker
 from kombu_opendata.client.dial import _TLS_OPTIONS
 from kombu_opendata.client.options import BROKER_OPTIONS, SECONDS
 from kombu_opendata.client.options import DEFAULTS as CLIENT
+from kombu_opendata.storage import effects
 from kombu_opendata.transport import Channel
 from kombu_opendata.transport.transport import PUBLISH_MODES, options_of
 
@@ -166,6 +167,13 @@ def test_the_map_names_every_module_once_a_folder() -> None:
         listed = re.findall(r"`(\w+\.py)`", content.split(f"| `{folder}/` |")[1].split("\n\n")[0])
         present = (DOCS.parent / "kombu_opendata" / folder).glob("*.py")
         assert sorted(listed) == sorted(path.name for path in present if path.name != "__init__.py"), folder
+
+
+def test_each_effect_has_a_number_of_its_own_and_a_row() -> None:
+    numbers = {name: value for name, value in vars(effects).items() if name.isupper() and isinstance(value, int)}
+    assert len(set(numbers.values())) == len(numbers) > 30
+    shown = re.findall(r"(?m)^\| (\d+) (\w+) \|", (DOCS / "rfcs" / "0003-journal.md").read_text())
+    assert sorted((name, int(number)) for number, name in shown) == sorted(numbers.items())
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,0 +1,60 @@
+"""Each message has a number of its own, whoever sends it, and docs/rfcs/0002-wire-protocol.md lists them all."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import get_args
+
+import kombu_opendata.protocol
+from kombu_opendata.protocol.message import Message
+from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "rfcs" / "0002-wire-protocol.md"
+
+
+def defined() -> list[type[Message]]:
+    """The messages of all modules of the protocol, also those that no side knows yet."""
+    modules = [
+        importlib.import_module(f"{kombu_opendata.protocol.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(kombu_opendata.protocol.__path__)
+    ]
+    return [
+        one
+        for module in modules
+        for one in vars(module).values()
+        if isinstance(one, type) and issubclass(one, Message) and one is not Message
+        if one.__module__ == module.__name__
+    ]
+
+
+MESSAGES = defined()
+
+
+def number(message: type[Message]) -> int:
+    tag = message.__struct_config__.tag
+    assert isinstance(tag, int), message
+    return tag
+
+
+def test_no_two_messages_have_one_number() -> None:
+    by_number = defaultdict(list)
+    for message in MESSAGES:
+        by_number[number(message)].append(message.__name__)
+    assert len(MESSAGES) > 100
+    assert {tag: names for tag, names in by_number.items() if len(names) > 1} == {}
+
+
+def test_each_message_is_sent_by_one_side() -> None:
+    client, broker = get_args(ClientMessage), get_args(BrokerMessage)
+    assert set(MESSAGES) == {*client, *broker}
+    assert len(MESSAGES) == len(client) + len(broker)
+
+
+def test_the_page_has_each_message_with_its_number() -> None:
+    table = PAGE.read_text().split("## Numbers")[1].split("\n## ")[0]
+    shown = [(int(tag), name) for name, tag in re.findall(r"(\w+) (\d+)", table)]
+    assert sorted(shown) == sorted((number(message), message.__name__) for message in MESSAGES)
