@@ -60,6 +60,12 @@ class StartInterrupted(
     code: ClassVar[Any] = 320
 
 
+class NotAdmitted(errors.RetryLater, amqp.RecoverableConnectionError, builtins.ConnectionError):
+    """The broker takes no new connection now: it has too many, checks too many logins, or stops. Kombu tries again."""
+
+    code: ClassVar[Any] = 320
+
+
 class SocketPathTooLong(errors.SocketPathTooLong, amqp.IrrecoverableConnectionError):
     """The folder is too deep for a Unix socket."""
 

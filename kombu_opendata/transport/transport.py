@@ -15,12 +15,12 @@ from .. import url as urls
 from ..celery_integration.worker import adapt
 from ..client.connection import BrokerConnection
 from ..client.options import SECONDS, Options, check_broker_options
-from ..errors import ConnectionLost, OpenDataError, RequestError, StartError, StoreError, VersionMismatch
+from ..errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, StoreError, VersionMismatch
 from . import channel as channels
 from . import connection_fields
 from . import message as messages
 from .connection_fields import address_of
-from .errors import translate
+from .errors import NotAdmitted, translate
 from .loop import LoopReader
 from .message import OutgoingMessage
 
@@ -91,6 +91,8 @@ class Transport(virtual.Transport):
             if len(client.alt) > 1:  # with others to try, one that can't be had is like one that is away
                 raise translate(ConnectionLost(exc.text, **exc.values)) from exc
             raise translate(exc) from exc
+        except RetryLater as exc:
+            raise NotAdmitted(exc.text, **exc.values) from exc
         except OpenDataError as exc:
             raise translate(exc) from exc
         return connection

@@ -16,14 +16,14 @@ import trustme
 
 from kombu_opendata.client.connection import BrokerConnection
 from kombu_opendata.client.options import Options
-from kombu_opendata.errors import TooManyConnections
+from kombu_opendata.errors import RetryLater, TooManyConnections
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import PREAMBLE, PREAMBLE_BYTES, FrameReader, broker_messages, frame
 from kombu_opendata.status import read_report
 from kombu_opendata.url import parse
 
 from ...support.broker import EmbeddedBroker
-from ...support.kombu_client import connected, declare, drain_until, send, take_bodies
+from ...support.kombu_client import connected, declare, drain_until, open_connection, send, take_bodies
 from ...support.processes import Children, wait_until
 from ...support.raw import RawClient
 from ...support.served import ServedBroker
@@ -160,6 +160,25 @@ def test_the_limit_on_all_connections(serve_tcp: Callable[..., ServedBroker]) ->
     assert (report["connections"], report["connections_limit"], report["connections_not_logged_in"]) == (3, 3, 0)
     for connection in opened:
         connection.close()
+    assert broker.terminate() == 0
+
+
+def test_kombu_waits_for_a_place(serve_tcp: Callable[..., ServedBroker]) -> None:
+    """As a Celery worker does while it connects."""
+    broker = serve_tcp("--max-connections", "1")
+    url = f"opendata://127.0.0.1:{broker.port}"
+    told: list[Exception] = []
+    with connected(url) as first, open_connection(url) as second:
+        second.connect_timeout = 0.2
+
+        def on_refused(exc: Exception, _interval: float) -> None:
+            told.append(exc)
+            first.close()
+
+        second.ensure_connection(on_refused, max_retries=10, interval_start=0.1)
+        declare(second.channel(), "q")
+    assert isinstance(told[0], RetryLater)
+    assert "takes no more" in str(told[0])
     assert broker.terminate() == 0
 
 
