@@ -19,6 +19,7 @@ from types import TracebackType
 from .errors import StoreUnwritable, UnsafeFolder
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_MAX_LINKS = 40  # as the kernel has it
 #: Linux: struct ucred, with pid, uid and gid
 _UCRED = struct.Struct("=iII")
 #: macOS: SOL_LOCAL and LOCAL_PEERCRED, and the beginning of struct xucred, version and uid
@@ -206,14 +207,28 @@ def is_trusted(uid: int) -> bool:
 
 
 def is_alone_at(uid: int, path: str) -> bool:
-    """Whether nobody but a user and root can have put a file at this path: the folders above it are theirs alone."""
-    folder = os.path.realpath(path)
-    while folder != "/":
-        folder = os.path.dirname(folder)
+    """Whether nobody but a user and root can have put a file at this absolute path.
+
+    All folders on the way are theirs alone, those of symbolic links included: a stranger's link may lead to a folder
+    that is not the stranger's.
+    """
+    folder, parts, links = "/", path.split("/"), 0
+    while parts:
+        name = parts.pop(0)
+        place = os.path.normpath(f"{folder}/{name}")  # no link is in the folder's own path
         try:
             status = os.stat(folder)
+            target = os.readlink(place) if os.path.islink(place) else ""
         except OSError:
             return False
         if status.st_uid not in (0, uid) or status.st_mode & _WRITABLE_BY_OTHERS:
             return False
+        if not target:
+            folder = place
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            return False
+        parts = target.split("/") + parts
+        folder = "/" if target.startswith("/") else folder
     return True

@@ -152,6 +152,37 @@ def test_another_users_broker_is_trusted_where_no_stranger_can_be(run_folder: Pa
     os.chown(store_folder, 0, 0)
 
 
+@needs_root
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /run")
+@pytest.mark.parametrize("to_folder", [False, True], ids=["the socket", "its folder"])
+def test_a_strangers_link_to_the_strangers_own_folder(run_folder: Path, to_folder: bool) -> None:
+    """Where the socket really is, nobody else can be; but who made the link?"""
+    own, shared = run_folder / "own", run_folder / "shared"
+    for folder, mode in ((own, 0o700), (shared, 0o777)):
+        folder.mkdir()
+        folder.chmod(mode)
+    os.chown(own, NOBODY, NOBODY)
+    with unprivileged(), socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind(str(own / "app.sock"))
+        stranger.listen()
+        link = shared / "link"
+        link.symlink_to(own if to_folder else own / "app.sock")
+        os.seteuid(0)
+        dial_socket(Address("unix", host=str(own / "app.sock")), Options()).close()
+        with pytest.raises(errors.AccessRefused, match="user nobody listens on"):
+            dial_socket(Address("unix", host=str(link / "app.sock" if to_folder else link)), Options())
+
+
+@needs_root
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /run")
+def test_a_link_of_the_administrators(run_folder: Path) -> None:
+    own = run_folder / "own"
+    own.mkdir()
+    os.chown(own, NOBODY, NOBODY)
+    (run_folder / "link").symlink_to("./own/../own")
+    dial_as_root(run_folder / "link" / "app.sock")
+
+
 @pytest.mark.parametrize(
     ("url", "says"),
     [
