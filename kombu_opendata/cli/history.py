@@ -120,7 +120,7 @@ def attempts(
     until: datetime | None,
     **wanted: Any,
 ) -> None:
-    """List finished attempts: who had which message, and the outcome.
+    """List finished attempts: who had a message, and the outcome.
 
     They are ordered by when they ended.
     """

@@ -101,7 +101,7 @@ def count(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json:
 @target_options
 @json_option
 def count_failed(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Count the failed messages of queues, and the archived failed ones.
+    """Count the failed and the archived failed messages of queues.
 
     Of all queues, or of those named.
     """

@@ -30,7 +30,7 @@ _CELL = 100
 
 @click.group("store", cls=Group)
 def store_group() -> None:
-    """Store files, with or without a broker: inspect, verify, stats."""
+    """Stores, with or without a broker: inspect, verify, stats."""
 
 
 def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
