@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from ..errors import AccessRefused, RetryLater, TooManyLogins
+from ..errors import AccessRefused, BrokerStopping, RetryLater, TooManyLogins
 from .users import UsersFile
 
 #: wrong secrets that are checked, at once and then again over this time
@@ -72,10 +72,12 @@ class Logins:
         self._waiting: Counter[str] = Counter()  # by address
         self._by_address = FailureLimit(FAILURES_PER_ADDRESS, FAILURE_SECONDS, time)
         self._by_user = FailureLimit(FAILURES_PER_USER, FAILURE_SECONDS, time)
+        self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="login")
 
     def close(self) -> None:
         """The broker stops."""
+        self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def check(self, user: str, secret: str, address: str) -> str:
@@ -84,6 +86,7 @@ class Logins:
         Raises:
             AccessRefused: unknown user or wrong secret.
             TooManyLogins: there were too many wrong ones, or too many wait.
+            BrokerStopping: no more secrets are checked.
         """
         hashed = self.users.hashes.get(user, "")
         digest = self._digest(user, hashed, secret)
@@ -112,6 +115,8 @@ class Logins:
         return state.digest()
 
     def _check_limits(self, user: str, address: str) -> None:
+        if self._closed:
+            raise BrokerStopping("the broker is stopping: try again")
         seconds = self._by_address.wait(address)
         if seconds:
             raise TooManyLogins(

@@ -13,7 +13,7 @@ from argon2 import PasswordHasher
 from kombu_opendata.broker import logins as module
 from kombu_opendata.broker.logins import FAILURES_PER_ADDRESS, FAILURES_PER_USER, Logins
 from kombu_opendata.broker.users import UsersFile, hash_secret
-from kombu_opendata.errors import AccessRefused, InvalidUsersFile, RequestError, TooManyLogins
+from kombu_opendata.errors import AccessRefused, BrokerStopping, InvalidUsersFile, RequestError, TooManyLogins
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 
@@ -164,6 +164,15 @@ def test_a_file_that_changes_while_a_login_is_checked(tmp_path: Path) -> None:
         assert logins.users.reload()
         with pytest.raises(AccessRefused):
             await checking
+
+    run(tmp_path, test, alice="right")
+
+
+def test_a_broker_that_stops_says_so(tmp_path: Path) -> None:
+    async def test(logins: Logins, _time: Time) -> None:
+        logins.close()
+        with pytest.raises(BrokerStopping):
+            await logins.check("alice", "right", "a")
 
     run(tmp_path, test, alice="right")
 
