@@ -254,7 +254,8 @@ class Connection(asyncio.Protocol):
             logins = self._server.logins
             if logins is not None:
                 self._user = hello.user
-                self._user_hash = await logins.check(hello.user, hello.secret, self.slot.host)
+                address = self.slot.host or self.slot.peer  # of a local client: its user
+                self._user_hash = await logins.check(hello.user, hello.secret, address)
             instance = await self._server.instance_for(hello)
         except OpenDataError as exc:
             self._server.refused(exc, "a client was refused", f"{hello.name[:100]!r} at {self.slot.peer}")

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import InvalidURL, OpenDataError, TooManyConnections
+from ..private_folder import peer_uid
 from ..protocol.framing import PREAMBLE, frame
 from ..protocol.messages import Failed
 from .admission import Admission, Slot
@@ -31,12 +32,15 @@ Serve = Callable[[Slot], asyncio.Protocol]
 Refused = Callable[[OpenDataError, str], None]
 
 
-def peer_of(address: Any) -> tuple[str, str]:
-    """The host and a text for the log, of what accept() returns as a peer's address."""
+def peer_of(sock: socket.socket, address: Any) -> tuple[str, str]:
+    """The host and a text for the log, of what accept() returns; on a Unix socket there is no host, but a user."""
     if isinstance(address, tuple):
         host, port = str(address[0]), address[1]
         return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return "", "a local client"
+    try:
+        return "", f"local user {peer_uid(sock)}"  # its number: looking up the name may take long
+    except OSError:
+        return "", "a local client"
 
 
 class Listener:
@@ -88,7 +92,7 @@ class Listener:
                     return
                 continue  # that client is gone already
             sock.setblocking(False)
-            self._receive(sock, *peer_of(address))
+            self._receive(sock, *peer_of(sock, address))
 
     def _pause(self, exc: OSError) -> None:
         """The system can give no more: those that wait are accepted later. Without this the loop would spin."""

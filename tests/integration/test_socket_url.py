@@ -16,9 +16,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from argon2 import PasswordHasher
 from celery import Celery
 
 from kombu_opendata import QueueClient, errors
+from kombu_opendata.broker.logins import FAILURES_PER_ADDRESS
 from kombu_opendata.broker.users import hash_secret
 from kombu_opendata.client.dial import dial_socket
 from kombu_opendata.client.options import Options
@@ -107,6 +109,24 @@ def test_other_users_of_the_machine_log_in(serve: Callable[..., ServedBroker], s
         assert read_report(url_of(path, login="alice:s3cret@"))["connections"] == 1
         with pytest.raises(errors.AccessRefused, match="alice"):
             read_report(url_of(path, login="alice:wrong@"))
+    store_folder.chmod(0o700)
+
+
+@needs_root
+def test_a_local_users_guesses_lock_out_nobody_else(serve: Callable[..., ServedBroker], store_folder: Path) -> None:
+    path = store_folder / "app.sock"
+    users = store_folder / "users"
+    users.write_text(f"alice:{PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash('s3cret')}\n")
+    broker = serve(path, "--users", str(users))
+    store_folder.chmod(0o755)
+    with pytest.raises(errors.AccessRefused):
+        read_report(url_of(path, login="alice:typo@"))  # what a client needs is imported
+    with unprivileged():
+        for number in range(FAILURES_PER_ADDRESS):
+            with pytest.raises(errors.AccessRefused):
+                read_report(url_of(path, login=f"alice:guess-{number}@"))
+    assert read_report(url_of(path, login="alice:s3cret@"))["connections"] == 1
+    assert f"at local user {NOBODY})" in broker.log.read_text()
     store_folder.chmod(0o700)
 
 
