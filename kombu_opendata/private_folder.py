@@ -15,6 +15,7 @@ import stat
 import struct
 import sys
 from types import TracebackType
+from urllib.parse import quote
 
 from .errors import StoreUnwritable, UnsafeFolder
 
@@ -31,7 +32,7 @@ class PrivateFolder:
     """A folder of this user that no other may write to, made where there is none; a context manager.
 
     Raises:
-        StoreUnwritable: it can't be made, or not be used by this user.
+        StoreUnwritable: it can't be made, or not be used by this user, or is a database in a store.
         UnsafeFolder: it is another user's, or others may write to it.
     """
 
@@ -75,6 +76,21 @@ class PrivateFolder:
             )
         if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError
+        if self._is_database():
+            store, instance = os.path.split(self.path)
+            raise StoreUnwritable(
+                f"{self.path} is the database of the instance {instance!r} in the store {store}: name the store's "
+                f"folder; its broker, while it runs, has this instance at opendata://{quote(store, safe='')}"
+                f"%2Fbroker.sock/{instance}",
+                folder=self.path,
+            )
+
+    def _is_database(self) -> bool:
+        """Whether SlateDB's files are in the folder itself. A store has a folder for each database."""
+        try:
+            return any(name.endswith(".manifest") for name in os.listdir(f"{self.path}/manifest"))
+        except OSError:
+            return False
 
     def open_file(self, name: str, flags: int) -> int:
         """Open a file of the folder, made with mode 0600 if the flags say so; returns its descriptor.

@@ -95,6 +95,20 @@ def test_an_option_makes_any(serve: Callable[..., ServedBroker]) -> None:
     connection.close()
 
 
+def test_a_database_in_a_store_is_not_taken_for_a_store(serve: Callable[..., ServedBroker], store_folder: Path) -> None:
+    serve()
+    database = store_folder / "default"
+    files = sorted(entry.name for entry in database.iterdir())
+    error = refused(f"opendata://{database}")
+    assert isinstance(error, errors.StoreUnwritable)
+    assert f"{database} is the database of the instance 'default' in the store {store_folder}" in str(error)
+    words = ["broker", "--store", str(database), "--listen", "tcp:127.0.0.1:0"]
+    done = subprocess.run([COMMAND, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "name the store's folder" in done.stderr
+    assert sorted(entry.name for entry in database.iterdir()) == files
+
+
 def test_whether_a_store_that_is_no_folder_has_a_database() -> None:
     async def ask() -> list[bool]:
         from kombu_opendata.storage.slate import SlateStore
