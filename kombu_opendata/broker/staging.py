@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_BATCHES = 100_000
 MAX_JOBS_PAGE = 1000
 #: batches that are looked at in one go, and how many of these at a time
 _CHECK = 32
@@ -256,8 +255,6 @@ def get_staging_target(self: Handlers, msg: m.GetStagingTarget) -> None:
 
 def commit_job(self: Handlers, msg: m.CommitJob) -> None:
     check_job_id(msg.job_id)
-    if len(msg.batches) > MAX_BATCHES:
-        raise RequestError(f"{len(msg.batches)} batches: a job has at most {MAX_BATCHES}", limit=MAX_BATCHES)
     batches = [BatchInfo(uri, rows, size, crc, data=data) for uri, rows, size, crc, data in msg.batches]
     for batch in batches:
         if batch.rows <= 0 or batch.bytes <= 0:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 
 from ..errors import RequestError
+from ..protocol.bounds import MAX_ITEMS
 from ..protocol.staging_messages import (
     AbortJob,
     CommitJob,
@@ -29,8 +30,8 @@ from .connection import BrokerConnection
 from .options import DEFAULTS, Options
 from .requester import Requester
 
-#: batches of one commit
-MAX_BATCHES = 100_000
+#: batches of one commit: they are one list of a call
+MAX_BATCHES = MAX_ITEMS
 
 
 class StagingClient:

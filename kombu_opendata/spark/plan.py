@@ -86,6 +86,7 @@ class Plan:
             return found
         if self.closed:
             raise RequestError(f"task {target[0]!r} for queue {target[1]!r} was not among the job's when it began")
+        any_task = app is None and not self.app_path
         if app is None:
             app = self._app()
         options = dict(self.options)
@@ -98,7 +99,7 @@ class Plan:
         args = [samples.get(name) for name in columns.args]
         kwargs = {keyword: samples.get(name) for keyword, name in columns.kwargs.items()}
         try:
-            template = make_template(app, target[0], args, kwargs, options)
+            template = make_template(app, target[0], args, kwargs, options, any_task=any_task)
         except NotSerialized as exc:
             raise self._named(exc) from exc
         self.templates[target] = template

@@ -137,13 +137,17 @@ def _check_compression(name: str) -> None:
         raise RequestError(f"there is no compression {name!r}: choose from {known}", compression=name) from exc
 
 
-def make_template(app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any], options: dict[str, Any]) -> Template:
+def make_template(
+    app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any], options: dict[str, Any], *, any_task: bool
+) -> Template:
     """The template of a task, with such arguments and options of ``apply_async``.
 
     Args:
         app: a Celery app; its routes, queues and the task's own options count as they do in ``apply_async``.
         args, kwargs: sample values, of the types that the rows have.
         options: ``queue``, ``priority``, ``eta``, ``headers``, …
+        any_task: send the task by its name, whatever tasks the app has. An app that nobody named has the shared tasks
+            of every library that this process imported.
 
     Raises:
         RequestError: the app has other tasks but not this one, runs its tasks eagerly, or speaks Celery's protocol 1.
@@ -154,7 +158,7 @@ def make_template(app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any
         raise RequestError("the app has task_always_eager, so it sends no messages; turn it off to submit tasks")
     if app.conf.task_protocol != 2:
         raise RequestError(f"the app has task_protocol {app.conf.task_protocol}; tasks can be submitted with 2 only")
-    known = _task_of(app, task)
+    known = None if any_task else _task_of(app, task)
     send = app.send_task if known is None else known.apply_async
     name = (task,) if known is None else ()
     made_at_ms = int(app.now().timestamp() * 1000)

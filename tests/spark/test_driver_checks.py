@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -54,9 +56,16 @@ def test_times_that_can_be() -> None:
 
 
 # ---------------------------------------------------------------------- tasks
+def without_shared_tasks(app: Celery) -> Celery:
+    """The app without what libraries share with all apps, such as pytest-celery, if some test imported it."""
+    for name in [name for name in app.tasks if not name.startswith("celery.")]:
+        app.tasks.unregister(name)
+    return app
+
+
 def shop(*names: str) -> Celery:
     """An app with these tasks."""
-    app = Celery("shop", broker="opendata+memory://none", set_as_current=False)
+    app = without_shared_tasks(Celery("shop", broker="opendata+memory://none", set_as_current=False))
 
     def nothing() -> None:
         pass
@@ -84,6 +93,19 @@ def test_an_app_without_tasks_sends_any() -> None:
     assert Plan(Columns()).template(("mail.leter", "")).task == "mail.leter"
 
 
+def test_a_driver_that_names_no_app_sends_any_task() -> None:
+    """Also beside a library with shared tasks, which every app has; in a process of its own, as this is for good."""
+    program = (
+        "from celery import shared_task\n"
+        "from kombu_opendata.spark.plan import Columns, Plan\n"
+        "shared_task(lambda: None, name='library.clean')\n"
+        "plan = Plan(Columns())\n"
+        "assert plan.template(('mail.letter', '')).task == 'mail.letter'\n"
+        "assert plan.template(('library.clean', '')).task == 'library.clean'\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 def test_tasks_in_modules_that_the_app_names(caplog: pytest.LogCaptureFixture) -> None:
     app = shop("mail.visit")
     app.conf.include = ["tests.support.apps.nowhere"]
@@ -99,7 +121,7 @@ def test_a_queue_that_exists_with_other_arguments(broker_url: str) -> None:
         Queue("limited", queue_arguments={"x-max-length": 5})(channel).declare()
         Queue("plain")(channel).declare()
         Exchange("shop", type="topic")(channel).declare()
-    app = Celery("shop", broker=broker_url, set_as_current=False)
+    app = without_shared_tasks(Celery("shop", broker=broker_url, set_as_current=False))
     access = BrokerAccess.of_app(app)
     plan = Plan(Columns())
     for queue in ("plain", "new", "limited"):

@@ -81,7 +81,7 @@ def test_the_broker_checks_what_clients_check(client: StagingClient, sink: Sink)
         (CommitJob(0, "x" * (1 << 20), []), "255 bytes"),
         (CommitJob(0, "", []), "255 bytes"),
         (CommitJob(0, "job", [("batch:x", 1, 1, 1, b"")]), "is no batch of job"),
-        (CommitJob(0, "job", [("", 1, 1, 1, b"")] * 100_001), "at most 100000"),
+        (CommitJob(0, "job", [("", 1, 1, 1, b"")] * 100_001), "more than 100000 items"),
         (AbortJob(0, "job", ["batch:../x"]), "is no batch of job"),
         (AbortJob(0, "", []), "255 bytes"),
         (GetJob(0, "ä" * 200), "255 bytes"),
