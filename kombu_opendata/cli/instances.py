@@ -21,7 +21,8 @@ def instance_group() -> None:
 def create(name: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
     """Create an instance, which URLs may then name.
 
-    The URL of the new one is opendata://host/NAME.
+    The URL of the new one is opendata://host/NAME; at a folder's broker, while it runs,
+    opendata://%2FFOLDER%2Fbroker.sock/NAME.
 
     --url names the broker and an instance that exists, such as the default one. Nothing happens if the instance
     exists.
