@@ -1,156 +1,192 @@
-"""Texts to trees. sqlglot's parser knows which operator binds how; everything else is checked before and after it.
+"""Parses the text of a filter into a tree of nodes. The grammar is ``grammar.lark``.
 
-This module imports sqlglot, which takes a quarter of a second: import it when there is a selector to parse.
+This module imports lark and builds its tables, which takes about a tenth of a second: import it when there is a filter
+to parse.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from functools import cache
 
-from sqlglot import exp
-from sqlglot.errors import ErrorLevel, ParseError
-from sqlglot.parser import Parser
+from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
 
 from ..errors import SelectorError
-from .lexer import Lexed, lex
-from .nodes import (
-    Arithmetic,
-    Between,
-    Boolean,
-    Compare,
-    Condition,
-    Header,
-    In,
-    IsNull,
-    Like,
-    Negative,
-    Node,
-    Not,
-    Number,
-    Text,
-    Value,
-    all_of,
-    any_of,
-)
+from . import lexicon
+from .nodes import Condition
 from .refusal import refusal
+from .tree_builder import Mistake, TreeBuilder, place, shown
 
-_COMPARISONS: dict[type, str] = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_ARITHMETIC: dict[type, str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+_KEPT = ("NOT", "TRUE", "FALSE")  # the other keywords only separate, and lark leaves out what begins with "_"
+_KEYWORDS = {word: word if word in _KEPT else f"_{word}" for word in lexicon.KEYWORDS}
 
 
 def parse(text: str, *, stored: bool = False) -> Condition:
-    """The tree of a selector; ``stored``: it is the whole filter of a queue.
+    """The tree of a filter.
+
+    Args:
+        stored: the text is the whole filter of a queue, which may be longer and hold any character.
 
     Raises:
-        SelectorError: it is none.
+        SelectorError: it is not a valid filter; the error has line, column and caret.
     """
-    lexed = lex(text, stored=stored)
+    _check_characters(text, stored)
+    parser = _language().parse_interactive(text)
+    bounds = _Bounds(lexicon.MAX_STORED_TERMS if stored else lexicon.MAX_TERMS)
     try:
-        (tree,) = Parser(error_level=ErrorLevel.IMMEDIATE).parse_into(exp.Condition, lexed.tokens, text)
-    except ParseError as exc:
-        raise _unparsed(text, lexed, exc) from exc
-    except RecursionError as exc:  # the caller was deep already
-        raise refusal(text, 0, "the filter is nested too deeply") from exc
-    return _Translation(text, lexed).run(tree)
+        for token in parser.iter_parse():
+            bounds.count(token)
+        tree: Condition = parser.feed_eof()  # type: ignore[no-untyped-call]
+    except UnexpectedToken as exc:
+        accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
+        raise _unexpected(text, exc.token, accepted, bounds) from None
+    except UnexpectedCharacters as exc:
+        raise _unreadable(text, exc.pos_in_stream) from None  # type: ignore[arg-type]
+    except Mistake as exc:
+        raise refusal(text, exc.at, exc.what) from None
+    return tree
 
 
-def _unparsed(text: str, lexed: Lexed, exc: ParseError) -> SelectorError:
-    places: dict[Any, int] = {(token.line, token.col): token.start for token in lexed.tokens}
-    found = exc.errors[0] if exc.errors else {}
-    at = places.get((found.get("line"), found.get("col")), len(text))
-    return refusal(text, at, "the filter makes no sense here: check what BETWEEN, AND and the parentheses belong to")
+def _check_characters(text: str, stored: bool) -> None:
+    limit = lexicon.MAX_STORED_BYTES if stored else lexicon.MAX_BYTES
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > limit:
+        raise refusal(text, 0, f"the filter has {size} bytes, the limit is {limit}")
+    bad = re.search("[\ud800-\udfff]" if stored else "[\0\ud800-\udfff]", text)
+    if bad:
+        raise refusal(text, bad.start(), f"the character U+{ord(bad[0]):04X} can't be part of a filter")
+    if not text.strip():
+        raise refusal(text, len(text), "the filter is empty")
 
 
-class _Translation:
-    """sqlglot's tree to ours. ``used`` leaves were met so far: they come in the order of the text."""
-
-    def __init__(self, text: str, lexed: Lexed) -> None:
-        self.text = text
-        self.lexed = lexed
-        self.used = 0
-
-    def run(self, tree: Any) -> Condition:
-        condition = self._condition(tree)
-        if self.used != len(self.lexed.leaves):
-            raise self._refuse("the filter makes no sense from here on")
-        return condition
-
-    def _refuse(self, what: str, leaf: int | None = None) -> SelectorError:
-        starts = self.lexed.starts
-        place = self.used if leaf is None else leaf
-        return refusal(self.text, starts[place] if place < len(starts) else len(self.text), what)
-
-    def _leaf(self, tree: Any) -> Any:
-        name = tree.this.this if isinstance(tree, exp.Column) and isinstance(tree.this, exp.Identifier) else None
-        if name != str(self.used):
-            raise self._refuse("this can't be part of a filter")
-        self.used += 1
-        return self.lexed.leaves[self.used - 1]
-
-    def _condition(self, tree: Any) -> Condition:
-        first = self.used
-        node = self._node(tree)
-        if not isinstance(node, (Text, Number, Negative, Arithmetic)):
-            return node
-        raise self._refuse("this is a value; a condition must stand here, such as a comparison", first)
-
-    def _value(self, tree: Any) -> Value:
-        first = self.used
-        node = self._node(tree)
-        if isinstance(node, (Header, Text, Number, Boolean, Negative, Arithmetic)):
-            return node
-        raise self._refuse("this is a condition; a header, a constant or arithmetic must stand here", first)
-
-    def _node(self, tree: Any) -> Node:
-        kind = type(tree)
-        if kind is exp.Paren:
-            return self._node(tree.this)
-        if kind is exp.Column:
-            node: Node = self._leaf(tree)
-            return node
-        if kind is exp.And or kind is exp.Or:
-            parts = [self._condition(part) for part in _spine(tree)]
-            return all_of(parts) if kind is exp.And else any_of(parts)
-        if kind is exp.Not:
-            return Not(self._condition(tree.this))
-        if kind is exp.Neg:
-            return Negative(self._value(tree.this))
-        if kind in _COMPARISONS:
-            return Compare(_COMPARISONS[kind], self._value(tree.this), self._value(tree.expression))
-        if kind in _ARITHMETIC:
-            return Arithmetic(_ARITHMETIC[kind], self._value(tree.this), self._value(tree.expression))
-        return self._predicate(kind, tree)
-
-    def _predicate(self, kind: type, tree: Any) -> Condition:
-        if kind is exp.Escape:
-            raise self._refuse("this can't be part of a filter")
-        first = self.used
-        negated = bool(tree.args.get("negate"))
-        node: Condition
-        if kind is exp.Between:
-            node = Between(self._value(tree.this), self._value(tree.args["low"]), self._value(tree.args["high"]))
-        elif kind is exp.In:
-            operand = self._value(tree.this)
-            node = In(operand, self._leaf(tree.expressions[0]).values)
-        elif kind is exp.Like:
-            operand = self._value(tree.this)
-            pattern = self._leaf(tree.expression)
-            node = Like(operand, pattern.text, pattern.escape)
-        elif kind is exp.Is:
-            header = self._value(tree.this)
-            if not isinstance(header, Header):
-                raise self._refuse("only a header can be NULL", first)
-            node = IsNull(header)
-        else:
-            raise self._refuse("this can't be part of a filter")
-        return Not(node) if negated else node
+@cache
+def _language() -> Lark:
+    return Lark.open(
+        "grammar.lark",
+        rel_to=__file__,
+        parser="lalr",
+        lexer="basic",
+        transformer=TreeBuilder(),
+        lexer_callbacks={"NAME": _keyword_or_name},
+    )
 
 
-def _spine(tree: Any) -> list[Any]:
-    """The parts of a chain of equal operators, which sqlglot nests to the left."""
-    parts = []
-    kind = type(tree)
-    while type(tree) is kind:
-        parts.append(tree.expression)
-        tree = tree.this
-    return [tree, *reversed(parts)]
+def _keyword_or_name(token: Token) -> Token:
+    # isascii: the long s is a letter whose capital is S
+    keyword = _KEYWORDS.get(token.upper()) if token.isascii() else None
+    return token if keyword is None else Token.new_borrow_pos(keyword, token.value, token)
+
+
+class _Bounds:
+    """Counts what is bounded, token by token, so that a hostile text is refused early."""
+
+    def __init__(self, max_terms: int) -> None:
+        self.open: list[Token] = []  # parentheses
+        self._prefixes = [0]  # NOTs and signs that wait for their operand: outside, and in each open parenthesis
+        self._terms_left = max_terms
+        self._max_terms = max_terms
+        self._arithmetic = 0
+        self.in_list = False  # in the list of an IN, or in the arguments of topic(): one term
+        self._previous: Token | None = None
+
+    def count(self, token: Token) -> None:
+        """Take note of the next token.
+
+        Raises:
+            Mistake: that is one too many.
+        """
+        previous, self._previous = self._previous, token
+        kind, before = token.type, previous.type if previous is not None else ""
+        if self.in_list:
+            self.in_list = kind != "RPAR"
+        elif kind == "LPAR" and previous is not None and before in ("_IN", "NAME"):
+            self.in_list = True
+            if before == "NAME" and previous.lower() != "topic":
+                what = f"there is no function {shown(previous)}: the only one is topic(header, 'pattern')"
+                raise Mistake(place(previous), what)
+        elif kind == "LPAR":
+            self.open.append(token)
+            self._prefixes.append(0)
+            self._check_depth(token)
+        elif kind == "RPAR" and self.open:
+            self.open.pop()
+            self._prefixes.pop()
+            self._prefixes[-1] = 0
+        elif kind in ("NOT", "PLUS", "MINUS", "STAR", "SLASH"):
+            self._operator(token, is_prefix=before not in (*_TERMS, "RPAR"))
+        elif kind in _TERMS:
+            self._term(token)
+
+    def _operator(self, token: Token, *, is_prefix: bool) -> None:
+        if token.type != "NOT":
+            self._arithmetic += 1
+            if self._arithmetic > lexicon.MAX_ARITHMETIC:
+                raise Mistake(place(token), f"the filter has more than {lexicon.MAX_ARITHMETIC} arithmetic operators")
+        if is_prefix:
+            self._prefixes[-1] += 1
+            self._check_depth(token)
+
+    def _check_depth(self, token: Token) -> None:
+        if len(self.open) + sum(self._prefixes) > lexicon.MAX_DEPTH:
+            raise Mistake(place(token), f"the filter is nested more than {lexicon.MAX_DEPTH} levels deep")
+
+    def _term(self, token: Token) -> None:
+        self._prefixes[-1] = 0
+        self._terms_left -= 1
+        if self._terms_left < 0:
+            what = f"the filter has more than {self._max_terms} headers and constants"
+            raise Mistake(place(token), f"{what}; the list of an IN counts as one")
+
+
+_TERMS = ("NAME", "QUOTED_NAME", "TEXT", "NUMBER", "TRUE", "FALSE")
+
+
+# ---------------------------------------------------------------------- errors
+def _unexpected(text: str, token: Token, accepted: set[str], bounds: _Bounds) -> SelectorError:
+    """The error for a token that can't stand where it stands, or for the end of the text."""
+    wanted = next(what for tokens, what in _WANTED if tokens <= accepted)
+    if token.type == "$END":
+        if bounds.open and "RPAR" in accepted and not bounds.in_list:
+            return refusal(text, place(bounds.open[-1]), "this ( is never closed")
+        return refusal(text, len(text), f"the filter ends where {wanted} must follow")
+    if token.type == "RPAR" and "$END" in accepted:
+        return refusal(text, place(token), "this ) closes nothing")
+    if token.type == "_NULL" and "NAME" in accepted:
+        return refusal(text, place(token), "NULL can't be compared: use IS NULL or IS NOT NULL")
+    return refusal(text, place(token), f"found {shown(token)} where {wanted} must stand")
+
+
+#: what to ask for where these tokens are accepted: the first that fits
+_WANTED = (
+    ({"NAME", "NUMBER"}, "a header, a constant or a condition"),
+    ({"NAME"}, "a header's name"),
+    ({"TEXT", "NUMBER"}, "a constant"),
+    ({"TEXT"}, "a text constant in single quotes"),
+    ({"NUMBER"}, "a number"),
+    ({"_OR", "COMPARISON"}, "an operator, AND, OR or the end"),
+    ({"_OR"}, "AND, OR or the end"),
+    ({"PLUS", "_AND"}, "AND and the upper bound of BETWEEN"),
+    ({"COMMA", "RPAR"}, "a comma or )"),
+    ({"COMMA"}, "a comma"),
+    ({"LPAR"}, "( and a list of constants"),
+    ({"RPAR"}, ")"),
+    ({"_NULL"}, "NULL or NOT NULL"),
+    ({"_IN"}, "IN, LIKE or BETWEEN"),
+    ({"$END"}, "the end"),
+)
+
+
+def _unreadable(text: str, at: int) -> SelectorError:
+    """The error for a character that begins no token."""
+    found = text[at]
+    if found in "'\"":
+        what = "text constant" if found == "'" else "header name"
+        return refusal(text, at, f"the {what} has no closing {found}")
+    if text.startswith("--", at):
+        return refusal(text, at, "a filter has no comments; put a space between two minus signs")
+    if found == ".":
+        return refusal(text, at, 'found . here: a header name with dots stands in double quotes: "a.b"')
+    if found in "!;":
+        return refusal(text, at, f"found {found}, which is not part of the language")
+    hint = 'a header name with other characters than letters, digits, _ and $ stands in double quotes: "name"'
+    return refusal(text, at, f"found {found if found.isprintable() else f'U+{ord(found):04X}'}: {hint}")

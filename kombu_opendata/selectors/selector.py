@@ -71,7 +71,7 @@ def precompile(text: str) -> None:
 
 @lru_cache(maxsize=16)  # a declaration compiles its filter once to check it and once to use it
 def _compile(text: str, stored: bool) -> Selector | SelectorError:
-    from .parser import parse  # which imports sqlglot
+    from .parser import parse  # which imports lark
 
     try:
         return Selector(parse(text, stored=stored), text)

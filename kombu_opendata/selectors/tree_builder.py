@@ -1,0 +1,183 @@
+"""Makes the tree of a filter: a node for each construct of ``grammar.lark``, as soon as the parser has all of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from lark import Token, Transformer, v_args
+
+from . import lexicon
+from .nodes import (
+    Arithmetic,
+    Between,
+    Boolean,
+    Compare,
+    Condition,
+    Header,
+    In,
+    IsNull,
+    Like,
+    Negative,
+    Node,
+    Not,
+    Number,
+    Text,
+    Topic,
+    Value,
+    all_of,
+    any_of,
+)
+
+#: of a word that is shown in an error
+_MAX_SHOWN = 40
+
+
+class Mistake(Exception):
+    """What is wrong, and where: the tree builder does not know the text."""
+
+    def __init__(self, at: int, what: str) -> None:
+        super().__init__(at, what)
+        self.at = at
+        self.what = what
+
+
+def shown(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+
+
+def place(token: Token) -> int:
+    """Where the token begins in the text."""
+    return token.start_pos or 0
+
+
+class _Part(NamedTuple):
+    """A node, and where its first header or constant stands in the text."""
+
+    node: Node
+    at: int
+
+
+@v_args(inline=True)
+class TreeBuilder(Transformer[Token, Any]):
+    """A method for each name in the grammar."""
+
+    def start(self, part: _Part) -> Condition:
+        return _condition(part)
+
+    def disjunction(self, *parts: _Part) -> _Part:
+        return _Part(any_of([_condition(part) for part in parts]), parts[0].at)
+
+    def conjunction(self, *parts: _Part) -> _Part:
+        return _Part(all_of([_condition(part) for part in parts]), parts[0].at)
+
+    def negation(self, _not: Token, part: _Part) -> _Part:
+        return _Part(Not(_condition(part)), part.at)
+
+    def comparison(self, left: _Part, operator: Token, right: _Part) -> _Part:
+        sign = "<>" if operator == "!=" else str(operator)
+        return _Part(Compare(sign, _value(left), _value(right)), left.at)
+
+    def between(self, operand: _Part, negated: Token | None, low: _Part, high: _Part) -> _Part:
+        return _test(operand, negated, Between(_value(operand), _value(low), _value(high)))
+
+    def membership(self, operand: _Part, negated: Token | None, *members: _Part) -> _Part:
+        return _test(operand, negated, In(_value(operand), tuple(_plain(member.node) for member in members)))
+
+    def like(self, operand: _Part, negated: Token | None, pattern: Token, escape: Token | None) -> _Part:
+        node = Like(_value(operand), _unquoted(pattern), "" if escape is None else _unquoted(escape))
+        if escape is not None:
+            _check_escapes(pattern, node.pattern, escape, node.escape)
+        return _test(operand, negated, node)
+
+    def is_null(self, operand: _Part, negated: Token | None) -> _Part:
+        if not isinstance(operand.node, Header):
+            raise Mistake(operand.at, "only a header can be NULL")
+        return _test(operand, negated, IsNull(operand.node))
+
+    def topic(self, name: Token, header: _Part, pattern: Token) -> _Part:
+        assert isinstance(header.node, Header)
+        return _Part(Topic(header.node, _unquoted(pattern)), place(name))
+
+    def arithmetic(self, left: _Part, operator: Token, right: _Part) -> _Part:
+        return _Part(Arithmetic(str(operator), _value(left), _value(right)), left.at)
+
+    def negative(self, _sign: Token, part: _Part) -> _Part:
+        return _Part(Negative(_value(part)), part.at)
+
+    def positive(self, _sign: Token, part: _Part) -> _Part:
+        """``+a`` is a number, as ``- - a`` is, and not just ``a``."""
+        return _Part(Negative(Negative(_value(part))), part.at)
+
+    def header(self, name: Token) -> _Part:
+        return _Part(Header(_unquoted(name) if name.type == "QUOTED_NAME" else str(name)), place(name))
+
+    def text(self, token: Token) -> _Part:
+        return _Part(Text(_unquoted(token)), place(token))
+
+    def number(self, token: Token) -> _Part:
+        return _Part(Number(_number(token)), place(token))
+
+    def boolean(self, token: Token) -> _Part:
+        return _Part(Boolean(token.type == "TRUE"), place(token))
+
+
+def _test(operand: _Part, negated: Token | None, node: Condition) -> _Part:
+    return _Part(node if negated is None else Not(node), operand.at)
+
+
+def _condition(part: _Part) -> Condition:
+    if isinstance(part.node, (Text, Number, Negative, Arithmetic)):
+        raise Mistake(part.at, "this is a value; a condition must stand here, such as a comparison")
+    return part.node
+
+
+def _value(part: _Part) -> Value:
+    if isinstance(part.node, (Header, Text, Number, Boolean, Negative, Arithmetic)):
+        return part.node
+    raise Mistake(part.at, "this is a condition; a header, a constant or arithmetic must stand here")
+
+
+def _plain(node: Node) -> str | int | float | bool:
+    """The value of a constant in the list of an IN."""
+    match node:
+        case Text(value) | Number(value) | Boolean(value):
+            return value
+        case Negative(Number(value)):
+            return -value
+        case Negative(Negative(Number(value))):
+            return value
+    raise AssertionError(node)
+
+
+def _unquoted(token: Token) -> str:
+    quote = token[0]
+    return token[1:-1].replace(2 * quote, quote)
+
+
+def _number(token: Token) -> int | float:
+    source = str(token)
+    if re.fullmatch(lexicon.INTEGER, source) or re.fullmatch(lexicon.HEX, source):
+        value: int | float = int(source, 0) if len(source) <= lexicon.MAX_NUMBER_LENGTH else lexicon.INTEGER_LIMIT
+        if value < lexicon.INTEGER_LIMIT:
+            return value
+    elif re.fullmatch("0[0-9]+", source):
+        why = "an integer has no leading zero, it would be octal in Java and decimal in SQL"
+        raise Mistake(place(token), f"{shown(source)}: {why}")
+    elif re.fullmatch(lexicon.DECIMAL, source):
+        value = float(source)
+        if value != float("inf"):
+            return value
+    else:
+        raise Mistake(place(token), f"{shown(source)} is not a number")
+    raise Mistake(place(token), "the number is too large: integers are below 2^64, others below 1.8e308")
+
+
+def _check_escapes(pattern_at: Token, pattern: str, escape_at: Token, escape: str) -> None:
+    """As in SQL-92, the escape character stands before ``%``, ``_`` and itself only."""
+    if len(escape) != 1:
+        raise Mistake(place(escape_at), "the escape is one character")
+    for found in re.finditer(f"(?s){re.escape(escape)}(.?)", pattern):
+        if found[1] not in ("%", "_", escape):
+            what = f"the escape character {escape} must be followed by %, _ or {escape} in the pattern"
+            raise Mistake(place(pattern_at), what)
