@@ -7,14 +7,20 @@ again before it was compacted, too. A round goes
 1. over the limit: have all tables compacted (minutes for many GB, in the background);
 2. measured: if more than 90 % of the limit lives, remove as many settled messages as the rest makes up, by the average
    size of a message: those that only the log keeps, done ones by the time when they were settled, then failed ones;
-3. the next round begins when the store has grown by 5 % of the limit, or at once if it was above the limit.
+3. the next round begins when the store has grown by 5 % of the limit, or at once if it was above the limit and enough
+   settled messages were left.
+
+Where the disk has no room to compact everything, the tables count as they are, and are not measured before they have
+grown.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import heapq
 import math
+import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +50,7 @@ class SizeLimit:
         limit_bytes: 0 for none.
         removed: messages that went early, since the start.
         removed_at_ms: when the last ones did; 0 for never.
-        is_stuck: the store is too large and there is nothing left to remove.
+        is_stuck: the store is too large and there is nothing left to remove, or not enough.
     """
 
     def __init__(self, engine: Engine, limit_bytes: int) -> None:
@@ -74,25 +80,40 @@ class SizeLimit:
             return 0
         if not self._to_remove:
             if not self._compaction:
-                if self.size_bytes > max(self.limit_bytes, self._next_bytes):
+                if self.size_bytes <= max(self.limit_bytes, self._next_bytes):
+                    self.is_stuck = self.is_stuck and self.size_bytes > self.limit_bytes
+                    return 0
+                if self._has_room():
                     await self._begin_compaction()
-                else:
-                    self.is_stuck = False
-                return 0
-            if not await self._is_compacted():
+                    return 0
+            elif not await self._is_compacted():
                 return 0
             self._decide()
         return await self._remove_some()
 
     # ------------------------------------------------------------------ measuring
+    def _has_room(self) -> bool:
+        """Whether all tables can be there twice."""
+        folder = self._engine.store.folder
+        return folder is None or shutil.disk_usage(folder).free > self.size_bytes
+
     async def _begin_compaction(self) -> None:
-        store = self._engine.store
-        await self._engine.tidy()  # what was removed is in tables then
+        engine, store = self._engine, self._engine.store
+        if store.settings != engine.settings.slate:
+            return  # nobody uses it now, and the compactor rarely looks
+        poll_seconds = store.settings.compactor_poll_ms / 1000
+        await engine.tidy()  # what was removed is in tables then
         for _ in range(_TRIES):
             with contextlib.suppress(StoreError):  # the compactor came between, for one: at the next step, at worst
-                self._compaction = await store.admin.compact_all(store.settings.compactor_poll_ms / 1000)
+                async with engine.checkpointing:  # nothing else is flushed
+                    manifest = await store.admin.manifest_at_rest()
+                    if manifest is not None and len(manifest.unsorted) == 1:
+                        await store.flush_memtable(keys.STORE_HEADER_KEY)  # one is left alone, two are not
+                    else:
+                        self._compaction = await store.admin.compact_all(poll_seconds)
             if self._compaction:
                 return
+            await asyncio.sleep(poll_seconds)
 
     async def _is_compacted(self) -> bool:
         try:
@@ -113,13 +134,12 @@ class SizeLimit:
         settled = sum(queue.done.length + queue.failed.length for queue in queues)
         settled += self._engine.state.log.kept
         messages = settled + sum(len(queue.messages) + len(queue.messages.in_flight) for queue in queues)
-        if size > target:
-            self._to_remove = min(settled, math.ceil(messages * (size - target) / size))
-        self.is_stuck = size > self.limit_bytes and not settled
-        if size > self.limit_bytes and settled:
-            self._next_bytes = 0
-        else:
-            self._next_bytes = size + int(_GROWTH * self.limit_bytes)
+        wanted = math.ceil(messages * max(size - target, 0) / size) if size else 0
+        self._to_remove = min(settled, wanted)
+        # What waits makes up the rest: to compact it again and again, for each message that is done, frees nothing.
+        self.is_stuck = size > self.limit_bytes and settled < wanted
+        again = size > self.limit_bytes and not self.is_stuck and self._has_room()
+        self._next_bytes = 0 if again else size + int(_GROWTH * self.limit_bytes)
 
     # ------------------------------------------------------------------ removing
     async def _remove_some(self) -> int:

@@ -140,22 +140,31 @@ class SlateAdmin:
         return DiskUse(now_ms, sum(current.tables.values()), held, holding)
 
     async def compact_all(self, poll_seconds: float) -> str:
-        """Have the compactor make one run of all tables; returns the compaction's id.
+        """Have the compactor make one run of all runs; returns the compaction's id, when the compactor knows of it.
 
-        It is empty where there is no run yet, or the compactor has something to do: SlateDB does not see that two
-        compactions write to the same run if it did not plan both itself, and panics. So the compactor, which looks
-        every ``poll_seconds``, must have found nothing to do. Try again a moment later, as after an error.
+        Nothing may be flushed meanwhile. It is empty where there is no run, there are tables in none, or the compactor
+        has something to do: SlateDB does not see that two compactions write to the same run if it did not plan both
+        itself, and panics. So the compactor, which looks every ``poll_seconds``, must have found nothing to do. Tables
+        that are in no run stay out, as SlateDB compacts no newer ones while it has some of them in hand, and takes no
+        more of them than ``l0_max_ssts``. Try again a moment later, as after an error.
         """
         u = ffi.public()
         manifest = await self.manifest_at_rest()
-        await asyncio.sleep(1.5 * poll_seconds)
-        if manifest is None or not manifest.runs or await self.manifest_at_rest() != manifest:
+        if manifest is None or manifest.unsorted or not manifest.runs:
             return ""
-        sources = [u.SourceId.SST_VIEW(id) for id in manifest.unsorted]
-        sources += [u.SourceId.SORTED_RUN(id) for id in manifest.runs]
+        await asyncio.sleep(1.5 * poll_seconds)
+        if await self.manifest_at_rest() != manifest:
+            return ""
+        sources = [u.SourceId.SORTED_RUN(id) for id in manifest.runs]
         spec = u.CompactionSpec.TIERED(segment=b"", sources=sources, destination=min(manifest.runs))
         with translated(self._url):
-            return str((await self._admin.submit_compaction(spec)).id)
+            submitted = await self._admin.submit_compaction(spec)
+            for _ in range(20):
+                found = await self._admin.read_compaction(submitted.id, None)
+                if found is None or found.status is not u.CompactionStatus.SUBMITTED:
+                    break
+                await asyncio.sleep(poll_seconds / 10)
+        return str(submitted.id)
 
     async def manifest_at_rest(self) -> Manifest | None:
         """The current manifest, but None while a compaction is planned or under way."""
@@ -168,7 +177,8 @@ class SlateAdmin:
     async def is_compacted(self, id: str) -> bool | None:
         """Whether a compaction was done; None while it is under way.
 
-        SlateDB keeps the one that ended last; of others, earlier versions of its list know, for a minute at least.
+        SlateDB keeps the one that ended last; of others, earlier versions of its list know, for a minute at least: if
+        two end together, as much as that it was compacted.
         """
         status = ffi.public().CompactionStatus
         with translated(self._url):
@@ -176,9 +186,9 @@ class SlateAdmin:
             if found is None:
                 for version in reversed(await self._admin.list_compactions(None, None)):
                     found = next((one for one in version.recent_compactions if one.id == id), None)
-                    if found is not None and found.status in (status.COMPLETED, status.FAILED):
-                        break
-                return found is not None and found.status is status.COMPLETED
+                    if found is not None:
+                        return found.status in (status.COMPACTED, status.COMPLETED)
+                return False
         return {status.COMPLETED: True, status.FAILED: False}.get(found.status)
 
     async def collect_garbage(

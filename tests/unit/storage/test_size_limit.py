@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,6 +193,48 @@ def test_what_waits_never_goes(tmp_path: Path) -> None:
         assert await steps_until(world, is_stuck) == 20
         assert len(world.queue("q").messages) == 1500
         assert world.queue("q").done.length == 0
+
+    run(tmp_path / "s", steps, settings())
+
+
+def test_what_waits_is_not_compacted_again_for_each_message_that_is_done(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        limit = world.engine.size_limit
+        for number in range(1500):
+            world.publish("q", envelope=random.Random(number).randbytes(1000))
+            if number % 100 == 99:
+                await world.engine.checkpoint()
+        await settled(world, 20)
+
+        async def is_stuck() -> bool:
+            return limit.is_stuck
+
+        await steps_until(world, is_stuck)
+        for _ in range(3):
+            await settled(world, 1)
+            await world.engine.disk_space.look()
+            assert await limit.step() == 0
+            assert not limit._compaction
+            assert limit.is_stuck
+
+    run(tmp_path / "s", steps, settings())
+
+
+def test_a_disk_without_room_to_compact_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables count as they are, and once."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(total=4 * LIMIT, free=LIMIT // 2))
+
+    async def steps(world: World) -> None:
+        limit = world.engine.size_limit
+        await settled(world, 1200)
+        await world.engine.disk_space.look()
+        removed = await limit.step()
+        assert 100 < removed < 700
+        for _ in range(10):
+            await world.engine.disk_space.look()
+            assert await limit.step() == 0
+            assert not limit._compaction
+        assert world.queue("q").done.length == 1200 - removed
 
     run(tmp_path / "s", steps, settings())
 

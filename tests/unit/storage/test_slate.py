@@ -198,6 +198,35 @@ def test_a_store_that_another_wrote_while_it_was_closed_is_given_up(
     asyncio.run(main())
 
 
+def test_a_compaction_of_everything_holds_up_no_flush(tmp_path: Path) -> None:
+    """And its end is seen, also when another compaction ends at the same time."""
+    settings = SlateSettings(
+        l0_sst_size_bytes=2 << 20, l0_max_ssts=4, compactor_fetch_bytes=4096,
+        compactor_poll_ms=50, commit_compaction_ms=50, manifest_poll_ms=50,
+    )  # fmt: skip
+
+    async def main() -> None:
+        store = await SlateStore.open(url_of(tmp_path), "db", settings=settings)
+        for number in range(100):
+            await put_and_flush(store, **{f"{number}-{i}": os.urandom(500) for i in range(1000)})
+        compaction, flushes, ended = "", 0, None
+        async with asyncio.timeout(60):
+            while not compaction:
+                manifest = await store.admin.manifest_at_rest()
+                if manifest is not None and len(manifest.unsorted) == 1:
+                    await store.flush_memtable()
+                compaction = await store.admin.compact_all(0.05)
+            while ended is None:
+                await store.flush_memtable()
+                flushes += 1
+                ended = await store.admin.is_compacted(compaction)
+        assert ended
+        assert flushes > 2 * settings.l0_max_ssts
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_wal_files_go_after_a_memtable_flush(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SlateStore.open(url_of(tmp_path), "db")
