@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ BROKER_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "max_message_bytes": (),
     "retention_bytes": (),
 }
+#: as the broker's command line takes it
+_SIZE = re.compile(r"\d{1,18}[KMGT]?", re.ASCII | re.IGNORECASE)
 
 
 def check_broker_options(given: Any) -> Mapping[str, str]:
@@ -40,8 +43,8 @@ def check_broker_options(given: Any) -> Mapping[str, str]:
         if value is not None and choices and value not in choices:
             text = f"broker_options: {name} {value!r} is none of {', '.join(choices)}"
             raise RequestError(text, option="broker_options")
-    if not str(given.get("retention_bytes") or 0).isdecimal():
-        text = f"broker_options: retention_bytes {given['retention_bytes']!r} is no number of bytes"
+    if not _SIZE.fullmatch(str(given.get("retention_bytes") or 0)):
+        text = f"broker_options: retention_bytes {given['retention_bytes']!r} is no number of bytes, nor as 500M or 20G"
         raise RequestError(text, option="broker_options")
     return {name: str(value) for name, value in given.items() if value is not None}
 

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...client.clock import SYSTEM, Clock
-from ...client.options import Options
+from ...client.options import Options, check_broker_options
 from ..callers import AsyncCalls
 
 
@@ -25,7 +25,9 @@ class AsyncBase:
 
         Raises:
             InvalidURL: the text says what to write.
+            RequestError: ``broker_options`` are wrong.
         """
+        options["broker_options"] = check_broker_options(options.get("broker_options"))
         self._calls = AsyncCalls(url, Options(name=name, **options), clock=clock)
 
     def _now_ms(self) -> int:

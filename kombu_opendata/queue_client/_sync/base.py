@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...client.clock import SYSTEM, Clock
-from ...client.options import Options
+from ...client.options import Options, check_broker_options
 from ..callers import Calls
 
 
@@ -26,7 +26,9 @@ class Base:
 
         Raises:
             InvalidURL: the text says what to write.
+            RequestError: ``broker_options`` are wrong.
         """
+        options["broker_options"] = check_broker_options(options.get("broker_options"))
         self._calls = Calls(url, Options(name=name, **options), clock=clock)
 
     def _now_ms(self) -> int:
