@@ -19,6 +19,8 @@ MAX_STRANGERS = 256
 MAX_STRANGERS_PER_HOST = 128
 #: file descriptors that connections never get: the store, the journal, metrics and new connections need them
 RESERVED_DESCRIPTORS = 200
+#: connections past the limit that were turned away, and whose sockets are not closed yet
+MAX_LEAVING = 32
 DEFAULT_MAX_CONNECTIONS = 10_000
 DEFAULT_GREETING_SECONDS = 10.0
 #: what macOS allows a process although it says "unlimited"
@@ -66,7 +68,8 @@ class Slot:
     Attributes:
         host: for the limit of one host; empty where there is none, as on a Unix socket.
         peer: who that is, for the log.
-        turn_away: ends the connection with this error; whoever has the socket at the moment sets it.
+        turn_away: ends the connection with this error; whoever has the socket at the moment sets it, and frees the
+            slot when the socket is closed.
     """
 
     __slots__ = ("_admission", "_timer", "host", "peer", "turn_away")
@@ -98,7 +101,7 @@ class Admission:
     """Gives each connection its place.
 
     Attributes:
-        slots: of all connections.
+        slots: of all connections, also of those that are being closed.
         silent: those that have said no Hello yet, the oldest first.
     """
 
@@ -124,7 +127,7 @@ class Admission:
         if full is not None:
             only_host = host if full.values["what"] == "host" else None
             oldest = next((slot for slot in self.silent if only_host in (None, slot.host)), None)
-            if oldest is None:
+            if oldest is None or len(self.slots) >= self.limits.connections + MAX_LEAVING:
                 raise full
             self._turn_away(oldest, full)
         slot = Slot(self, host, peer)
@@ -153,7 +156,8 @@ class Admission:
         self._turn_away(slot, GreetingTimeout(text, seconds=seconds))
 
     def _turn_away(self, slot: Slot, exc: TooManyConnections | GreetingTimeout) -> None:
-        slot.free()
+        """It is no stranger any more, and counts as a connection until its socket is closed."""
+        slot.logged_in()
         slot.turn_away(exc)
 
     def forget_stranger(self, slot: Slot) -> None:

@@ -56,8 +56,10 @@ _QUERIES = frozenset(
 _MAX_QUERIES = 4
 _ABOUT_INSTANCES = frozenset({m.CreateInstance, m.ListInstances})
 _WITH_FILTERS = frozenset(get_args(WithFilter))
-#: of a connection that was told why it is closed, and does not read
+#: of a connection that was told why it is closed, and does not read; of one that has not logged in, as there may be
+#: very many, and each has a file descriptor
 _LINGER_SECONDS = 2.0
+_STRANGER_LINGER_SECONDS = 0.1
 #: a client can't ask for more
 MIN_HEARTBEAT_MS = 100
 #: without heartbeats, a client's host is looked after as if they were this long
@@ -395,7 +397,8 @@ class Connection(asyncio.Protocol):
             self._transport.close()
             if self._beat is not None:
                 self._beat.cancel()
-            self._beat = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self.abort)
+            seconds = _STRANGER_LINGER_SECONDS if self._handlers is None else _LINGER_SECONDS
+            self._beat = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def say_goodbye(self, reason: str) -> None:
         """Tell the client that the broker stops, and close."""

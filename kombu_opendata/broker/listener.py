@@ -146,13 +146,20 @@ class Listener:
     def _give_up(self, sock: socket.socket, slot: Slot, exc: OpenDataError) -> None:
         self._loop.remove_reader(sock)
         self._refuse(sock, slot.peer, exc)
+        slot.free()
 
     # ------------------------------------------------------------------ serving
     def _begin(self, sock: socket.socket, slot: Slot) -> None:
         task = self._loop.create_task(self._connect(sock, slot))
         slot.turn_away = lambda exc: self._cancel(task, slot, exc)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: self._begun(done, sock, slot))
+
+    def _begun(self, task: asyncio.Task[None], sock: socket.socket, slot: Slot) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():  # before it ran
+            sock.close()
+            slot.free()
 
     def _cancel(self, task: asyncio.Task[None], slot: Slot, exc: OpenDataError) -> None:
         self._refused(exc, slot.peer)

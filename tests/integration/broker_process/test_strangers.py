@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -105,6 +106,26 @@ def test_more_silent_connections_than_file_descriptors(
     log = broker.log.read_text()
     assert "have not logged in: say Hello at once" in log
     assert log.count("a connection was refused") + log.count("a connection was closed") < 30, "it floods the log"
+    assert broker.terminate() == 0
+
+
+def test_strangers_that_finish_the_handshake_and_say_nothing(
+    serve_tcp: Callable[..., ServedBroker], tls: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Nor do they answer when TLS says goodbye to them."""
+    broker = serve_tcp(*tls, descriptors=256)
+    context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    peak = 0
+    with ExitStack() as stack:
+        for _ in range(400):
+            with suppress(OSError):
+                sock = socket.create_connection(("localhost", broker.port), timeout=5)
+                stack.enter_context(context.wrap_socket(sock, server_hostname="localhost"))
+            peak = max(peak, len(os.listdir(f"/proc/{broker.pid}/fd")))
+        options = {"ssl": {"ca_certs": str(tmp_path / "ca.pem")}}
+        with connected(f"opendatas://localhost:{broker.port}", **options) as connection:
+            declare(connection.channel(), "q")
+    assert peak < 200
     assert broker.terminate() == 0
 
 

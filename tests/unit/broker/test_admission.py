@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.admission import Admission, ConnectionLimits, Slot
+from kombu_opendata.broker.admission import MAX_LEAVING, Admission, ConnectionLimits, Slot
 from kombu_opendata.errors import TooManyConnections
 
 HOUR = 3600.0
@@ -39,9 +39,21 @@ def test_the_oldest_silent_stranger_makes_room() -> None:
     for host in "bcd":
         take(admission, host, gone)
     assert gone == ["a: strangers"]
-    assert admission.strangers == len(admission.slots) == 3
+    assert (admission.strangers, len(admission.slots)) == (3, 4), "its socket is not closed yet"
     first.free()
-    assert admission.strangers == 3
+    assert admission.strangers == len(admission.slots) == 3
+
+
+@in_loop
+def test_those_that_are_being_closed_are_few() -> None:
+    """Each still has a file descriptor."""
+    admission = Admission(ConnectionLimits(10, 5, 100, HOUR))
+    gone: list[str] = []
+    for _ in range(10 + MAX_LEAVING):
+        take(admission, "a", gone)
+    with pytest.raises(TooManyConnections):
+        admission.take("b", "b")
+    assert len(admission.slots) == 10 + MAX_LEAVING
 
 
 @in_loop
