@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata import QueueClient
+from kombu_opendata.client.connection import BrokerConnection
+from kombu_opendata.client.options import Options
 from kombu_opendata.errors import StartError
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.url import parse
 
 from ...support.broker import EmbeddedBroker
 from ...support.kombu_client import declare, open_connection, send, take_bodies
@@ -64,8 +66,9 @@ connection.close()
     ],
 )
 def test_options_that_are_wrong_are_told_in_a_line(broker_url: str, options: dict[str, Any], text: str) -> None:
-    with pytest.raises(StartError) as told, QueueClient(broker_url, broker_options=options) as client:
-        client.list_queues()
+    connection = BrokerConnection(parse(broker_url), Options(broker_options=options))  # which checks nothing itself
+    with pytest.raises(StartError) as told:
+        connection.connect()
     assert type(told.value) is StartError
     assert text in told.value.text
     assert "\n" not in told.value.text
