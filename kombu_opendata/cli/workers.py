@@ -182,7 +182,8 @@ _control_command(
 def reclaim(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
     """Put back into their queues what lost clients hold.
 
-    In one queue, or in all. It costs an attempt.
+    In one queue, or in all. It costs an attempt. After a restart of the broker, a client that has made no call since
+    counts as lost.
     """
     with find(url, tls_ca).client() as client:
         count = client.reclaim_messages(queue)

@@ -76,7 +76,8 @@ class AsyncWorkers(AsyncBase):
     async def reclaim_messages(self, queue: str = "") -> int:
         """Return now what clients hold that are not connected, in a queue or in all; returns how many.
 
-        That also ends what a client read for a time before it was closed or killed. It costs an attempt.
+        That also ends what a client read for a time before it was closed or killed. It costs an attempt. After a
+        restart of the broker a client is not connected until its next call.
         """
         answer: m.Count = await self._calls.call(q.Reclaim(0, queue))
         return answer.count

@@ -77,7 +77,8 @@ class Workers(Base):
     def reclaim_messages(self, queue: str = "") -> int:
         """Return now what clients hold that are not connected, in a queue or in all; returns how many.
 
-        That also ends what a client read for a time before it was closed or killed. It costs an attempt.
+        That also ends what a client read for a time before it was closed or killed. It costs an attempt. After a
+        restart of the broker a client is not connected until its next call.
         """
         answer: m.Count = self._calls.call(q.Reclaim(0, queue))
         return answer.count
