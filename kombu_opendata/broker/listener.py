@@ -118,7 +118,7 @@ class Listener:
         self._refused(exc, peer)
         with suppress(OSError):
             if plain or self._tls is None:
-                sock.send(PREAMBLE + frame(Failed(0, exc.code, exc.text, exc.values)))
+                _tell(sock, exc)
                 sock.shutdown(socket.SHUT_WR)
             sock.recv(4096)  # what is left unread would make the kernel take the answer back
         sock.close()
@@ -151,7 +151,7 @@ class Listener:
     # ------------------------------------------------------------------ serving
     def _begin(self, sock: socket.socket, slot: Slot) -> None:
         task = self._loop.create_task(self._connect(sock, slot))
-        slot.turn_away = lambda exc: self._cancel(task, slot, exc)
+        slot.turn_away = lambda exc: self._cancel(task, sock, slot, exc)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._begun(done, sock, slot))
 
@@ -161,8 +161,11 @@ class Listener:
             sock.close()
             slot.free()
 
-    def _cancel(self, task: asyncio.Task[None], slot: Slot, exc: OpenDataError) -> None:
+    def _cancel(self, task: asyncio.Task[None], sock: socket.socket, slot: Slot, exc: OpenDataError) -> None:
         self._refused(exc, slot.peer)
+        if self._tls is None:  # its protocol is not there yet, so nothing was said
+            with suppress(OSError):
+                _tell(sock, exc)
         task.cancel()
 
     async def _connect(self, sock: socket.socket, slot: Slot) -> None:
@@ -178,6 +181,10 @@ class Listener:
             slot.free()
             if self._tls is not None:
                 self._refused(OpenDataError(f"the TLS handshake failed: {_reason(exc)}"), slot.peer)
+
+
+def _tell(sock: socket.socket, exc: OpenDataError) -> None:
+    sock.send(PREAMBLE + frame(Failed(0, exc.code, exc.text, exc.values)))
 
 
 def _reason(exc: OSError) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import uvloop
 
+from kombu_opendata.broker.admission import ConnectionLimits
 from kombu_opendata.broker.server import BrokerSettings, Server
+from kombu_opendata.protocol.framing import PREAMBLE
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -35,3 +38,38 @@ def test_a_tcp_client_that_vanishes_is_noticed_by_the_system(run: Any) -> None:
             await server.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_those_that_come_at_once_are_all_told_why_they_are_closed(run: Any) -> None:
+    """Also one that loses its place in the same moment in which it got it."""
+
+    async def main() -> None:
+        limits = ConnectionLimits(strangers=2)
+        server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}", connections=limits))
+        socks = []
+        try:
+            port = await server.listen_tcp("127.0.0.1", 0)
+            for _ in range(20):  # the kernel takes them, and the loop does not run meanwhile
+                socks.append(socket.create_connection(("127.0.0.1", port)))
+                socks[-1].sendall(PREAMBLE)
+                socks[-1].setblocking(False)
+            async with asyncio.timeout(10):
+                for sock in socks[:18]:
+                    assert b"too_many_connections" in await _read_all(sock)
+                while len(server.admission.slots) > 2:  # noqa: ASYNC110 - there is no event for it
+                    await asyncio.sleep(0.005)
+        finally:
+            for sock in socks:
+                sock.close()
+            await server.close()
+
+    run(main())
+
+
+async def _read_all(sock: socket.socket) -> bytes:
+    data = b""
+    with suppress(ConnectionResetError):
+        while chunk := await asyncio.get_running_loop().sock_recv(sock, 4096):
+            data += chunk
+    return data
