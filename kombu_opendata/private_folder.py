@@ -63,9 +63,10 @@ class PrivateFolder:
     def _check(self) -> None:
         status = os.fstat(self._fd)
         if status.st_uid != os.geteuid():
+            volume = status.st_uid == 0 and os.access(self.path, os.W_OK)  # root made it for this user
             raise UnsafeFolder(
                 f"the store's folder {self.path} belongs to {user_name(status.st_uid)}: "
-                "use a folder of your own, or run this as that user",
+                f"use a folder of your own{f', such as {self.path}/queue' if volume else ''}, or run this as that user",
                 folder=self.path,
             )
         if status.st_mode & _WRITABLE_BY_OTHERS:

@@ -346,7 +346,7 @@ def running_broker(root: Path | None) -> int | None:
     if root is None:
         return None
     try:
-        status = os.stat(root / LOCK_NAME)
+        status = os.lstat(root / LOCK_NAME)  # a link may lead to the lock of any process
         locks = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None

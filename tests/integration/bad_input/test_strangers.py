@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -13,6 +14,7 @@ import pytest
 from kombu_opendata import errors
 from kombu_opendata.client.connection import BrokerConnection
 from kombu_opendata.client.options import Options
+from kombu_opendata.offline.store import running_broker
 from kombu_opendata.private_folder import PrivateFolder
 from kombu_opendata.status import read_report
 from kombu_opendata.url import Address, parse
@@ -106,6 +108,29 @@ def test_what_is_roots_may_lie_in_a_users_folder(store_folder: Path) -> None:
     with unprivileged(), PrivateFolder(str(mine)) as folder:
         folder.check_entries()
     shutil.rmtree(mine)
+
+
+@needs_root
+def test_a_volume_that_root_made_for_a_group(store_folder: Path) -> None:
+    """As Kubernetes does with ``fsGroup``; access by others stands for that by the group here."""
+    store_folder.chmod(0o2777)
+    with unprivileged():
+        with pytest.raises(
+            errors.UnsafeFolder, match="belongs to user root: use a folder of your own, such as"
+        ) as said:
+            PrivateFolder(str(store_folder))
+        assert f"such as {store_folder}/queue," in str(said.value)
+        PrivateFolder(f"{store_folder}/queue").close()
+    store_folder.chmod(0o700)
+
+
+def test_a_link_to_another_programs_lock_is_no_broker(store_folder: Path, tmp_path: Path) -> None:
+    """``broker stop`` would end that program."""
+    with open(tmp_path / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (store_folder / "broker.lock").symlink_to(tmp_path / "lock")
+        assert running_broker(store_folder) is None
+        (store_folder / "broker.lock").unlink()
 
 
 @needs_root
