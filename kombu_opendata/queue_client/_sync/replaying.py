@@ -106,6 +106,8 @@ class Replaying(Base):
     ) -> int:
         """Delete settled messages: done, failed or archived failed ones; returns how many. Other calls go on meanwhile.
 
+        After a kill of the broker the call, and its counting, begins again.
+
         Args:
             older_than: those that were settled so many seconds ago or longer; or
             ids: these; or
