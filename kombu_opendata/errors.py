@@ -375,7 +375,7 @@ class StoreFenced(StoreError):
 
 
 class StoreChanged(StoreError):
-    """The store was written while a reader opened it: open it again."""
+    """The store was written while a reader opened it, or read what nothing held: open it again."""
 
     code = "store_changed"
 

@@ -75,12 +75,17 @@ class OfflineStore:
         """The value of ``key``; None when there is none.
 
         Raises:
+            StoreChanged: a broker has deleted what holds it.
             CorruptRecord: what holds it is damaged.
             StoreError: it can't be read.
         """
         if key in self._changes:
             return self._changes[key]
-        return await self._base.get(key)
+        try:
+            return await self._base.get(key)
+        except StoreError as exc:
+            self._check_deleted(exc)
+            raise
 
     async def scan_batches(self, start: bytes, end: bytes | None, *, batch: int = 1000) -> AsyncIterator[list[Pair]]:
         """The pairs with ``start <= key < end`` by key, in lists; none is empty.
@@ -88,6 +93,7 @@ class OfflineStore:
         Ranges that are known as unreadable are left out, and one that turns out to be is added to ``unreadable``.
 
         Raises:
+            StoreChanged: a broker has deleted what holds it.
             StoreError: it can't be read, for a reason that is no damage.
         """
         async for rows in self.scan_rows(start, end, batch=batch):
@@ -102,11 +108,22 @@ class OfflineStore:
                     position = rows.last_key + b"\0"
                     yield rows
             except StoreError as exc:
+                self._check_deleted(exc)
                 if not self._is_damage(exc):
                     raise
                 self.unreadable.append((position, high))
                 text = f"what follows the key {position.hex() or '(the first)'} can't be read: {exc.text}"
                 self.problems.append(finding("slatedb-unreadable", text, key=position))
+
+    def _check_deleted(self, exc: StoreError) -> None:
+        """Tell a file that is gone as a broker has replaced it, which may have begun meanwhile, from a lost one."""
+        is_kept = self.hold is not None and self.hold.why_not is None
+        if is_kept or "not found" not in str(exc.__cause__):
+            return
+        root, database = self.location.root, self.location.database
+        if root is None or running_broker(root) is not None or _newest_manifest(database) != self._manifest:
+            text = f"{self.location} was written while it was read, and files that it reads are gone; open it again"
+            raise StoreChanged(text) from exc
 
     def _is_damage(self, exc: StoreError) -> bool:
         """Whether this is damage that is tolerated."""
@@ -162,6 +179,7 @@ class OfflineStore:
     # ------------------------------------------------------------------ opening, closing
     _tolerant = False
     _settle_for_less = False
+    _manifest = ""
 
     async def load(self, *, tolerant: bool, is_last_try: bool) -> None:
         """Read the header, and replay the journal.
@@ -172,6 +190,7 @@ class OfflineStore:
         self._tolerant = tolerant
         self._settle_for_less = tolerant and is_last_try
         self.broker_pid = running_broker(self.location.root)
+        self._manifest = _newest_manifest(self.location.database)
         await self._load_header()
         await self._load_journal()
 
@@ -263,7 +282,8 @@ async def open_store(
     Beside a running broker of the same user, and in a bucket, the reader makes a checkpoint in SlateDB's manifest,
     which keeps the files that it reads until it is closed, or has been dead for three minutes. Where it may not write,
     ``unheld`` says so: the broker deletes files some 15 seconds after it has replaced them, and then reading fails
-    with a StoreError. Nothing else is written to the store; no lock is taken.
+    with StoreChanged. So it may where a broker begins on a folder that had none. Nothing else is written to the store;
+    no lock is taken.
 
     Args:
         folder_or_url: a store's folder, ``opendata:///folder``, ``file:///folder``, or a bucket's URL (``s3://…``).
@@ -339,6 +359,14 @@ def _is_damage(exc: StoreError, location: StoreLocation, broker_pid: int | None)
 
 def _opening(skip_wal: bool, exc: StoreError) -> str:
     return f"SlateDB can't open the database{' even without its WAL' if skip_wal else ''}: {exc.text}"
+
+
+def _newest_manifest(database: Path | None) -> str:
+    """The name of its file; empty where it can't be told."""
+    try:
+        return max(os.listdir(database / "manifest"), default="") if database is not None else ""
+    except OSError:
+        return ""
 
 
 def running_broker(root: Path | None) -> int | None:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.broker.process import StoreLock
-from kombu_opendata.errors import StoreError
-from kombu_opendata.offline import hold, open_store
+from kombu_opendata.errors import StoreChanged, StoreError
+from kombu_opendata.offline import OfflineStore, hold, open_store
 from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slate import SlateSettings
 from kombu_opendata.storage.state import QueueOptions
 from tests.support.engine import World
@@ -118,6 +119,38 @@ def test_what_is_read_stays_until_the_reader_is_closed(tmp_path: Path) -> None:
                 while held & tables(tmp_path):
                     await world.engine.tidy()
                     await asyncio.sleep(0.1)
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_begins_while_a_store_is_read_damages_nothing(tmp_path: Path) -> None:
+    """Nobody held the files, as there was no broker when the store was opened."""
+
+    async def read(reader: OfflineStore) -> None:
+        with pytest.raises(StoreChanged, match="was written while it was read"):
+            async for _rows in reader.scan_batches(b"", None):
+                pass
+        with pytest.raises(StoreChanged):
+            await reader.get(keys.payload_key(1))
+        assert (reader.problems, reader.unreadable) == ([], [])
+
+    async def main() -> None:
+        async with broker(tmp_path):
+            pass
+        reader, other = [await open_store(tmp_path, tolerate_damage=True) for _ in range(2)]
+        assert (reader.hold, reader.problems) == (None, [])
+        read_from = tables(tmp_path)
+        async with broker(tmp_path) as world:
+            await forget(world.engine)
+            await fill(world)
+            async with asyncio.timeout(_SECONDS):
+                while read_from & tables(tmp_path):
+                    await world.engine.tidy()
+                    await asyncio.sleep(0.1)
+            await read(reader)
+        await read(other)
+        await reader.close()
+        await other.close()
 
     asyncio.run(main())
 
