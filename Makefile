@@ -19,7 +19,7 @@ help: ## show the targets
 demo: $(VENV)/.demo ## thousands of tasks, the broker killed with -9 half way, each task counted
 	@$(BIN)/python examples/demo $(ARGS)
 
-test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 15 minutes)
+test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 10 minutes)
 	$(PYTEST) -m "not slow" $(TWICE) $(ARGS)
 
 test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills), and all that need Spark: they share one session
