@@ -35,6 +35,7 @@ _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]@\s]+)(?::([0-9]{0,5}))?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _LIST = re.compile(r";(?=[A-Za-z][A-Za-z0-9+.-]*://)")
+_QUERY_VALUE = re.compile(r"([^&=]+=)[^&]+")
 _STORE_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 #: of object stores, which are given to the broker
 STORE_SCHEMES = frozenset({"s3", "s3a", "az", "abfs", "abfss", "adl", "azure", "gs", "gcs", "http", "https"})
@@ -221,7 +222,7 @@ def memory(name: str) -> Address:
 
 
 def masked(url: str, mask: str = "**") -> str:
-    """A URL, or a list of them separated by ``;``, with each secret masked.
+    """A URL, or a list of them separated by ``;``, with each secret masked, and each value of a query.
 
     Wrong URLs are masked as well, whatever the secret holds: all from the first ``:`` after the scheme to the last
     ``@``, and what stands in a port's place and is no port.
@@ -229,7 +230,7 @@ def masked(url: str, mask: str = "**") -> str:
     parts = _LIST.split(url)
     if any(_is_cut(part) for part in parts):  # a ';' inside a secret, most likely
         parts = [url]
-    return ";".join(_mask_one(part, mask) for part in parts)
+    return ";".join(_mask_query(_mask_one(part, mask), mask) for part in parts)
 
 
 def _mask_one(url: str, mask: str) -> str:
@@ -242,6 +243,11 @@ def _mask_one(url: str, mask: str) -> str:
         return f"{mask}@{place}"
     user, colon, _secret = login.partition(":")
     return f"{scheme}{user}{colon}{mask if colon else ''}@{place}"
+
+
+def _mask_query(url: str, mask: str) -> str:
+    place, mark, query = url.partition("?")
+    return place + mark + _QUERY_VALUE.sub(lambda found: found[1] + mask, query)
 
 
 def _is_cut(url: str) -> bool:

@@ -97,6 +97,9 @@ def test_a_slash_in_the_secret_is_told_to_be_encoded() -> None:
         ("opendata://[::1]:9/x", "opendata://[::1]:9/x"),
         ("opendata:///srv/a:b", "opendata:///srv/a:b"),
         ("/srv/a:b", "/srv/a:b"),
+        ("opendata://h/x?password=secret&a=&ssl", "opendata://h/x?password=**&a=&ssl"),
+        ("opendata://a:1@h?sig=s%3D;opendata://i?k=v=w", "opendata://a:**@h?sig=**;opendata://i?k=**"),
+        ("s3://bucket/a&b=c", "s3://bucket/a&b=c"),
     ],
 )
 def test_what_is_masked(url: str, shown: str) -> None:
