@@ -46,6 +46,7 @@ class Link(Stream):
         with self._lock:
             patience = self.options.start_timeout if embedded else self.options.connect_timeout
             deadline = self.clock.monotonic() + patience
+            pause = FIRST_BACKOFF_SECONDS
             while True:
                 try:
                     return self._attempt()
@@ -55,7 +56,8 @@ class Link(Stream):
                     hopeless = hopeless or not (embedded or isinstance(exc, RetryLater))
                     if hopeless or self.clock.monotonic() >= deadline:
                         raise
-                self.clock.sleep(FIRST_BACKOFF_SECONDS)
+                self.clock.sleep(pause)
+                pause = min(pause * 2, MAX_BACKOFF_SECONDS)  # a broker that has too many to serve is not to be hammered
 
     def resume_once(self) -> bool:
         """Try to resume; False: not yet, try again after ``backoff`` seconds.

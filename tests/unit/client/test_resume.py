@@ -10,7 +10,7 @@ import pytest
 
 from kombu_opendata.client.connection import BrokerConnection
 from kombu_opendata.client.options import Options
-from kombu_opendata.errors import AccessRefused, ConnectionLost
+from kombu_opendata.errors import AccessRefused, ConnectionLost, TooManyConnections
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.url import Address
 
@@ -260,6 +260,37 @@ def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_cl
         connection.drain()
     assert connection.closed
     assert 60 <= timer.now < 62
+
+
+def test_a_broker_that_has_too_many_connections_is_not_hammered(new_client: Any) -> None:
+    from kombu_opendata.client.clock import Clock
+    from kombu_opendata.protocol.framing import PREAMBLE, frame
+
+    timer, refused = _Timer(), m.Failed(1, "too_many_connections", "no place", {"limit": 1})
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = BrokerConnection(
+            Address("tcp", host="127.0.0.1", port=listener.getsockname()[1]),
+            Options(connect_timeout=4),
+            clock=Clock(monotonic=lambda: timer.now, sleep=timer.sleep),
+        )
+        connecting = new_client().start(connection.connect)
+        attempts = 0
+        listener.settimeout(0.1)
+        while not connecting.done():
+            try:
+                server, _ = listener.accept()
+            except TimeoutError:
+                continue
+            attempts += 1
+            with server:
+                server.sendall(PREAMBLE + frame(refused))
+                server.settimeout(10)
+                while server.recv(65536):  # until the client has read it
+                    pass
+        with pytest.raises(TooManyConnections, match="no place"):
+            connecting.result(10)
+    assert 4 <= timer.now < 5
+    assert attempts < 12
 
 
 class _Observer:
