@@ -197,3 +197,20 @@ def test_a_warm_shutdown_of_prefork_ends_what_runs_and_hands_back_the_rest(
     ledger.wait_count(len(ran) + waiting)
     broker.wait_queue("celery", 0, 0)
     ledger.assert_once([*ran, *(f"{number} 0" for number in range(waiting))])
+
+
+def test_what_a_person_must_mend_is_logged_once_in_a_while(store_folder: Path, tmp_path: Path) -> None:
+    folder = store_folder / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with children() as started:
+        worker = Worker(f"opendata://{folder}", tmp_path, "patient")
+        started.add(worker)
+        wait_until(lambda: "chmod 700" in worker.log.read_text(), 30, "the error")
+        folder.chmod(0o700)
+        worker.wait_ready()
+        assert worker.terminate() == 0
+    log = worker.log.read_text()
+    assert log.count("Cannot connect to") == 1
+    assert "Frequent restarts" not in log
+    EmbeddedBroker(folder).terminate()
