@@ -149,7 +149,7 @@ def heal_after_power_loss(db_folder: Path, *, boot_id: str | None = None) -> lis
         return []
     now = boot_id or current_boot_id()
     point = read_sync_point(db_folder)
-    moved = [] if point is None or point.clean or point.boot_id == now else _take_out(db_folder, point)
+    moved = [] if point is None or point.boot_id == now or _is_clean(db_folder, point) else _take_out(db_folder, point)
     sync_tree(db_folder, None, boot_id=now)
     return moved
 
@@ -179,6 +179,12 @@ def sync_file(db_folder: Path) -> Path:
 
 
 # ---- taking out
+def _is_clean(db_folder: Path, point: SyncPoint) -> bool:
+    """Whether nothing was written after the closing: a reader, too, ends its checkpoint with a new manifest."""
+    newest = max(_names(db_folder / "manifest", _NUMBERED_NAME), default="")
+    return point.clean and newest <= point.highest.get("manifest", "")
+
+
 def _take_out(db_folder: Path, point: SyncPoint) -> list[str]:
     moved = [
         f"{folder}/{name}"

@@ -129,6 +129,24 @@ def test_a_clean_close_touches_nothing(tmp_path: Path) -> None:
     assert heal_after_power_loss(db, boot_id="boot-4") == []
 
 
+def test_a_reader_that_ends_its_checkpoint_after_a_clean_close(tmp_path: Path) -> None:
+    db, lost = tmp_path / "live" / "db", tmp_path / "lost" / "db"
+
+    async def main() -> set[Path]:
+        store = await SlateStore.open(f"file://{db.parent}", "db")
+        await commit(store, b"a")
+        held = await store.admin.create_checkpoint("reader", 60)
+        await store.close()
+        mark_clean(db, boot_id=BEFORE)
+        synced = files(db)
+        await store.admin.delete_checkpoint(held.id)
+        return synced
+
+    lose_power(db, asyncio.run(main()), lost)
+    assert [name.partition("/")[0] for name in heal_after_power_loss(lost, boot_id=AFTER)] == ["manifest"]
+    assert asyncio.run(keys_in(lost.parent)) == [b"a"]
+
+
 def test_a_folder_without_a_point_or_a_forgotten_one(tmp_path: Path) -> None:
     assert heal_after_power_loss(tmp_path / "db", boot_id=BEFORE) == []
     db = make_tree(tmp_path, wal=2)
