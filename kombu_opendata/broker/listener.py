@@ -26,7 +26,7 @@ _ACCEPTS_PER_TURN = 32
 _RETRY_SECONDS = 0.5
 _TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection: a handshake record
 
-#: makes the protocol of a connection that has a place
+#: makes the protocol of a connection that has a place, which frees it when the connection is lost
 Serve = Callable[[Slot], asyncio.Protocol]
 #: takes the error, and who was refused
 Refused = Callable[[OpenDataError, str], None]
@@ -171,14 +171,17 @@ class Listener:
     async def _connect(self, sock: socket.socket, slot: Slot) -> None:
         """Hand the socket to its protocol, after the handshake where there is one."""
         seconds = self._admission.limits.greeting_seconds if self._tls is not None else None
+        protocol = self._serve(slot)
         try:
             await self._loop.connect_accepted_socket(
-                lambda: self._serve(slot), sock, ssl=self._tls, ssl_handshake_timeout=seconds
+                lambda: protocol, sock, ssl=self._tls, ssl_handshake_timeout=seconds
             )
-        except asyncio.CancelledError:  # the loop has closed the socket, here as below
-            slot.free()
+        except asyncio.CancelledError:
+            # The loop has closed the socket, here as below. If it was just handed over, uvloop does not tell the
+            # protocol that it is gone.
+            protocol.connection_lost(None)
         except OSError as exc:  # also TimeoutError and ssl.SSLError
-            slot.free()
+            protocol.connection_lost(exc)
             if self._tls is not None:
                 self._refused(OpenDataError(f"the TLS handshake failed: {_reason(exc)}"), slot.peer)
 

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from kombu_opendata.broker.admission import ConnectionLimits
+from kombu_opendata.broker.listener import BACKLOG
 from kombu_opendata.broker.server import BrokerSettings, Server
 from kombu_opendata.protocol.framing import PREAMBLE
 
@@ -50,15 +51,16 @@ def test_those_that_come_at_once_are_all_told_why_they_are_closed(run: Any) -> N
         socks = []
         try:
             port = await server.listen_tcp("127.0.0.1", 0)
-            for _ in range(20):  # the kernel takes them, and the loop does not run meanwhile
+            for _ in range(BACKLOG - 8):  # the kernel takes them, and the loop does not run meanwhile
                 socks.append(socket.create_connection(("127.0.0.1", port)))
                 socks[-1].sendall(PREAMBLE)
                 socks[-1].setblocking(False)
             async with asyncio.timeout(10):
-                for sock in socks[:18]:
+                for sock in socks[:-2]:
                     assert b"too_many_connections" in await _read_all(sock)
                 while len(server.admission.slots) > 2:  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.005)
+            assert {connection.slot for connection in server.connections} == server.admission.slots
         finally:
             for sock in socks:
                 sock.close()
