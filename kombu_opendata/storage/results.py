@@ -275,11 +275,14 @@ class Results:
     async def _read(self, name: bytes) -> Result | None:
         """What the store has; anything if it changes meanwhile."""
         found = await self._record(name)
-        key = keys.result_key(name)
-        if found is None or found.value or key not in self.state.large:
+        if found is None or found.value:
             return found
+        key = keys.result_key(name)
         async with self._engine.checkpointing:
-            if self.find(name)[0] or key not in self.state.large:
+            if self.find(name)[0]:
+                return found
+            found = await self._record(name)  # it may have been forgotten or replaced before
+            if found is None or found.value or key not in self.state.large:
                 return found
             return found._replace(value=await self.state.large.read(self._engine.store, key))
 

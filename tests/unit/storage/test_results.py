@@ -11,7 +11,7 @@ import pytest
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.records.results import FINAL, INTERIM, READY
+from kombu_opendata.storage.records.results import FINAL, INTERIM, READY, Result
 from tests.support.engine import SETTINGS, World, run
 
 COLD = replace(SETTINGS, result_cache_bytes=0)
@@ -286,6 +286,36 @@ def test_a_large_value_is_stored_in_chunks_which_go_with_it(tmp_path: Path, sett
         assert await rows_of(world, RecordKind.RESULT) == []
 
     run(tmp_path / "store", steps, settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [None, b"small"])
+def test_a_large_value_that_goes_while_it_is_read(
+    tmp_path: Path, value: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the reading of its record and that of its chunks."""
+
+    async def steps(world: World) -> None:
+        results = world.engine.results
+        results.store(b"task", READY, LARGE, HOUR_MS)
+        await world.engine.checkpoint()
+        read = results._record
+
+        async def slowly(name: bytes) -> Result | None:
+            monkeypatch.setattr(results, "_record", read)
+            found = await read(name)
+            if value is None:
+                results.forget([name])
+            else:
+                results.store(name, READY, value, HOUR_MS)
+            await world.engine.checkpoint()
+            return found
+
+        monkeypatch.setattr(results, "_record", slowly)
+        for _ in range(2):
+            found = await results.get(b"task")
+            assert (found and found.value) == value
+
+    run(tmp_path / "store", steps, COLD)
 
 
 def test_large_parts_of_a_chord_go_with_it(tmp_path: Path) -> None:
