@@ -122,7 +122,7 @@ class Logins:
             raise TooManyLogins(
                 f"too many wrong logins from your address: try again in {seconds:.0f} s", seconds=round(seconds, 1)
             )
-        seconds = self._by_user.wait(user)
+        seconds = self._by_user.wait(user[:_SHOWN])
         if seconds and self._by_address.has_failed(address):
             raise TooManyLogins(
                 f"too many wrong logins as this user: try again in {seconds:.0f} s", seconds=round(seconds, 1)
@@ -148,7 +148,7 @@ class Logins:
         if len(self._wrong) > _MAX_REMEMBERED:
             self._wrong.popitem(last=False)
         self._by_address.failed(address)
-        self._by_user.failed(user)
+        self._by_user.failed(user[:_SHOWN])  # ten thousand long names would fill the memory
         return False
 
 

@@ -142,6 +142,14 @@ def test_guesses_at_once_leave_room_for_others(tmp_path: Path) -> None:
     run(tmp_path, test, alice="right")
 
 
+def test_long_names_are_not_kept(tmp_path: Path) -> None:
+    async def test(logins: Logins, _time: Time) -> None:
+        await guess(logins, "x" * 8000, "guesser", 1)
+        assert len(repr(vars(logins._by_user))) < 1000
+
+    run(tmp_path, test, alice="right")
+
+
 def test_a_changed_hash_is_what_counts(tmp_path: Path) -> None:
     async def test(logins: Logins, _time: Time) -> None:
         before = await logins.check("alice", "right", "a")
