@@ -39,6 +39,9 @@ CONNECT_INTERVAL_SECONDS = 0.02
 RESTART_INTERVAL_SECONDS = 0.2
 LOG_TAIL_BYTES = 2000
 
+#: who starts a broker now, by process and folder; a forked child is another process
+_starting: dict[tuple[int, str], object] = {}
+
 
 def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
     """A socket that is connected to the folder's broker.
@@ -168,21 +171,28 @@ def _try_connect(address: Address, options: Options) -> socket.socket | None:
 def _start_lock(folder: PrivateFolder) -> Iterator[bool]:
     """Whether this process may start the broker now. The lock ends with its holder, even a killed one.
 
-    A POSIX lock, because a process forked meanwhile must not inherit it. It does not keep two threads apart, which
-    costs no more than a second broker that finds the store in use.
+    A POSIX lock, because a process forked meanwhile must not inherit it. It does not keep threads apart, and the first
+    of them that closes the file drops it for all; so only one thread of a process takes it.
     """
     import fcntl
 
-    fd = folder.open_file(START_LOCK_NAME, os.O_RDWR | os.O_CREAT)
+    key, mine = (os.getpid(), folder.path), object()
+    if _starting.setdefault(key, mine) is not mine:
+        yield False
+        return
     try:
+        fd = folder.open_file(START_LOCK_NAME, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            yield False
-        else:
-            yield True
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(fd)
     finally:
-        os.close(fd)
+        del _starting[key]
 
 
 def _read_line(fd: int, deadline: float, clock: Clock) -> bytes | None:

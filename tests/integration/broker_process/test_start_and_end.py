@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,21 @@ connection.close()
     assert [client.wait(60) for client in clients] == [0] * 10, [client.log.read_text() for client in clients]
     assert {client.log.read_text().strip() for client in clients} == {str(broker.pid())}
     assert connect(broker_url).channel()._size("race") == 10
+    assert broker.log.read_text().count("listening on") == 1
+
+
+def test_threads_that_race_start_one_broker(broker_url: str, broker: EmbeddedBroker) -> None:
+    """The log has a line of each broker that finds the store in use."""
+    connections = [BrokerConnection(parse(broker_url), Options(start_timeout=60)) for _ in range(8)]
+    threads = [threading.Thread(target=connection.connect) for connection in connections]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for connection in connections:
+        assert connection.connected
+        connection.close()
+    assert "another broker" not in broker.log.read_text()
     assert broker.log.read_text().count("listening on") == 1
 
 
