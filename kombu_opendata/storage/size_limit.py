@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _TARGET = 0.9
 _GROWTH = 0.05
+_ROOM = 1.5
 #: messages that one step removes at most, and that go with one checkpoint
 _PER_STEP, _PER_CHECKPOINT = 200_000, 10_000
 
@@ -93,9 +94,9 @@ class SizeLimit:
 
     # ------------------------------------------------------------------ measuring
     def _has_room(self) -> bool:
-        """Whether all tables can be there twice."""
+        """Whether all tables can be there twice, and what is written meanwhile."""
         folder = self._engine.store.folder
-        return folder is None or shutil.disk_usage(folder).free > self.size_bytes
+        return folder is None or shutil.disk_usage(folder).free > _ROOM * self.size_bytes
 
     async def _begin_compaction(self) -> None:
         engine, store = self._engine, self._engine.store
