@@ -35,7 +35,21 @@ A partition without rows gives a ``BatchInfo`` with ``rows`` 0 and no object; a 
 the order of the batches in the commit and of the rows in each: ``first_id`` up to ``first_id + rows - 1``.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .target import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget
-from .writer import BatchWriter
+
+if TYPE_CHECKING:
+    from .writer import BatchWriter
 
 __all__ = ["BatchInfo", "BatchWriter", "Blocked", "JobInfo", "QueueCounts", "StagingTarget"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "BatchWriter":  # every client knows a job's states, and few write one
+        from .writer import BatchWriter
+
+        return BatchWriter
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

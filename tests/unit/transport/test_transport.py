@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import socket
+import subprocess
+import sys
 import threading
 from collections import deque
 from typing import Any
@@ -24,6 +26,17 @@ from kombu_opendata.url import Address, parse
 # untyped
 KombuConnection: Any = kombu_connection.Connection
 Hub: Any = asynchronous.Hub
+
+
+def test_importing_it_loads_no_storage_and_no_writer_of_batches() -> None:
+    """Each client and each worker imports it."""
+    probe = (
+        "import sys, kombu_opendata.transport; "
+        "bad = [m for m in sys.modules if m.startswith(('slatedb', 'kombu_opendata.storage', "
+        "'kombu_opendata.broker', 'kombu_opendata.staging.writer', 'kombu_opendata.staging.objects'))]; "
+        "sys.exit(', '.join(bad) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", probe], check=True, timeout=60)
 
 
 @pytest.mark.parametrize(
