@@ -137,6 +137,9 @@ def control_worker(self: Handlers, msg: q.ControlWorker) -> None:
 
 def _suspend(self: Handlers, session: Session) -> int:
     session.suspended = True
+    for (reader, _number), stop in self.instance.calls.stops.items():
+        if reader == session.id:
+            stop.set()
     for queue in self.instance.queues.values():
         for getter in [each for each in queue.getters if isinstance(each, Reader) and each.session is session]:
             getter.stop(self.instance, queue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -67,6 +68,23 @@ def test_a_suspended_worker_goes_on_when_it_is_resumed(opener: Any, client: Any,
     assert client.resume_worker(worker.id) == 1
     assert next(messages).body == "b"
     messages.close()
+
+
+def test_suspending_ends_every_read_that_waits(reach: Any, client: Any, queue: str, name: str) -> None:
+    with QueueClient(reach.url, name=f"{name}-w", **options_of(reach)) as reader, ThreadPoolExecutor(3) as pool:
+        reads: list[Callable[[], Any]] = [
+            lambda: reader.read_with_poll(queue, max_poll_seconds=15),
+            lambda: reader.read_with_poll(queue, max_poll_seconds=15, where={"h": "x"}),
+            lambda: reader.read_grouped(queue, header="h", max_poll_seconds=15),
+        ]
+        answers = [pool.submit(read) for read in reads]
+        wait_until(lambda: sum(each.connections for each in named(client, f"{name}-w")) == 3, 20, "the reads to wait")
+        (worker,) = named(client, f"{name}-w")
+        client.suspend_worker(worker.id)
+        done, late = wait(answers, 10)
+        assert not late
+        for answer in done:  # one that came after the suspension was refused
+            assert isinstance(answer.exception(), errors.PreconditionFailed) or answer.result() == []
 
 
 def test_a_suspended_reader_is_refused(opener: Any, client: Any, queue: str, name: str) -> None:
