@@ -60,8 +60,11 @@ class StartInterrupted(
     code: ClassVar[Any] = 320
 
 
-class NotAdmitted(errors.RetryLater, amqp.RecoverableConnectionError, builtins.ConnectionError):
-    """The broker takes no new connection now: it has too many, checks too many logins, or stops. Kombu tries again."""
+class NotAdmitted(errors.RetryLater, amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError):
+    """The broker takes no new connection now: it has too many, checks too many logins, or stops.
+
+    Kombu tries again, and a publish does as its retry policy says (see StartInterrupted).
+    """
 
     code: ClassVar[Any] = 320
 

@@ -203,6 +203,18 @@ def test_kombu_waits_for_a_place(serve_tcp: Callable[..., ServedBroker]) -> None
     assert broker.terminate() == 0
 
 
+def test_a_publish_with_a_retry_policy_waits_for_a_place(serve_tcp: Callable[..., ServedBroker]) -> None:
+    broker = serve_tcp("--max-connections", "1")
+    url = f"opendata://127.0.0.1:{broker.port}"
+    with connected(url) as first, open_connection(url) as second:
+        declare(first.channel(), "q")
+        second.connect_timeout = 0.2
+        policy = {"max_retries": 10, "interval_start": 0.1, "errback": lambda _exc, _interval: first.close()}
+        second.Producer().publish("hello", routing_key="q", retry=True, retry_policy=policy)
+        assert take_bodies(second.channel(), "q") == [b"hello"]
+    assert broker.terminate() == 0
+
+
 def test_when_the_system_gives_no_more_descriptors(serve_tcp: Callable[..., ServedBroker]) -> None:
     """The broker waits, does not spin, and serves the client when there are some again."""
     broker = serve_tcp()
