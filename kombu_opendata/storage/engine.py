@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from .idempotency import Idempotency
 from .idle_store import IdleStore
 from .journal import SEGMENT_BYTES, Journal
 from .log_retention import LogSweep
+from .object_store import locate
 from .operations import Call
 from .operations_by_id import OperationsById
 from .payloads import Payloads
@@ -35,7 +37,7 @@ from .results import Results
 from .routing import Router
 from .size_limit import SizeLimit
 from .slate import SlateSettings, SlateStore
-from .slate_admin import collect_all
+from .slate_admin import SlateAdmin, collect_all
 from .staged import Staging
 from .state import Queue, StoreState
 
@@ -125,6 +127,8 @@ class Engine(OperationsById):
             moved = powerloss.heal_after_power_loss(folder)
             if moved:
                 log.warning("after a power loss %d unsynced files were put aside: %s", len(moved), ", ".join(moved))
+        if folder is not None and (folder / "manifest").is_dir():
+            await _make_room(url, instance, folder, settings)
         store = await SlateStore.open(url, instance, settings=settings.slate)
         journal = None
         try:
@@ -540,3 +544,18 @@ class Engine(OperationsById):
             "stalled_seconds": round(self.stalled_seconds, 1),
             "disk": self.disk_space.report() | self.size_limit.report(),
         }
+
+
+async def _make_room(url: str, instance: str, folder: Path, settings: EngineSettings) -> None:
+    """On a disk that is almost full, delete what nobody needs before the database is opened.
+
+    An open one must write before it may delete, and its compactor takes what was freed.
+    """
+    if shutil.disk_usage(folder).free >= settings.journal_max_bytes:
+        return
+    try:
+        async with asyncio.timeout(settings.close_seconds):
+            await collect_all(SlateAdmin(locate(url, instance, create=False)))
+    except (TimeoutError, StoreError) as exc:
+        reason = exc.text if isinstance(exc, StoreError) else "it took too long"
+        log.warning("the disk is almost full, and garbage could not be deleted: %s", reason)

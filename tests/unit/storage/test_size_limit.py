@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.slate import SlateSettings
 from kombu_opendata.storage.state import QueueOptions
@@ -235,6 +235,30 @@ def test_a_disk_without_room_to_compact_everything(tmp_path: Path, monkeypatch: 
             assert await limit.step() == 0
             assert not limit._compaction
         assert world.queue("q").done.length == 1200 - removed
+
+    run(tmp_path / "s", steps, settings())
+
+
+@pytest.mark.parametrize("free", [0, 1 << 40])
+def test_a_broker_that_starts_on_a_full_disk_deletes_garbage_first(
+    tmp_path: Path, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it opens then would have to write before it may delete, and finds no room."""
+
+    async def steps(world: World) -> None:
+        for _ in range(4):
+            await settled(world, 100)
+        folder = world.root / "default" / "compacted"
+        (folder / f"{'0' * 26}.sst").write_bytes(b"garbage")
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(total=4 * LIMIT, free=free))
+        monkeypatch.setattr(Engine, "tidy", nothing_at_all)
+        await world.crash()
+        copied = world.root / "default" / "compacted"
+        assert (copied / f"{'0' * 26}.sst").exists() == (free > 0)
+        monkeypatch.undo()
+
+    async def nothing_at_all(_engine: Engine) -> None:
+        pass
 
     run(tmp_path / "s", steps, settings())
 
