@@ -177,10 +177,12 @@ def make_template(
 
 
 def _task_of(app: Any, name: str) -> Any:
-    """The app's task of that name; None if the app has no tasks of its own, as one that only sends.
+    """The app's task of that name; None if the app does not have it and may send it all the same.
+
+    Libraries share tasks with every app, so an app that has these alone may be one that only sends.
 
     Raises:
-        RequestError: it has others.
+        RequestError: the app has tasks of its own, or one whose name is much like this one, but not this one.
     """
     if name not in app.tasks:
         try:
@@ -188,15 +190,18 @@ def _task_of(app: Any, name: str) -> Any:
         except Exception as exc:
             log.warning("the app's task modules can't be imported here, so task %r is not looked for: %s", name, exc)
             return None
-    own = [known for known in app.tasks if not known.startswith("celery.")]
-    if own and name not in app.tasks:
-        meant = get_close_matches(name, own, 1)
-        hint = f"do you mean {meant[0]!r}?" if meant else f"it has {', '.join(sorted(own)[:10])}."
+    if name in app.tasks:
+        return app.tasks[name]
+    shared = plain_app().tasks
+    own = sorted(known for known in app.tasks if known not in shared)
+    like = [known for known in app.tasks if known.endswith(f".{name}")] or get_close_matches(name, app.tasks, 1)
+    if own or like:
+        hint = f"do you mean {like[0]!r}?" if like else f"it has {', '.join(own[:10])}."
         raise RequestError(
             f"the app has no task {name!r}: {hint} For a task of another program, give broker_url instead of app",
             task=name,
         )
-    return app.tasks.get(name)
+    return None
 
 
 def _times(made: Template, options: Mapping[str, Any], usual_expires: Any) -> dict[str, Any]:

@@ -56,16 +56,9 @@ def test_times_that_can_be() -> None:
 
 
 # ---------------------------------------------------------------------- tasks
-def without_shared_tasks(app: Celery) -> Celery:
-    """The app without what libraries share with all apps, such as pytest-celery, if some test imported it."""
-    for name in [name for name in app.tasks if not name.startswith("celery.")]:
-        app.tasks.unregister(name)
-    return app
-
-
 def shop(*names: str) -> Celery:
     """An app with these tasks."""
-    app = without_shared_tasks(Celery("shop", broker="opendata+memory://none", set_as_current=False))
+    app = Celery("shop", broker="opendata+memory://none", set_as_current=False)
 
     def nothing() -> None:
         pass
@@ -85,6 +78,8 @@ def test_a_task_that_the_app_does_not_have() -> None:
     )
     with pytest.raises(RequestError, match=r"no task 'billing': it has mail\.letter, mail\.visit\. For a task of"):
         plan.template(("billing", ""), shop("mail.visit", "mail.letter"))
+    with pytest.raises(RequestError, match=r"no task 'letter': do you mean 'mail\.letter'\?"):
+        plan.template(("letter", ""), shop("mail.letter"))
     assert plan.template(("mail.letter", ""), shop("mail.letter")).task == "mail.letter"
 
 
@@ -93,15 +88,24 @@ def test_an_app_without_tasks_sends_any() -> None:
     assert Plan(Columns()).template(("mail.leter", "")).task == "mail.leter"
 
 
-def test_a_driver_that_names_no_app_sends_any_task() -> None:
-    """Also beside a library with shared tasks, which every app has; in a process of its own, as this is for good."""
+def test_tasks_that_libraries_share_with_every_app() -> None:
+    """In a process of its own, as they are shared for good."""
     program = (
-        "from celery import shared_task\n"
+        "from celery import Celery, shared_task\n"
+        "from kombu_opendata.errors import RequestError\n"
         "from kombu_opendata.spark.plan import Columns, Plan\n"
-        "shared_task(lambda: None, name='library.clean')\n"
-        "plan = Plan(Columns())\n"
-        "assert plan.template(('mail.letter', '')).task == 'mail.letter'\n"
-        "assert plan.template(('library.clean', '')).task == 'library.clean'\n"
+        "def clean(): ...\n"
+        "shared_task(clean, name='library.clean')\n"
+        "for app in None, Celery(broker='opendata+memory://none'):\n"
+        "    plan = Plan(Columns())\n"
+        "    for task in 'mail.letter', 'library.clean':\n"
+        "        assert plan.template((task, ''), app).task == task\n"
+        "try:\n"
+        "    plan.template(('library.claen', ''), app)\n"
+        "except RequestError as exc:\n"
+        "    assert 'library.clean' in str(exc)\n"
+        "else:\n"
+        "    raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
@@ -121,7 +125,7 @@ def test_a_queue_that_exists_with_other_arguments(broker_url: str) -> None:
         Queue("limited", queue_arguments={"x-max-length": 5})(channel).declare()
         Queue("plain")(channel).declare()
         Exchange("shop", type="topic")(channel).declare()
-    app = without_shared_tasks(Celery("shop", broker=broker_url, set_as_current=False))
+    app = Celery("shop", broker=broker_url, set_as_current=False)
     access = BrokerAccess.of_app(app)
     plan = Plan(Columns())
     for queue in ("plain", "new", "limited"):
