@@ -102,6 +102,7 @@ def test_a_refusal_says_in_the_log_from_where(site: Site) -> None:
     assert broker.terminate() == 0
 
 
+@pytest.mark.slow
 def test_a_valid_login_beside_guessers(site: Site) -> None:
     """Guessers at one address, who are refused in the end; at another one, a user logs in for the first time."""
     site.users.write_text(f"alice:{PasswordHasher().hash('right')}\n")
