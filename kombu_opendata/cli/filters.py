@@ -9,7 +9,7 @@ import click
 from .failures import REFUSED, Group
 from .output import print_json, say, shown
 from .target import complete_queues, find, json_option, target_options
-from .values import MESSAGE_ID, headers_of
+from .values import MESSAGE_ID, header_option, headers_of
 
 _WORDS = {True: "true", False: "false", None: "unknown"}
 
@@ -23,14 +23,7 @@ def filter_group() -> None:
 @click.argument("queue", required=False, default="", shell_complete=complete_queues)
 @click.option("--filter", "filter", default="", metavar="SELECTOR", help="try this filter instead of a queue's")
 @click.option("--id", type=MESSAGE_ID, help="a stored message to try")
-@click.option(
-    "--header",
-    "-H",
-    "headers",
-    multiple=True,
-    metavar="NAME=TEXT",
-    help="a header to try, or NAME:=JSON; may be repeated",
-)
+@header_option("a header to try")
 @target_options
 @json_option
 def explain(

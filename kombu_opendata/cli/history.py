@@ -12,7 +12,7 @@ import click
 from .failures import Command
 from .output import Column, moment, note, pairs, plain, print_json, print_json_line, print_table, with_times
 from .target import complete_queues, find, json_option, target_options
-from .values import MESSAGE_ID, MOMENT, header_choices
+from .values import MESSAGE_ID, MOMENT, header_choices, header_option
 
 if TYPE_CHECKING:
     from ..client.history import AttemptInfo, MessageInfo, Page
@@ -40,14 +40,7 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="only of this queue; may be repeated",
             shell_complete=complete_queues,
         ),
-        click.option(
-            "--header",
-            "-H",
-            "headers",
-            multiple=True,
-            metavar="NAME=TEXT",
-            help="only with this header, or NAME:=JSON; may be repeated",
-        ),
+        header_option("only with this header"),
         click.option("--since", type=MOMENT, help="from this time on: 2026-11-21T09:30, or how long ago: 30m, 2h, 30d"),
         click.option("--until", type=MOMENT, help="up to this time"),
         click.option(

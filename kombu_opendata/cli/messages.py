@@ -26,7 +26,7 @@ from .output import (
     value_text,
 )
 from .target import complete_queues, find, json_option, queue_argument, target_options
-from .values import LENGTH, MESSAGE_ID, MOMENT, headers_of, json_value
+from .values import LENGTH, MESSAGE_ID, MOMENT, header_option, headers_of, json_value
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
@@ -147,14 +147,7 @@ def _sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="what the body is",
         ),
-        click.option(
-            "--header",
-            "-H",
-            "headers",
-            multiple=True,
-            metavar="NAME=TEXT",
-            help="a header, or NAME:=JSON; may be repeated",
-        ),
+        header_option("a header"),
         click.option("--delay", type=LENGTH, help="deliver it only after this long"),
         click.option("--at", type=MOMENT, help="deliver it only from this time on"),
         click.option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -142,6 +142,12 @@ def json_value(text: str | bytes) -> Any:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number in JSON")
+
+
+def header_option(what: str) -> Callable[[Any], Any]:
+    """The option ``--header``, for :func:`headers_of` and :func:`header_choices`; ``what`` begins its help."""
+    text = f"{what}, or NAME:=JSON; may be repeated"
+    return click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help=text)
 
 
 def headers_of(given: Iterable[str], what: str = "header") -> dict[str, Any]:
