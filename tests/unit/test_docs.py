@@ -158,17 +158,6 @@ def test_maintenance_is_as_its_tables_say() -> None:
     assert tuple(names(row["duty"])[0] for row in duties) == DUTIES
 
 
-def test_the_map_names_every_module_once_a_folder() -> None:
-    content = (DOCS / "ARCHITECTURE.md").read_text().split("## Where things are")[1].split("\n## ")[0]
-    for folder in (
-        "transport", "client", "protocol", "broker", "storage", "storage/history", "selectors", "staging",
-        "queue_client", "spark", "offline", "cli",
-    ):  # fmt: skip
-        listed = re.findall(r"`(\w+\.py)`", content.split(f"| `{folder}/` |")[1].split("\n\n")[0])
-        present = (DOCS.parent / "kombu_opendata" / folder).glob("*.py")
-        assert sorted(listed) == sorted(path.name for path in present if path.name != "__init__.py"), folder
-
-
 def test_each_effect_has_a_number_of_its_own_and_a_row() -> None:
     numbers = {name: value for name, value in vars(effects).items() if name.isupper() and isinstance(value, int)}
     assert len(set(numbers.values())) == len(numbers) > 30
