@@ -13,7 +13,7 @@ from ..errors import AccessRefused, OpenDataError, ProtocolError, RequestError, 
 from ..private_folder import is_trusted, peer_uid, user_name
 from ..protocol import messages as m
 from ..protocol import queue_messages as q
-from ..protocol.bounds import Refused
+from ..protocol.frame_limits import Refused
 from ..protocol.framing import (
     HELLO_MAX_FRAME_BYTES,
     PREAMBLE,

@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
-from ..protocol.topics import check_topic_pattern
+from ..protocol.topic_syntax import check_topic_pattern
 from ..storage.operations import Call
 from . import arguments, explain, leases, replay_calls, starts
 from . import history as history_calls

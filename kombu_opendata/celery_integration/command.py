@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from ..cli.failures import EPILOG, HELP, Group
+from ..cli.exit_codes import EPILOG, HELP, Group
 from ..cli.root import shared_commands
 
 

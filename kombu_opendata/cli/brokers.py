@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from .failures import NO_BROKER, NOT_NOW, Command, Failure, Group
-from .output import (
+from .exit_codes import NO_BROKER, NOT_NOW, Command, Failure, Group
+from .target import find, json_option, target_options
+from .terminal.output import (
     Column,
     console,
     local,
@@ -24,7 +25,6 @@ from .output import (
     shown,
     with_times,
 )
-from .target import find, json_option, target_options
 
 _DUTIES = ("route", "expire_leases", "collect")
 #: what a report of maintenance counts, in words
@@ -154,7 +154,7 @@ def stop(place: str | None, timeout: float, url: str | None, tls_ca: str | None)
 
 def _running(folder: Path) -> int | None:
     """The process that holds the store's lock; where locks can't be seen, the one of the pid file."""
-    from ..offline.store import running_broker
+    from ..offline.records.offline_store import running_broker
 
     holder = running_broker(folder)
     if holder:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .failures import Failure, Group, confirm
-from .output import Column, arguments_text, counted, print_json, print_table, say
+from .exit_codes import Failure, Group, confirm
+from .option_types import headers_of
 from .target import complete_queues, completion, find, json_option, queue_argument, target_options, yes_option
-from .values import headers_of
+from .terminal.output import Column, arguments_text, counted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient

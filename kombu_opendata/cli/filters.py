@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from .failures import REFUSED, Group
-from .output import print_json, say, shown
+from .exit_codes import REFUSED, Group
+from .option_types import MESSAGE_ID, header_option, headers_of
 from .target import complete_queues, find, json_option, target_options
-from .values import MESSAGE_ID, header_option, headers_of
+from .terminal.output import print_json, say, shown
 
 _WORDS = {True: "true", False: "false", None: "unknown"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from .failures import Group
-from .output import print_json, print_table, say
+from .exit_codes import Group
 from .target import find, json_option, target_options
+from .terminal.output import print_json, print_table, say
 
 
 @click.group("instance", cls=Group)

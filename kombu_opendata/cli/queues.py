@@ -6,11 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .failures import Group, confirm
-from .output import Column, age, arguments_text, counted, local, plain, print_facts, print_json, print_table, say
+from .exit_codes import Group, confirm
+from .option_types import LENGTH, POINT, headers_of
 from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
+from .terminal.output import (
+    Column,
+    age,
+    arguments_text,
+    counted,
+    local,
+    plain,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+)
 from .top import top
-from .values import LENGTH, POINT, headers_of
 
 if TYPE_CHECKING:
     from ..queue_client.models import QueueMetrics
@@ -117,7 +128,7 @@ def create(
     Nothing happens if the queue exists with the same options. In a folder without a store, this makes a store and
     starts its broker. docs/queue-arguments.md explains the options.
     """
-    from ..queue_client.options import QueueOptions
+    from ..queue_client.queue_options import QueueOptions
 
     lengths = ("lease_seconds", "done_retention_seconds", "failed_retention_seconds")
     for name in lengths:
@@ -171,7 +182,7 @@ def purge(queue: str, yes: bool, url: str | None, tls_ca: str | None, as_json: b
 
     Delayed messages go too; messages in flight stay.
     """
-    from .progress import watched
+    from .terminal.progress import watched
 
     with find(url, tls_ca).client() as client:
         metrics = client.metrics(queue)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .failures import REFUSED, Command, Failure
-from .output import Column, counted, moment, note, print_json, print_table, say, with_times
+from .exit_codes import REFUSED, Command, Failure
+from .option_types import POINT
 from .target import complete_queues, find, json_option, target_options
-from .values import POINT
+from .terminal.output import Column, counted, moment, note, print_json, print_table, say, with_times
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
@@ -73,7 +73,7 @@ def replay(
 
 
 def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, Any]:
-    from .progress import bar
+    from .terminal.progress import bar
 
     pause, has_told = threading.Event(), False
     try:

@@ -8,13 +8,13 @@ import click
 
 from .brokers import broker_tools, maintain, status
 from .exchanges import binding_group, exchange_group
-from .failures import EPILOG, HELP, Group
+from .exit_codes import EPILOG, HELP, Group
 from .filters import filter_group
-from .history import attempts, messages
+from .history_lists import attempts, messages
 from .instances import instance_group
-from .messages import message, peek, publish, send
 from .queues import queue_group
 from .replays import replay
+from .send import message, peek, publish, send
 from .serve import broker, hash_secret
 from .settled import archive_group, failed_group
 from .stores import store_group

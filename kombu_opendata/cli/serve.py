@@ -13,8 +13,8 @@ from click.shell_completion import CompletionItem
 
 from ..errors import OpenDataError
 from .brokers import broker_tools
-from .failures import EPILOG, USAGE, Command, Failure
-from .values import KEEP, Size
+from .exit_codes import EPILOG, USAGE, Command, Failure
+from .option_types import KEEP, Size
 
 
 class _Broker(Command):

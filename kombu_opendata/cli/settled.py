@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .failures import NOT_NOW, Failure, Group, confirm
-from .output import Column, age, counted, note, plain, print_json, print_json_line, print_table, say
+from .exit_codes import NOT_NOW, Failure, Group, confirm
+from .option_types import LENGTH, MESSAGE_ID
 from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
-from .values import LENGTH, MESSAGE_ID
+from .terminal.output import Column, age, counted, note, plain, print_json, print_json_line, print_table, say
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
@@ -204,7 +204,7 @@ def _settled(client: QueueClient, queue: str, state: str) -> int:
 
 def _watched(client: QueueClient, queue: str, state: str, verb: str, work: Callable[[], Any]) -> Any:
     """Do it, and show how many are gone."""
-    from .progress import is_shown, watched
+    from .terminal.progress import is_shown, watched
 
     if not is_shown():
         return work()

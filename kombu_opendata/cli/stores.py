@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
-from .failures import DAMAGED, NOT_NOW, Failure, Group
-from .output import (
+from .exit_codes import DAMAGED, NOT_NOW, Failure, Group
+from .option_types import MESSAGE_ID
+from .target import complete_queues, find, json_option
+from .terminal.output import (
     Column,
     counted,
     moment,
@@ -22,8 +24,6 @@ from .output import (
     shown,
     with_times,
 )
-from .target import complete_queues, find, json_option
-from .values import MESSAGE_ID
 
 _CELL = 100
 
@@ -68,7 +68,7 @@ def verify(store: str | None, url: str | None, instance: str | None, as_json: bo
     Exits with 4 when something is damaged or contradicts itself, with 5 when not everything could be checked.
     """
     from ..offline import verify_store
-    from .progress import bar
+    from .terminal.progress import bar
 
     with bar("verifying") as update:
         report = asyncio.run(
@@ -113,7 +113,7 @@ def _print_report(report: Any) -> None:
 @_store_options
 def stats(store: str | None, url: str | None, instance: str | None, payloads: bool, as_json: bool) -> None:
     """Count what is in a store: queues, records, files."""
-    from .progress import bar
+    from .terminal.progress import bar
 
     with bar("counting") as update:
         found = asyncio.run(_stats(_location(store, url), instance, payloads, update))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .failures import NO_BROKER, Failure
+from .exit_codes import NO_BROKER, Failure
 
 if TYPE_CHECKING:
     from ..client.connection import BrokerConnection

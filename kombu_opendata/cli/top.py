@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..errors import ConnectionLost, StartError
-from .failures import Command
-from .output import (
+from .exit_codes import Command
+from .target import find, json_option, target_options
+from .terminal.output import (
     Column,
     age,
     console,
@@ -28,7 +29,6 @@ from .output import (
     say,
     table,
 )
-from .target import find, json_option, target_options
 
 if TYPE_CHECKING:
     from ..queue_client.models import QueueMetrics

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .failures import Failure, Group
-from .output import Column, age, counted, plain, print_json, print_table, say
+from .exit_codes import Failure, Group
 from .target import complete_queues, completion, find, json_option, target_options
+from .terminal.output import Column, age, counted, plain, print_json, print_table, say
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient

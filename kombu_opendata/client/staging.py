@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 
 from ..errors import RequestError
-from ..protocol.bounds import MAX_ITEMS
+from ..protocol.frame_limits import MAX_ITEMS
 from ..protocol.staging_messages import (
     AbortJob,
     CommitJob,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from .files.location import instances
 from .findings import Finding, Report, Severity, Status
 from .inspection import MessageDetails, QueueDetails, Record, inspect, message, queue, record, scan
-from .location import instances
+from .records.offline_store import OfflineStore, open_store
 from .stats import StoreStats, stats
-from .store import OfflineStore, open_store
 from .verify import Progress, verify, verify_store
 
 __all__ = [

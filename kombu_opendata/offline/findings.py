@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .codes import CODES, Severity
+from .finding_kinds import CODES, Severity
 
 __all__ = ["Finding", "Report", "Severity", "Status", "finding"]
 
@@ -58,7 +58,7 @@ def finding(
     message_id: int | None = None,
     file: str | None = None,
 ) -> Finding:
-    """A finding of a kind in :data:`~kombu_opendata.offline.codes.CODES`."""
+    """A finding of a kind in :data:`~kombu_opendata.offline.finding_kinds.CODES`."""
     kind = CODES[code]
     return Finding(code, kind.severity, text, kind.meaning, kind.remedy, key.hex(), queue, message_id, file)
 

@@ -18,9 +18,9 @@ from ..storage.records import keys, payload, routes_block
 from ..storage.records.active import AvailableMessage, InFlightMessage
 from ..storage.records.keys import RecordKind
 from ..storage.records.kinds import PREFIXES
-from .facts import AVAILABLE, BUCKETS, IN_FLIGHT, entries_of
-from .readable import preview, readable
-from .store import OfflineStore
+from .records.message_scan import AVAILABLE, BUCKETS, IN_FLIGHT, entries_of
+from .records.offline_store import OfflineStore
+from .records.readable import preview, readable
 from .verify import OnProgress, Progress, kind_of
 
 DEFAULT_LIMIT = 100

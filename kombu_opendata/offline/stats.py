@@ -12,8 +12,20 @@ from ..storage import records
 from ..storage.records import keys, metadata
 from ..storage.records.keys import RecordKind
 from ..storage.records.metadata import Metadata
-from .facts import ARCHIVED, AVAILABLE, BUCKETS, BY_ID, DONE, FAILED, IN_FLIGHT, MessageScan, Span, entries_of, span_of
-from .store import OfflineStore
+from .records.message_scan import (
+    ARCHIVED,
+    AVAILABLE,
+    BUCKETS,
+    BY_ID,
+    DONE,
+    FAILED,
+    IN_FLIGHT,
+    MessageScan,
+    Span,
+    entries_of,
+    span_of,
+)
+from .records.offline_store import OfflineStore
 from .verify import OnProgress, Progress, between, kind_of
 
 _PROGRESS_ROWS = 1000

@@ -22,12 +22,12 @@ from ..storage.records import keys
 from ..storage.records.keys import RecordKind
 from ..storage.records.kinds import PREFIXES
 from .checks import FAMILIES, Context, Family
-from .checks.messages import CHECKS
-from .facts import BY_ID, MessageFacts, MessageScan
+from .checks.message_checks import CHECKS
+from .files.database_files import FileCheck, check_files
+from .files.location import check_readable, find_store
 from .findings import Finding, Report, finding
-from .location import check_readable, find_store
-from .slate_files import FileCheck, check_files
-from .store import OfflineStore, open_store, running_broker
+from .records.message_scan import BY_ID, MessageFacts, MessageScan
+from .records.offline_store import OfflineStore, open_store, running_broker
 
 #: findings of one kind that a report keeps
 MAX_FINDINGS = 1000

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .message import Message
+from .message_base import Message
 
 
 class Explain(Message, tag=90):

@@ -25,8 +25,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ..errors import FrameTooLarge, ProtocolError, VersionMismatch
-from .bounds import SMALL_FRAME_BYTES, check_large, too_long
 from .envelope import DEFAULT_MAX_MESSAGE_BYTES
+from .frame_limits import SMALL_FRAME_BYTES, check_large, too_long
 from .messages import BrokerMessage, ClientMessage
 
 MAJOR = 1

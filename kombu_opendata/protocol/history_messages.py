@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .message import Message
+from .message_base import Message
 
 #: queue, status, attempts, claimed or settled at, consumer, visible at
 MessageInQueue = tuple[str, str, int, int, str, int]

@@ -5,7 +5,7 @@ The rest of the protocol, and how a message is laid out, is in :mod:`.messages`.
 
 from __future__ import annotations
 
-from .message import Message
+from .message_base import Message
 
 
 # ------------------------------------------------------------------ client → broker

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from .bounds import Held, Many, Texts
 from .filter_messages import Explain as Explain
 from .filter_messages import Explained as Explained
+from .frame_limits import Held, Many, Texts
 from .history_messages import AttemptPage as AttemptPage
 from .history_messages import CountAttempts as CountAttempts
 from .history_messages import CountMessages as CountMessages
@@ -29,7 +29,7 @@ from .instance_messages import CreateInstance as CreateInstance
 from .instance_messages import InstanceCreated as InstanceCreated
 from .instance_messages import InstanceList as InstanceList
 from .instance_messages import ListInstances as ListInstances
-from .message import Message as _Message
+from .message_base import Message as _Message
 from .queue_messages import BrokerAnswer as BrokerAnswer
 from .queue_messages import ClientCall as ClientCall
 from .replay_messages import ArchiveFailed as ArchiveFailed

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from .bounds import Many, Texts
-from .message import Message
+from .frame_limits import Many, Texts
+from .message_base import Message
 
 #: envelope, metadata headers, priority (0–255, higher first), visible at (ms since the epoch, 0: at once), ttl in ms
 #: (-1: none)

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from .bounds import Many
-from .message import Message
+from .frame_limits import Many
+from .message_base import Message
 
 
 # ------------------------------------------------------------------ client → broker

@@ -5,8 +5,8 @@ See docs/rfcs/0004-results.md. The rest of the protocol, and how a message is la
 
 from __future__ import annotations
 
-from .bounds import Many
-from .message import Message
+from .frame_limits import Many
+from .message_base import Message
 
 
 # ------------------------------------------------------------------ client → broker

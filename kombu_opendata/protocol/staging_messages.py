@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ..staging.target import Blocked
-from .bounds import Many
-from .message import Message
+from .frame_limits import Many
+from .message_base import Message
 
 #: uri, rows, bytes, checksum, and the batch itself where it goes inline
 StagedBatch = tuple[str, int, int, int, bytes]

@@ -10,6 +10,6 @@ from __future__ import annotations
 from ._async.client import AsyncQueueClient
 from ._sync.client import QueueClient
 from .models import Message
-from .options import QueueOptions
+from .queue_options import QueueOptions
 
 __all__ = ["AsyncQueueClient", "Message", "QueueClient", "QueueOptions"]

@@ -11,8 +11,10 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from .like import compile_like
-from .nodes import (
+from .coercion import boolean_of, number_of, operation
+from .like_match import compile_like
+from .topic_match import compile_topic
+from .tree import (
     And,
     Arithmetic,
     Between,
@@ -32,8 +34,6 @@ from .nodes import (
     Value,
     any_of,
 )
-from .topic import compile_topic
-from .values import boolean_of, number_of, operation
 
 Headers: TypeAlias = Mapping[str, str]
 Predicate: TypeAlias = Callable[[Headers], bool]

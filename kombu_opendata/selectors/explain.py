@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .compiler import compile_condition
-from .nodes import And, Boolean, Condition, Node, Not, Or, headers_of, text_of
+from .tree import And, Boolean, Condition, Node, Not, Or, headers_of, text_of
 
 #: of a part's text and of a header's value so much is shown
 MAX_SHOWN = 200

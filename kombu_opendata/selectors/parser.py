@@ -12,13 +12,13 @@ from functools import cache
 from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
 
 from ..errors import SelectorError
-from . import lexicon
-from .nodes import Condition
-from .refusal import refusal
+from . import language
+from .syntax_errors import refusal
+from .tree import Condition
 from .tree_builder import Mistake, TreeBuilder, place, shown
 
 _KEPT = ("NOT", "TRUE", "FALSE")  # the other keywords only separate, and lark leaves out what begins with "_"
-_KEYWORDS = {word: word if word in _KEPT else f"_{word}" for word in lexicon.KEYWORDS}
+_KEYWORDS = {word: word if word in _KEPT else f"_{word}" for word in language.KEYWORDS}
 
 
 def parse(text: str, *, stored: bool = False) -> Condition:
@@ -32,7 +32,7 @@ def parse(text: str, *, stored: bool = False) -> Condition:
     """
     _check_characters(text, stored)
     parser = _language().parse_interactive(text)
-    bounds = _Bounds(lexicon.MAX_STORED_TERMS if stored else lexicon.MAX_TERMS)
+    bounds = _Bounds(language.MAX_STORED_TERMS if stored else language.MAX_TERMS)
     try:
         for token in parser.iter_parse():
             bounds.count(token)
@@ -48,7 +48,7 @@ def parse(text: str, *, stored: bool = False) -> Condition:
 
 
 def _check_characters(text: str, stored: bool) -> None:
-    limit = lexicon.MAX_STORED_BYTES if stored else lexicon.MAX_BYTES
+    limit = language.MAX_STORED_BYTES if stored else language.MAX_BYTES
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > limit:
         raise refusal(text, 0, f"the filter has {size} bytes, the limit is {limit}")
@@ -120,15 +120,15 @@ class _Bounds:
     def _operator(self, token: Token, *, is_prefix: bool) -> None:
         if token.type != "NOT":
             self._arithmetic += 1
-            if self._arithmetic > lexicon.MAX_ARITHMETIC:
-                raise Mistake(place(token), f"the filter has more than {lexicon.MAX_ARITHMETIC} arithmetic operators")
+            if self._arithmetic > language.MAX_ARITHMETIC:
+                raise Mistake(place(token), f"the filter has more than {language.MAX_ARITHMETIC} arithmetic operators")
         if is_prefix:
             self._prefixes[-1] += 1
             self._check_depth(token)
 
     def _check_depth(self, token: Token) -> None:
-        if len(self.open) + sum(self._prefixes) > lexicon.MAX_DEPTH:
-            raise Mistake(place(token), f"the filter is nested more than {lexicon.MAX_DEPTH} levels deep")
+        if len(self.open) + sum(self._prefixes) > language.MAX_DEPTH:
+            raise Mistake(place(token), f"the filter is nested more than {language.MAX_DEPTH} levels deep")
 
     def _term(self, token: Token) -> None:
         self._prefixes[-1] = 0

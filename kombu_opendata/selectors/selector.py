@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from ..errors import RequestError, SelectorError
 from .compiler import Headers, Predicate, compile_condition
 from .explain import Explanation, explain
-from .nodes import Condition, headers_of, text_of
+from .tree import Condition, headers_of, text_of
 
 
 class Selector:

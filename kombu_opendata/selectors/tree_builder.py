@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from lark import Token, Transformer, v_args
 
-from . import lexicon
-from .nodes import (
+from . import language
+from .tree import (
     Arithmetic,
     Between,
     Boolean,
@@ -157,14 +157,14 @@ def _unquoted(token: Token) -> str:
 
 def _number(token: Token) -> int | float:
     source = str(token)
-    if re.fullmatch(lexicon.INTEGER, source) or re.fullmatch(lexicon.HEX, source):
-        value: int | float = int(source, 0) if len(source) <= lexicon.MAX_NUMBER_LENGTH else lexicon.INTEGER_LIMIT
-        if value < lexicon.INTEGER_LIMIT:
+    if re.fullmatch(language.INTEGER, source) or re.fullmatch(language.HEX, source):
+        value: int | float = int(source, 0) if len(source) <= language.MAX_NUMBER_LENGTH else language.INTEGER_LIMIT
+        if value < language.INTEGER_LIMIT:
             return value
     elif re.fullmatch("0[0-9]+", source):
         why = "an integer has no leading zero, it would be octal in Java and decimal in SQL"
         raise Mistake(place(token), f"{shown(source)}: {why}")
-    elif re.fullmatch(lexicon.DECIMAL, source):
+    elif re.fullmatch(language.DECIMAL, source):
         value = float(source)
         if value != float("inf"):
             return value

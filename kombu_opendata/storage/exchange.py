@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..selectors.topic import topic_matches
+from ..selectors.topic_match import topic_matches
 from . import header_match
 
 ALTERNATE_EXCHANGE = "alternate-exchange"

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import RequestError
-from ..selectors.nodes import (
+from ..selectors.tree import (
     Boolean,
     Compare,
     Condition,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..selectors import Selector
-from ..selectors.nodes import Compare, Condition, Header, Text, Topic, all_of, any_of, quoted
+from ..selectors.tree import Compare, Condition, Header, Text, Topic, all_of, any_of, quoted
 from . import header_match
 from .queue_filters import ALL, QueueFilter
 

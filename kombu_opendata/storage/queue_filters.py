@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..errors import RequestError
 from ..selectors import Selector, compile_selector
-from ..selectors.index import FilterIndex
+from ..selectors.filter_index import FilterIndex
 
 log = logging.getLogger(__name__)
 

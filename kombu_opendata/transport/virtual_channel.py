@@ -45,7 +45,7 @@ class TopicExchange(kombu_exchanges.TopicExchange):
     deliver = DirectExchange.deliver
 
     def lookup(self, table: Any, exchange: str, routing_key: str, default: str | None) -> set[str]:
-        from ..selectors.topic import topic_matches  # the package loads a parser, which few clients need
+        from ..selectors.topic_match import topic_matches  # the package loads a parser, which few clients need
 
         return {queue for pattern, _regex, queue in table if topic_matches(pattern, routing_key)}
 

@@ -15,8 +15,8 @@ import pytest
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import Finding, open_store
-from kombu_opendata.offline.journal_files import read_tail
-from kombu_opendata.offline.slate_files import views_of
+from kombu_opendata.offline.files.database_files import views_of
+from kombu_opendata.offline.files.journal_files import read_tail
 from kombu_opendata.storage import ffi
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.object_store import locate

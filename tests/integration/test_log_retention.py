@@ -13,7 +13,7 @@ from kombu_opendata.client.maintenance import maintain
 from kombu_opendata.client.options import Options
 from kombu_opendata.client.replay import progress
 from kombu_opendata.errors import StartError
-from kombu_opendata.queue_client.options import QueueOptions
+from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse
 
 from ..support.broker import EmbeddedBroker

@@ -16,7 +16,7 @@ from kombu_opendata.broker import memory
 from kombu_opendata.client import maintenance, replay
 from kombu_opendata.client.connection import BrokerConnection
 from kombu_opendata.client.options import Options
-from kombu_opendata.queue_client.options import QueueOptions
+from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse
 
 from ..support.broker import EmbeddedBroker

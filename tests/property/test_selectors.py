@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from kombu_opendata.errors import SelectorError
 from kombu_opendata.selectors import Selector, compile_selector
 from kombu_opendata.selectors.compiler import compile_condition
-from kombu_opendata.selectors.index import FilterIndex
-from kombu_opendata.selectors.like import compile_like
-from kombu_opendata.selectors.nodes import (
+from kombu_opendata.selectors.filter_index import FilterIndex
+from kombu_opendata.selectors.like_match import compile_like
+from kombu_opendata.selectors.parser import parse
+from kombu_opendata.selectors.topic_match import topic_matches
+from kombu_opendata.selectors.tree import (
     And,
     Arithmetic,
     Between,
@@ -34,8 +36,6 @@ from kombu_opendata.selectors.nodes import (
     any_of,
     text_of,
 )
-from kombu_opendata.selectors.parser import parse
-from kombu_opendata.selectors.topic import topic_matches
 from kombu_opendata.storage.topology import Topology
 
 # ---------------------------------------------------------------------- trees

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kombu_opendata.cli import failures, main
+from kombu_opendata.cli import exit_codes, main
 from kombu_opendata.cli.brokers import broker_tools
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
@@ -46,10 +46,10 @@ def test_every_example_is_understood() -> None:
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
     shown = {int(code) for code in re.findall(r"(?m)^\| (\d+) \|", PAGE)}
-    codes = {failures.REFUSED, failures.USAGE, failures.NO_BROKER, failures.DAMAGED, failures.NOT_NOW}
-    assert shown == codes | {0, failures.INTERRUPTED}
-    assert failures.__doc__ is not None
-    assert shown == {int(code) for code in re.findall(r"(?m)^(\d+) ", failures.__doc__)}
+    codes = {exit_codes.REFUSED, exit_codes.USAGE, exit_codes.NO_BROKER, exit_codes.DAMAGED, exit_codes.NOT_NOW}
+    assert shown == codes | {0, exit_codes.INTERRUPTED}
+    assert exit_codes.__doc__ is not None
+    assert shown == {int(code) for code in re.findall(r"(?m)^(\d+) ", exit_codes.__doc__)}
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))

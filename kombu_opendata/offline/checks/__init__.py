@@ -6,15 +6,15 @@ hold for a message goes into :mod:`.messages`; a new scheme of payload URIs into
 
 from __future__ import annotations
 
-from .base import Context, Family
-from .header import HeaderFamily
-from .history import HistoryFamily
-from .queues import QueueFamily
-from .results import ResultFamily
-from .routing import RoutingFamily
-from .sessions import SessionFamily
-from .staged import StagedFamily
-from .topology import TopologyFamily
+from .family import Context, Family
+from .header_records import HeaderFamily
+from .history_records import HistoryFamily
+from .queue_records import QueueFamily
+from .result_records import ResultFamily
+from .routing_records import RoutingFamily
+from .session_records import SessionFamily
+from .staged_records import StagedFamily
+from .topology_records import TopologyFamily
 
 __all__ = ["FAMILIES", "Context", "Family"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from ...staging.target import parse_payload_uri
 from ...storage.payloads import CHUNK_BYTES
 from ...storage.records import keys, payload
-from ..facts import MessageFacts
 from ..findings import Finding, finding
-from .base import Context
+from ..records.message_scan import MessageFacts
+from .family import Context
 
 UriCheck = Callable[[str, MessageFacts, Context], Iterator[Finding]]
 

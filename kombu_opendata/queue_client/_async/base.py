@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from ...client.clock import SYSTEM, Clock
 from ...client.options import Options, check_broker_options
-from ..callers import AsyncCalls
+from ..blocking_calls import AsyncCalls
 
 
 class AsyncBase:

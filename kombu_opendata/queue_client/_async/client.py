@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .history import AsyncHistory
-from .looking import AsyncLooking
-from .queues import AsyncQueues
+from .history_queries import AsyncHistory
+from .peeking import AsyncLooking
+from .queue_admin import AsyncQueues
 from .reading import AsyncReading
 from .replaying import AsyncReplaying
 from .sending import AsyncSending
 from .settling import AsyncSettling
-from .workers import AsyncWorkers
+from .worker_control import AsyncWorkers
 
 
 class AsyncQueueClient(

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ...client.clock import SYSTEM, Clock
 from ...client.options import Options, check_broker_options
-from ..callers import Calls
+from ..blocking_calls import Calls
 
 
 class Base:

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from .history import History
-from .looking import Looking
-from .queues import Queues
+from .history_queries import History
+from .peeking import Looking
+from .queue_admin import Queues
 from .reading import Reading
 from .replaying import Replaying
 from .sending import Sending
 from .settling import Settling
-from .workers import Workers
+from .worker_control import Workers
 
 
 class QueueClient(

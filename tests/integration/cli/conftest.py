@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from kombu_opendata import QueueClient
 from kombu_opendata.cli import main
-from kombu_opendata.queue_client.options import QueueOptions
+from kombu_opendata.queue_client.queue_options import QueueOptions
 
 from ...support.served import COMMAND
 

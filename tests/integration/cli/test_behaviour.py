@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.queue_client.options import QueueOptions
+from kombu_opendata.queue_client.queue_options import QueueOptions
 
 from ...support.broker import EmbeddedBroker
 from ...support.processes import Children
@@ -135,7 +135,7 @@ def test_lines_are_messages_and_pages_lead_on(client: QueueClient, url: str, inv
 def test_lines_that_were_sent_before_an_error_are_told(
     client: QueueClient, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kombu_opendata.cli.messages._BATCH", 2)
+    monkeypatch.setattr("kombu_opendata.cli.send._BATCH", 2)
     client.create("short", QueueOptions(max_length=3, overflow="reject-publish"))
     full = invoke("send", "short", "--lines", input="1\n2\n3\n4\n5\n")
     assert full.exit_code == 5
@@ -191,10 +191,10 @@ def test_an_argument_of_another_broker_is_forced(url: str) -> None:
 
 def test_a_question_can_be_refused(client: QueueClient, invoke: Callable[..., Any], monkeypatch: Any) -> None:
     """The runner has no terminal: where there is one, click asks."""
-    from kombu_opendata.cli import failures
+    from kombu_opendata.cli import exit_codes
 
     client.create("asked")
-    monkeypatch.setattr(failures, "can_ask", lambda: True)
+    monkeypatch.setattr(exit_codes, "can_ask", lambda: True)
     refused = invoke("queue", "drop", "asked", input="n\n")
     assert refused.exit_code == 1
     assert client.get_queue("asked").name == "asked"

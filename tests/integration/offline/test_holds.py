@@ -13,7 +13,8 @@ import pytest
 
 from kombu_opendata.broker.process import StoreLock
 from kombu_opendata.errors import StoreChanged, StoreError
-from kombu_opendata.offline import OfflineStore, hold, open_store
+from kombu_opendata.offline import OfflineStore, open_store
+from kombu_opendata.offline.files import checkpoint_hold
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slate import SlateSettings
@@ -156,7 +157,7 @@ def test_a_broker_that_begins_while_a_store_is_read_damages_nothing(tmp_path: Pa
 
 
 def test_what_a_dead_reader_held_goes_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hold, "LIFETIME_SECONDS", 3.0)
+    monkeypatch.setattr(checkpoint_hold, "LIFETIME_SECONDS", 3.0)
 
     async def names(world: World) -> list[str]:
         await world.engine.disk_space.look()

@@ -18,7 +18,6 @@ from kombu_opendata.offline import (
     Progress,
     QueueDetails,
     Record,
-    facts,
     inspect,
     message,
     open_store,
@@ -28,7 +27,8 @@ from kombu_opendata.offline import (
     stats,
     verify_store,
 )
-from kombu_opendata.offline.facts import MessageFacts, MessageScan
+from kombu_opendata.offline.records import message_scan
+from kombu_opendata.offline.records.message_scan import MessageFacts, MessageScan
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import journal_position, keys
@@ -290,18 +290,18 @@ def test_a_report_keeps_so_many_findings_of_a_kind(rich: Rich, copy_of: Callable
 def test_small_windows_give_the_same_messages(rich: Rich, monkeypatch: pytest.MonkeyPatch) -> None:
     async def messages(store: OfflineStore) -> list[MessageFacts]:
         spans = []
-        for kind, decode in facts.BUCKETS.items():
+        for kind, decode in message_scan.BUCKETS.items():
             for key, value in await store.scan(*keys.kind_range(kind)):
                 parsed = keys.parse(key)
-                spans.append(facts.span_of(kind, key, parsed.name or "", parsed.bucket or 0, decode(key, value)))
+                spans.append(message_scan.span_of(kind, key, parsed.name or "", parsed.bucket or 0, decode(key, value)))
         return [one async for one in MessageScan(store, [span for span in spans if span is not None]).messages()]
 
     whole = look(rich.root, messages)
     assert [one.id for one in whole] == sorted(rich.plain.of[RecordKind.METADATA])
     for entries, ids in ((1, 1), (5, 3), (20, 50_000), (100_000, 7)):
-        monkeypatch.setattr(facts, "WINDOW_ENTRIES", entries)
-        monkeypatch.setattr(facts, "WINDOW_IDS", ids)
-        monkeypatch.setattr(facts, "_BUCKETS_KEPT", 1)
+        monkeypatch.setattr(message_scan, "WINDOW_ENTRIES", entries)
+        monkeypatch.setattr(message_scan, "WINDOW_IDS", ids)
+        monkeypatch.setattr(message_scan, "_BUCKETS_KEPT", 1)
         assert look(rich.root, messages) == whole
 
 
@@ -312,7 +312,7 @@ def test_a_routes_block_is_counted_and_found_damaged_once_however_windows_end(
     far = keys.routes_block_key(9000)
     edit(root, {keys.routes_block_key(rich.ids.shared): b"\1\2\0", far: b"\2\1\0\0\0"})
     for ids in (1, 7, 50_000):
-        monkeypatch.setattr(facts, "WINDOW_IDS", ids)
+        monkeypatch.setattr(message_scan, "WINDOW_IDS", ids)
         report = asyncio.run(verify_store(root))
         assert dict(report.counts) == {"record-corrupt": 2}  # and nothing about counts that may have been in them
         assert report.records["routes block"] == 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.queue_client.options import QueueOptions
+from kombu_opendata.queue_client.queue_options import QueueOptions
 
 from ...support.processes import wait_until
 

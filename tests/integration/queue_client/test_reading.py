@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient, errors
-from kombu_opendata.queue_client.options import QueueOptions
+from kombu_opendata.queue_client.queue_options import QueueOptions
 
 from ..conftest import Reach
 from .conftest import options_of

@@ -13,7 +13,7 @@ import pytest
 
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
-from kombu_opendata.queue_client.options import QueueOptions
+from kombu_opendata.queue_client.queue_options import QueueOptions
 
 from ..conftest import Reach
 from .conftest import options_of

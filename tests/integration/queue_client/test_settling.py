@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.queue_client.options import QueueOptions
+from kombu_opendata.queue_client.queue_options import QueueOptions
 
 kinds = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import kombu_opendata.protocol
-from kombu_opendata.protocol.message import Message
+from kombu_opendata.protocol.message_base import Message
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rfcs" / "0002-wire-protocol.md"

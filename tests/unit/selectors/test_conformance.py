@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.selectors import compile_selector
-from kombu_opendata.selectors.index import FilterIndex
-from kombu_opendata.selectors.nodes import text_of
+from kombu_opendata.selectors.filter_index import FilterIndex
 from kombu_opendata.selectors.parser import parse
+from kombu_opendata.selectors.tree import text_of
 
 RESULTS = {"T": True, "F": False, "U": None}
 

@@ -9,7 +9,7 @@ import pytest
 
 from kombu_opendata.broker.arguments import parse
 from kombu_opendata.errors import SelectorError
-from kombu_opendata.selectors import compile_selector, lexicon
+from kombu_opendata.selectors import compile_selector, language
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "filters.md").read_text(encoding="utf-8")
@@ -43,11 +43,11 @@ def test_the_explanation_is_as_shown() -> None:
 
 def test_the_bounds_are_as_the_pages_say() -> None:
     for page in (PAGE, RFC):
-        for bound in (lexicon.MAX_BYTES, lexicon.MAX_DEPTH, lexicon.MAX_TERMS):
+        for bound in (language.MAX_BYTES, language.MAX_DEPTH, language.MAX_TERMS):
             assert f"{bound:,}" in page
-    for bound in (lexicon.MAX_STORED_BYTES, lexicon.MAX_ARITHMETIC, lexicon.MAX_NUMBER_LENGTH):
+    for bound in (language.MAX_STORED_BYTES, language.MAX_ARITHMETIC, language.MAX_NUMBER_LENGTH):
         assert f"{bound:,}" in RFC
-    for word in lexicon.KEYWORDS:
+    for word in language.KEYWORDS:
         assert word in RFC
 
 

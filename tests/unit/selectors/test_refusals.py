@@ -10,7 +10,7 @@ import pytest
 
 from kombu_opendata.errors import RequestError, SelectorError, from_wire
 from kombu_opendata.selectors import compile_selector
-from kombu_opendata.selectors.lexicon import MAX_ARITHMETIC, MAX_BYTES, MAX_DEPTH, MAX_TERMS
+from kombu_opendata.selectors.language import MAX_ARITHMETIC, MAX_BYTES, MAX_DEPTH, MAX_TERMS
 
 #: selector, column, what the error says
 REFUSED = [

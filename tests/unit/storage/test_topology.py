@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError
-from kombu_opendata.selectors.topic import topic_matches
+from kombu_opendata.selectors.topic_match import topic_matches
 from kombu_opendata.storage.topology import Topology
 
 

@@ -1,0 +1,158 @@
+"""How a command ends: exit codes, and errors as one line on stderr.
+
+====  ==================================================================================================
+code  meaning
+====  ==================================================================================================
+0     success
+1     the answer is no, it was not found, or it was refused
+2     the command line is wrong: an option, a URL, a filter, a time; or a question that --yes must answer
+3     no broker runs there, it can't be reached or started, or the connection was lost
+4     the store is damaged
+5     not now, or not completely: the disk or a queue is full, or the time ran out
+130   interrupted by Ctrl-C
+====  ==================================================================================================
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+REFUSED, USAGE, NO_BROKER, DAMAGED, NOT_NOW, INTERRUPTED = 1, 2, 3, 4, 5, 130
+
+EPILOG = (
+    "Exit codes: 0 success; 1 the answer is no, not found, or refused; 2 wrong usage; 3 no broker, or the connection "
+    "was lost; 4 the store is damaged; 5 not now, or not completely."
+)
+
+
+#: settings of a root command, which those below it inherit
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class Failure(click.ClickException):
+    """An error that a user sees as one line (a filter's also shows the place)."""
+
+    def __init__(self, text: str, exit_code: int = REFUSED) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        from .terminal.output import shown_lines
+
+        click.echo(f"Error: {shown_lines(self.message)}", file=file, err=file is None)
+
+
+def exit_code(error: Exception) -> int:
+    """The exit code that tells of an error."""
+    from .. import errors as e
+
+    usage = (e.InvalidURL, e.SelectorError, e.InvalidFilter, e.LimitOutOfRange, e.CursorError)
+    if isinstance(error, usage):
+        return USAGE
+    if isinstance(error, e.CorruptRecord):
+        return DAMAGED
+    if isinstance(error, (e.RetryLater, e.StoreChanged, TimeoutError)):
+        return NOT_NOW
+    if isinstance(error, e.NewerFormat):
+        return REFUSED
+    if isinstance(error, (e.ConnectionLost, e.StartError, e.VersionMismatch)):
+        return NO_BROKER
+    return REFUSED
+
+
+def failure(error: Exception) -> Failure | None:
+    """What a user is told of an error; None for one that nobody foresaw."""
+    from ..errors import OpenDataError
+
+    if isinstance(error, OpenDataError):
+        text = error.text
+        place = str(error.values.get("caret", ""))
+        return Failure(text if not place or place in text else f"{text}\n{place}", exit_code(error))
+    if isinstance(error, TimeoutError):
+        return Failure("no answer in time; the broker goes on with what it began", NOT_NOW)
+    if isinstance(error, OSError) and error.errno != errno.EPIPE:
+        return Failure(f"{error.filename or 'the system'}: {error.strerror or error}")
+    return None
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends the command with its own exit code, also at a question, where click makes it an Abort."""
+    try:
+        yield
+    except (KeyboardInterrupt, click.Abort) as exc:
+        if isinstance(exc, click.Abort) and not isinstance(exc.__context__, KeyboardInterrupt):
+            raise
+        click.echo("interrupted", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+class Command(click.Command):
+    """A command whose foreseen errors are one line each."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _interruptible():  # options that were not given may be asked for
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            with _interruptible():
+                found = super().invoke(ctx)
+                sys.stdout.flush()  # a reader that has gone is noticed here, not at the interpreter's end
+                return found
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as exc:
+            told = failure(exc)
+            if told is None:
+                raise
+            raise told from exc
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+    group_class = type  # groups in groups are of this class
+
+    def invoke(self, ctx: click.Context) -> Any:
+        _open_streams()
+        return super().invoke(ctx)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if ctx.parent is None:
+            self.epilog = EPILOG
+        super().format_epilog(ctx, formatter)
+
+
+def _open_streams() -> None:
+    """A standard stream that was closed for this process, which Python has as None, is empty and swallows all."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process is
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Have a user agree to what can't be undone.
+
+    Raises:
+        click.UsageError: nobody can be asked, and ``--yes`` was not given.
+        click.Abort: the answer was no, or Ctrl-C.
+    """
+    if yes:
+        return
+    if not can_ask():
+        raise click.UsageError(f"{question} Nobody can be asked here: add --yes to go ahead.")
+    click.confirm(question, abort=True, err=True)

@@ -1,0 +1,196 @@
+"""``messages`` and ``attempts``: what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .exit_codes import Command
+from .option_types import MESSAGE_ID, MOMENT, header_choices, header_option
+from .target import complete_queues, find, json_option, target_options
+from .terminal.output import Column, moment, note, pairs, plain, print_json, print_json_line, print_table, with_times
+
+if TYPE_CHECKING:
+    from ..client.history import AttemptInfo, MessageInfo, Page
+    from ..queue_client import QueueClient
+
+_CELL = 60
+_MAX_PAGE = 1000
+#: columns that a narrow terminal does without, the first one first
+_SPARE = ("attempt", "seconds")
+#: headers that every message has; --json shows them
+_ROUTING = frozenset(("exchange", "routing_key", "priority", "content_type"))
+_STATUSES = ("available", "in_flight", "done", "failed")
+_OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven")
+
+Fetch = Callable[..., "Page[Any]"]
+
+
+def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.option(
+            "--queue",
+            "-q",
+            "queues",
+            multiple=True,
+            help="only of this queue; may be repeated",
+            shell_complete=complete_queues,
+        ),
+        header_option("only with this header"),
+        click.option("--since", type=MOMENT, help="from this time on: 2026-11-21T09:30, or how long ago: 30m, 2h, 30d"),
+        click.option("--until", type=MOMENT, help="up to this time"),
+        click.option(
+            "--order",
+            type=click.Choice(["desc", "asc"]),
+            default="desc",
+            show_default=True,
+            help="newest or oldest first",
+        ),
+        click.option(
+            "--limit", "-n", type=int, metavar="N", default=20, show_default=True, help="entries on a page, up to 1,000"
+        ),
+        click.option("--next", "next", metavar="CURSOR", help="the page after this cursor"),
+        click.option("--prev", "prev", metavar="CURSOR", help="the page before this cursor"),
+        click.option("--all", "everything", is_flag=True, help="all pages; with --json, one document a line"),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command)
+@_list_options
+@click.option("--status", "-s", "statuses", multiple=True, type=click.Choice(_STATUSES), help="only in this state")
+@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="only this message; may be repeated")
+@target_options
+@json_option
+def messages(
+    headers: tuple[str, ...],
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+    everything: bool,
+    since: datetime | None,
+    until: datetime | None,
+    **wanted: Any,
+) -> None:
+    """List stored messages and their state in each queue.
+
+    They are ordered by when the broker received them.
+    """
+    wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
+    columns: list[Column] = [("id", True), ("received", False), ("queues", False), ("headers", False)]
+    with find(url, tls_ca).client(looks=True) as client:
+        _check_queues(client, wanted["queues"])
+        _show(client.list_messages, wanted, everything, as_json, columns, _message_row)
+
+
+def _message_row(one: MessageInfo) -> tuple[Any, ...]:
+    states = ", ".join(f"{state.queue}: {state.status}" for state in one.queues)
+    telling = {name: value for name, value in one.headers.items() if name not in _ROUTING}
+    return str(one.id), moment(one.received_at_ms), states or "none", pairs(telling, _CELL)
+
+
+@click.command(cls=Command)
+@_list_options
+@click.option("--outcome", "-o", "outcomes", multiple=True, type=click.Choice(_OUTCOMES), help="only with this outcome")
+@click.option("--id", "message_ids", multiple=True, type=MESSAGE_ID, help="only of this message")
+@click.option("--consumer", "consumers", multiple=True, help="only of this consumer")
+@click.option("--manual/--not-manual", default=None, help="only what somebody did by hand, or only the rest")
+@target_options
+@json_option
+def attempts(
+    headers: tuple[str, ...],
+    url: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+    everything: bool,
+    since: datetime | None,
+    until: datetime | None,
+    **wanted: Any,
+) -> None:
+    """List finished attempts: who had a message, and the outcome.
+
+    They are ordered by when they ended.
+    """
+    wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
+    columns: list[Column] = [
+        ("message", True), ("queue", False), ("ended", False), ("seconds", True), ("attempt", True),
+        ("outcome", False), ("consumer", False),
+    ]  # fmt: skip
+    with find(url, tls_ca).client(looks=True) as client:
+        _check_queues(client, wanted["queues"])
+        _show(client.list_attempts, wanted, everything, as_json, columns, _attempt_row)
+
+
+def _attempt_row(one: AttemptInfo) -> tuple[Any, ...]:
+    seconds = f"{(one.ended_at_ms - one.claimed_at_ms) / 1000:.3f}" if one.claimed_at_ms else ""
+    how = one.outcome + (", requeued" if one.requeued else "") + (", by hand" if one.manual else "")
+    return str(one.message_id), one.queue, moment(one.ended_at_ms), seconds, one.number, how, one.consumer
+
+
+# ---------------------------------------------------------------------- pages
+def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:
+    """See that these queues are or were there.
+
+    Raises:
+        NotFound: one is unknown now and in the history.
+    """
+    from ..errors import NotFound
+
+    known = {info.name for info in client.list_queues()} if queues else set()
+    for queue in queues:
+        if queue in known:
+            continue
+        wanted: Any = {"queues": [queue], "limit": 1}
+        if not client.list_messages(**wanted).items and not client.list_attempts(**wanted).items:
+            raise NotFound(f"there is no queue {queue!r}, and none in the history", queue=queue)
+
+
+def _show(
+    fetch: Fetch,
+    wanted: dict[str, Any],
+    everything: bool,
+    as_json: bool,
+    columns: list[Column],
+    row: Callable[[Any], tuple[Any, ...]],
+) -> None:
+    if everything:
+        found = _all(fetch, wanted)
+        if as_json:
+            for one in found:
+                print_json_line(_as_json(one))
+            return
+        print_table(columns, map(row, found), none="none", spare=_SPARE)
+        return
+    page = fetch(**wanted)
+    # a cursor is of this very window, which "2h" is no more when the next page is asked for
+    window = {"since": wanted["gte"], "until": wanted["lte"]}
+    cursors = {"next": page.next, "prev": page.prev}
+    if as_json:
+        print_json({"items": [_as_json(one) for one in page.items], **cursors, **window})
+        return
+    print_table(columns, map(row, page.items), none="none", spare=_SPARE)
+    times = "".join(f"--{name} {plain(at)} " for name, at in window.items() if at is not None)
+    for name, cursor in cursors.items():
+        if cursor:
+            note(f"{name} page: {times}--{name} {cursor}")
+
+
+def _all(fetch: Fetch, wanted: dict[str, Any]) -> Iterator[Any]:
+    wanted = {**wanted, "limit": _MAX_PAGE}
+    while True:
+        page = fetch(**wanted)
+        yield from page.items
+        if page.next is None:
+            return
+        wanted |= {"next": page.next, "prev": None}
+
+
+def _as_json(one: Any) -> dict[str, Any]:
+    found: dict[str, Any] = with_times(asdict(one))
+    return found

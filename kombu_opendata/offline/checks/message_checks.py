@@ -1,0 +1,174 @@
+"""What must hold for each message. To add a check: a function of facts and context, and its line in ``CHECKS``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from ...storage.records import keys
+from ...storage.records.keys import RecordKind
+from ...storage.records.kinds import PREFIXES
+from ...storage.records.payload import PayloadURI
+from ..findings import Finding, finding
+from ..records.message_scan import ARCHIVED, AVAILABLE, BUCKETS, FAILED, IN_FLIGHT, MessageFacts, Place
+from .family import Context
+from .payload_uris import check_uri
+
+MessageCheck = Callable[[MessageFacts, Context], Iterator[Finding]]
+
+_REASONS = frozenset({"rejected", "expired", "maxlen", "delivery_limit", "revoked"})
+_ROUTES = frozenset({RecordKind.ROUTES, RecordKind.ROUTES_BLOCK})
+_NEEDED_BY = (*BUCKETS, RecordKind.DEAD_LETTER)
+
+
+def once(facts: MessageFacts, _context: Context) -> Iterator[Finding]:
+    """A message is in each queue once, in one state."""
+    if len(facts.places) < 2:
+        return
+    for queue, count in Counter(place.queue for place in facts.places).items():
+        if count > 1:
+            states = ", ".join(
+                f"{place.state} (bucket {place.bucket})" for place in facts.places if place.queue == queue
+            )
+            text = f"message {facts.id} is in queue {queue!r} {count} times: {states}"
+            yield finding("message-twice", text, queue=queue, message_id=facts.id)
+
+
+def complete(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+    """What is in a queue, or is a dead letter, has metadata and payload."""
+    if facts.metadata is not None and facts.payload is not None:
+        return
+    if not facts.needs and not facts.letters and not facts.is_kept:
+        return
+    queue = facts.places[0].queue if facts.places else facts.letters[0][0] if facts.letters else None
+    state = facts.places[0].state if facts.places else "a dead letter" if facts.letters else "kept by the log"
+    where = state if queue is None else f"{state} in queue {queue!r}"
+    for code, kind, value, key in (
+        ("metadata-missing", RecordKind.METADATA, facts.metadata, keys.metadata_key(facts.id)),
+        ("payload-missing", RecordKind.PAYLOAD, facts.payload, keys.payload_key(facts.id)),
+    ):
+        if value is None and kind not in facts.corrupt and context.can_tell(key):
+            text = f"message {facts.id} ({where}) has no {kind.value}"
+            yield finding(code, text, key=key, queue=queue, message_id=facts.id)
+
+
+def wanted(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+    """What is stored of a message is needed by some queue, or kept by the log."""
+    if facts.places or facts.letters or facts.is_kept or not context.sees(*_NEEDED_BY):
+        return
+    there = {
+        RecordKind.PAYLOAD: facts.payload,
+        RecordKind.METADATA: facts.metadata,
+        RecordKind.CHUNK: facts.chunks or None,
+        RecordKind.ATTEMPTS: facts.attempts,
+        RecordKind.ROUTES_BLOCK: facts.routes,
+    }
+    kinds = [kind for kind, value in there.items() if value is not None]
+    if kinds:
+        names = ", ".join("routes" if kind is RecordKind.ROUTES_BLOCK else kind.value for kind in kinds)
+        text = f"message {facts.id} is in no queue, but it has records: {names}"
+        yield finding("message-orphan", text, key=_key(kinds[0], facts), message_id=facts.id)
+
+
+def _key(kind: RecordKind, facts: MessageFacts) -> bytes:
+    id = facts.id
+    if kind is RecordKind.ROUTES_BLOCK:
+        return facts.routes_key
+    return keys.chunk_key(id, 0) if kind is RecordKind.CHUNK else PREFIXES[kind] + id.to_bytes(8, "big")
+
+
+def payload(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+    """A payload is in its record, or where that says."""
+    if isinstance(facts.payload, PayloadURI):
+        yield from check_uri(facts.payload.uri, facts, context)
+    elif isinstance(facts.payload, bytes) and facts.chunks:
+        text = f"message {facts.id} has its payload in one record, and {len(facts.chunks)} chunks besides"
+        yield finding("chunks-wrong", text, key=keys.chunk_key(facts.id, facts.chunks[0][0]), message_id=facts.id)
+
+
+def routes(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+    """A message that several queues need, or that is in chunks, has a count of them."""
+    if facts.routes is None and len(facts.places) == 1 and not facts.letters and not facts.chunks:
+        return
+    if not facts.needs or not context.sees(*_NEEDED_BY) or not _ROUTES.isdisjoint(facts.corrupt):
+        return
+    key = facts.routes_key or keys.routes_block_key(facts.id)
+    if facts.routes is None:
+        if (facts.needs > 1 or facts.chunks) and context.can_tell(key):
+            text = f"message {facts.id} is needed {facts.needs} times, {len(facts.chunks)} chunks, and has no count"
+            yield finding("routes-wrong", text, key=key, message_id=facts.id)
+    elif facts.is_kept:
+        text = f"message {facts.id} is needed {facts.needs} times; its count says that only the log keeps it"
+        yield finding("routes-wrong", text, key=key, message_id=facts.id)
+    elif facts.routes != facts.needs:
+        text = f"message {facts.id} is needed {facts.needs} times; its count says {facts.routes}"
+        yield finding("routes-wrong", text, key=key, message_id=facts.id)
+
+
+def identity(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+    """The metadata is this message's, and its id was given out."""
+    if facts.metadata is not None and facts.metadata.message_id != facts.id:
+        text = f"the metadata at {facts.id} is that of message {facts.metadata.message_id}"
+        yield finding("key-value-mismatch", text, key=keys.metadata_key(facts.id), message_id=facts.id)
+    if context.block_end is not None and facts.id >= context.block_end:
+        text = f"message {facts.id} exists, and ids from {context.block_end} on were not given out yet"
+        yield finding("sequence-behind", text, key=keys.SEQ_BLOCK_KEY, message_id=facts.id)
+
+
+def times(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+    """When things happened is possible."""
+    metadata = facts.metadata
+    if metadata is None:
+        return
+    received = metadata.received_at_ms
+    if not context.is_plausible(received):
+        text = f"message {facts.id} was received at {received} ms"
+        yield finding("time-implausible", text, key=keys.metadata_key(facts.id), message_id=facts.id)
+    if metadata.visible_at_ms < received:
+        text = f"message {facts.id} was visible at {metadata.visible_at_ms} ms, before it was received at {received} ms"
+        yield finding("entry-implausible", text, key=keys.metadata_key(facts.id), message_id=facts.id)
+    for place in facts.places:
+        wrong = "; ".join(_entry(place, received, context))
+        if wrong:
+            text = f"message {facts.id}, {place.state} in queue {place.queue!r} (bucket {place.bucket}): {wrong}"
+            yield finding("entry-implausible", text, queue=place.queue, message_id=facts.id)
+
+
+def _entry(place: Place, received: int, context: Context) -> Iterator[str]:
+    if place.state == AVAILABLE:
+        _id, _priority, visible, deadline, _attempts = place.entry
+        if visible < received:
+            yield f"visible at {visible} ms, received at {received} ms"
+        if deadline and deadline < received:
+            yield f"expires at {deadline} ms, received at {received} ms"
+    elif place.state == IN_FLIGHT:
+        _id, _priority, claimed, until, attempts = place.entry
+        if claimed < received or claimed > context.now_ms + 86_400_000 or until < claimed:
+            yield f"claimed at {claimed} ms until {until} ms, received at {received} ms"
+        if not attempts:
+            yield "claimed in 0 attempts"
+    elif place.entry[1] < received or place.entry[1] > context.now_ms + 86_400_000:
+        yield f"settled at {place.entry[1]} ms, received at {received} ms"
+
+
+def dead_letters(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+    """A dead letter left its queue: nothing else needs the payload there, or the failed list does."""
+    for queue, letter in facts.letters:
+        states = [place.state for place in facts.places if place.queue == queue]
+        wrong = []
+        if letter.reason not in _REASONS:
+            wrong.append(f"its reason is {letter.reason!r}")
+        if letter.last_use and states:
+            wrong.append(f"it is the last use of the payload, which is {states[0]} there")
+        kept = states in ([FAILED], [ARCHIVED])
+        if not letter.last_use and not kept and context.sees(RecordKind.FAILED, RecordKind.ARCHIVED_FAILED):
+            wrong.append("the payload is kept for the queue's failed list, where it is not")
+        if not context.is_plausible(letter.at_ms):
+            wrong.append(f"it left at {letter.at_ms} ms")
+        if wrong:
+            text = f"the dead letter of message {facts.id} from queue {queue!r}: {'; '.join(wrong)}"
+            key = keys.dead_letter_key(facts.id, queue)
+            yield finding("dead-letter-wrong", text, key=key, queue=queue, message_id=facts.id)
+
+
+CHECKS: tuple[MessageCheck, ...] = (once, complete, wanted, payload, routes, identity, times, dead_letters)

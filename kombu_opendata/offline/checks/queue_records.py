@@ -1,0 +1,113 @@
+"""Queues: that each has all its records, and that its buckets are where a broker looks for them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from ...storage import queue_state, settled_log
+from ...storage.records import keys
+from ...storage.records.keys import Key, RecordKind
+from ..findings import Finding, finding
+from ..records.message_scan import IN_FLIGHT, entries_of, span_of
+from .family import Family, QueueFacts
+
+_ACTIVE, _DONE, _FAILED = RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED
+_ARCHIVED = RecordKind.ARCHIVED_FAILED
+#: which every queue has
+_BUCKETS = {_ACTIVE: keys.active_key, _DONE: keys.done_key, _FAILED: keys.failed_key}
+_LARGEST = {
+    _ACTIVE: queue_state.BUCKET_ENTRIES,
+    _DONE: settled_log.BUCKET_ENTRIES,
+    _FAILED: settled_log.BUCKET_ENTRIES,
+    _ARCHIVED: settled_log.BUCKET_ENTRIES,
+}
+
+
+class QueueFamily(Family):
+    """Config, options, counts and the kinds of buckets. Keeps: a summary of each bucket, the ids in flight."""
+
+    kinds = (RecordKind.CONFIG, RecordKind.OPTIONS, RecordKind.QUEUE_COUNTS, _ACTIVE, _DONE, _FAILED, _ARCHIVED)
+
+    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+        queue = self.context.queue(key.name or "")
+        if key.kind is RecordKind.CONFIG:
+            queue.config = value
+            if not value.max_attempts:
+                yield finding("settings-implausible", f"queue {key.name!r} allows 0 attempts", key=raw, queue=key.name)
+        elif key.kind is RecordKind.OPTIONS:
+            queue.options = value
+            if not value.lease_seconds:
+                yield finding("settings-implausible", f"queue {key.name!r} leases for 0 s", key=raw, queue=key.name)
+        elif key.kind is RecordKind.QUEUE_COUNTS:
+            queue.is_counted = True
+        else:
+            yield from self._bucket(queue, key, raw, value)
+
+    def _bucket(self, queue: QueueFacts, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+        kind, number = key.kind, key.bucket or 0
+        queue.buckets.setdefault(kind, []).append(number)
+        span = span_of(kind, raw, queue.name, number, value)
+        if span is None:
+            return
+        self.context.spans.append(span)
+        queue.filled.setdefault(kind, []).append(number)
+        for state, entry in entries_of(kind, value):
+            if state == IN_FLIGHT:
+                self.context.in_flight.add((queue.name, entry[0]))
+        if span.entries > _LARGEST[kind]:
+            text = f"{kind.value} bucket {number} of queue {queue.name!r} has {span.entries} entries"
+            yield finding("bucket-overfull", text, key=raw, queue=queue.name)
+
+    async def finish(self) -> AsyncIterator[Finding]:
+        for queue in self.context.queues.values():
+            missing = list(self._missing(queue))
+            if queue.options is None and queue.config is None:
+                if self.context.sees(RecordKind.OPTIONS, RecordKind.CONFIG):
+                    found = [*queue.buckets, *([RecordKind.QUEUE_COUNTS] if queue.is_counted else ())]
+                    kinds = ", ".join(kind.value for kind in found)
+                    text = f"there is no queue {queue.name!r}, but it has records: {kinds}"
+                    yield finding("queue-unknown", text, queue=queue.name)
+            elif missing:
+                what = ", ".join(name for name, _key in missing)
+                yield finding(
+                    "queue-incomplete",
+                    f"queue {queue.name!r} lacks records: {what}",
+                    key=missing[0][1],
+                    queue=queue.name,
+                )
+            for wrong in self._order(queue):
+                yield wrong
+
+    def _missing(self, queue: QueueFacts) -> Iterator[tuple[str, bytes]]:
+        wanted = [
+            (RecordKind.CONFIG, keys.config_key(queue.name), queue.config is not None),
+            (RecordKind.OPTIONS, keys.options_key(queue.name), queue.options is not None),
+        ]
+        wanted += [(kind, key(queue.name, 0), 0 in queue.buckets.get(kind, ())) for kind, key in _BUCKETS.items()]
+        for kind, key, is_there in wanted:
+            if not is_there and self.context.can_tell(key) and self.context.sees(kind):
+                yield kind.value, key
+
+    def _order(self, queue: QueueFacts) -> Iterator[Finding]:
+        """A settled list goes from its first bucket to its last; an active bucket that is empty is the last or 0."""
+        if queue.options is not None:
+            firsts = {_DONE: queue.options.first_done_bucket, _FAILED: queue.options.first_failed_bucket}
+            for kind, first in firsts.items():
+                yield from self._settled_order(queue, kind, first)
+        numbers = sorted(queue.buckets.get(_ACTIVE, ()))
+        for number in set(numbers[:-1]) - set(queue.filled.get(_ACTIVE, ())) - {0}:
+            key = keys.active_key(queue.name, number)
+            text = f"active bucket {number} of queue {queue.name!r} is empty and not the last"
+            yield finding("bucket-empty", text, key=key, queue=queue.name)
+
+    def _settled_order(self, queue: QueueFacts, kind: RecordKind, first: int) -> Iterator[Finding]:
+        numbers = queue.buckets.get(kind, [])
+        overlooked = [number for number in queue.filled.get(kind, ()) if number < first]
+        for number in overlooked:
+            text = f"{kind.value} bucket {number} of queue {queue.name!r} is before the first one, {first}"
+            yield finding("bucket-order", text, key=_BUCKETS[kind](queue.name, number), queue=queue.name)
+        last = max(numbers, default=first)
+        if first > last + 1 and self.context.sees(kind):
+            text = f"the {kind.value} list of queue {queue.name!r} begins with bucket {first}, its last is {last}"
+            yield finding("bucket-order", text, key=keys.options_key(queue.name), queue=queue.name)

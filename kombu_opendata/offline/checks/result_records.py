@@ -1,0 +1,108 @@
+"""Results, when they expire, and the parts of chords."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from ...errors import CorruptRecord
+from ...storage.records import keys
+from ...storage.records import results as records
+from ...storage.records.keys import Key, RecordKind
+from ...storage.records.results import Chord, LargeValue
+from ..findings import Finding, finding
+from .family import Context, Family
+
+_PAGE = 200
+
+
+class ResultFamily(Family):
+    """Results and chords.
+
+    Keeps: the name and size of each open chord and large value. Results are read a second time, by pages.
+    """
+
+    kinds = (
+        RecordKind.RESULT, RecordKind.RESULT_EXPIRY, RecordKind.CHORD, RecordKind.CHORD_PART, RecordKind.LARGE_VALUE,
+        RecordKind.VALUE_CHUNK,
+    )  # fmt: skip
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._chords: dict[bytes, Chord] = {}
+        self._parts: Counter[bytes] = Counter()
+        self._large: dict[bytes, LargeValue] = {}
+        self._chunks: Counter[bytes] = Counter()
+        self._chunk_bytes: Counter[bytes] = Counter()
+
+    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+        if key.kind is RecordKind.CHORD:
+            self._chords[key.chord or b""] = value
+            if value.size < -1 or value.added < 0 or value.expires_at_ms < 0:
+                text = f"chord {_text(key.chord)} has the size {value.size} and {value.added} more"
+                yield finding("chord-wrong", text, key=raw)
+        elif key.kind is RecordKind.CHORD_PART:
+            self._parts[key.chord or b""] += 1
+        elif key.kind is RecordKind.LARGE_VALUE:
+            self._large[key.owner or b""] = value
+        elif key.kind is RecordKind.VALUE_CHUNK:
+            self._chunks[key.owner or b""] += 1
+            self._chunk_bytes[key.owner or b""] += len(value)
+        elif key.kind is RecordKind.RESULT and value.expires_at_ms < 0:
+            text = f"result {_text(key.result)} expires at {value.expires_at_ms} ms"
+            yield finding("result-implausible", text, key=raw)
+
+    async def finish(self) -> AsyncIterator[Finding]:
+        for group, parts in self._parts.items():
+            chord = self._chords.get(group)
+            if chord is None:
+                if self.context.sees(RecordKind.CHORD):
+                    text = f"there are {parts} parts of chord {_text(group)}, and no such chord"
+                    yield finding("chord-wrong", text, key=keys.chord_part_prefix(group))
+            elif 0 <= chord.size + chord.added < parts and chord.size >= 0:
+                text = f"chord {_text(group)} of {chord.size + chord.added} tasks has {parts} parts"
+                yield finding("chord-wrong", text, key=keys.chord_key(group))
+        if self.context.sees(RecordKind.LARGE_VALUE, RecordKind.VALUE_CHUNK):
+            async for found in self._large_values():
+                yield found
+        if self.context.sees(RecordKind.RESULT_EXPIRY):
+            async for found in self._expiries():
+                yield found
+
+    async def _large_values(self) -> AsyncIterator[Finding]:
+        """A value in chunks has all of them, and a record that it is the value of."""
+        for owner in sorted(self._large.keys() | self._chunks.keys()):
+            large, chunks, size = self._large.get(owner), self._chunks[owner], self._chunk_bytes[owner]
+            if large != LargeValue(chunks, size):
+                text = f"the value of {owner.hex()} has {chunks} chunks of {size} bytes, and its record says {large}"
+                yield finding("result-chunks", text, key=keys.large_value_key(owner))
+            elif await self.context.store.get(owner) is None:
+                text = f"there are {chunks} chunks of the value of {owner.hex()}, which does not exist"
+                yield finding("result-chunks", text, key=keys.large_value_key(owner))
+
+    async def _expiries(self) -> AsyncIterator[Finding]:
+        """A result that expires has a record that says when; there may be older ones of it, and some without it."""
+        store = self.context.store
+        async for rows in store.scan_batches(*keys.kind_range(RecordKind.RESULT), batch=_PAGE):
+            wanted = list(filter(None, (_expiry(key, value) for key, value in rows)))
+            found = await asyncio.gather(*(store.get(expiry) for _key, expiry in wanted))
+            for (key, expiry), value in zip(wanted, found, strict=True):
+                if value is None:
+                    text = f"result {_text(keys.parse(key).result)} has no record of its expiry {expiry.hex()}"
+                    yield finding("result-expiry", text, key=key)
+
+
+def _expiry(key: bytes, value: bytes) -> tuple[bytes, bytes] | None:
+    """The keys of a result and of its expiry; None when it has none, or does not decode, which was found before."""
+    try:
+        result = records.decode_result(key, value)
+        name = keys.parse(key).result or b""
+    except CorruptRecord:
+        return None
+    return (key, keys.result_expiry_key(result.expires_at_ms, name)) if result.expires_at_ms > 0 else None
+
+
+def _text(name: bytes | None) -> str:
+    return repr((name or b"").decode("utf-8", "backslashreplace"))

@@ -1,0 +1,63 @@
+"""Routing cursors, and the sends that idempotency keys stand for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from ...selectors import SelectorError, compile_selector
+from ...storage.records.cursor import Cursor
+from ...storage.records.idempotency import Sending
+from ...storage.records.keys import Key, RecordKind
+from ...storage.records.kinds import FIRST_TRANSIENT_ID
+from ..findings import Finding, finding
+from .family import Context, Family
+
+
+class RoutingFamily(Family):
+    """Cursors and idempotency keys. Keeps: the cursors, of which a queue has one at most."""
+
+    kinds = (RecordKind.CURSOR, RecordKind.IDEMPOTENCY)
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._cursors: list[tuple[str, bytes, Cursor]] = []
+
+    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+        if key.kind is RecordKind.CURSOR:
+            self._cursors.append((key.name or "", raw, value))
+        else:
+            yield from self._sending(raw, value)
+
+    def _sending(self, raw: bytes, sending: Sending) -> Iterator[Finding]:
+        """The ids that it was answered with were given out, and there is a destination for each, or one for all."""
+        end = self.context.block_end
+        wrong = [id for id in sending.ids if id < -1 or (end is not None and end <= id < FIRST_TRANSIENT_ID)]
+        if wrong:
+            text = f"an idempotency key stands for message {wrong[0]}, which was not given out yet"
+            yield finding("idempotency-wrong", text, key=raw)
+        if len(sending.queues) not in (1, len(sending.ids)):
+            text = f"an idempotency key stands for {len(sending.ids)} messages and {len(sending.queues)} destinations"
+            yield finding("idempotency-wrong", text, key=raw)
+
+    async def finish(self) -> AsyncIterator[Finding]:
+        for queue, raw, cursor in self._cursors:
+            wrong = "; ".join(self._cursor(queue, cursor))
+            if wrong:
+                yield finding("cursor-wrong", f"the routing cursor of queue {queue!r}: {wrong}", key=raw, queue=queue)
+
+    def _cursor(self, queue: str, cursor: Cursor) -> Iterator[str]:
+        if not self.context.exists(queue):
+            yield "there is no such queue"
+        if cursor.position < cursor.start:
+            yield f"it is at {cursor.position}, before its start {cursor.start}"
+        end = self.context.block_end
+        if end is not None and cursor.end > end:
+            yield f"it ends at {cursor.end}; ids from {end} on were not given out yet"
+        if cursor.routed > cursor.seen:
+            yield f"it routed {cursor.routed} messages and looked at {cursor.seen}"
+        try:
+            if cursor.selector:
+                compile_selector(cursor.selector)
+        except SelectorError as exc:
+            yield f"its selector can't be read ({exc.text})"

@@ -1,0 +1,69 @@
+"""Sessions: what producers published last, and what consumers hold."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from ...storage.records import keys
+from ...storage.records.keys import Key, RecordKind
+from ...storage.records.leases import Leases
+from ...storage.records.producer import Producer
+from ..findings import Finding, finding
+from .family import Context, Family
+
+
+class SessionFamily(Family):
+    """Producers, removals and leases. Keeps: what is leased."""
+
+    kinds = (RecordKind.PRODUCER, RecordKind.REMOVAL, RecordKind.LEASES)
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._leased: dict[tuple[str, int], bytes] = {}
+
+    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+        if key.kind is RecordKind.PRODUCER:
+            yield from self._producer(raw, value)
+        elif key.kind is RecordKind.REMOVAL:
+            if not self.context.is_plausible(value.at_ms):
+                yield finding("time-implausible", f"a session removed messages at {value.at_ms} ms", key=raw)
+        else:
+            yield from self._leases(raw, value)
+
+    def _leases(self, raw: bytes, leases: Leases) -> Iterator[Finding]:
+        if not self.context.is_plausible(leases.at_ms):
+            yield finding("time-implausible", f"the leases of a session were written at {leases.at_ms} ms", key=raw)
+        for queue, ids in leases.held.items():
+            for id in ids:
+                other = self._leased.setdefault((queue, id), raw)
+                if other is not raw:
+                    text = f"message {id} of queue {queue!r} is leased to {raw[2:].hex()} and to {other[2:].hex()}"
+                    yield finding("lease-twice", text, key=raw, queue=queue, message_id=id)
+            if len(set(ids)) < len(ids):
+                text = f"a session holds a message of queue {queue!r} twice"
+                yield finding("lease-twice", text, key=raw, queue=queue)
+
+    def _producer(self, raw: bytes, last: Producer) -> Iterator[Finding]:
+        wrong = []
+        if not self.context.is_plausible(last.at_ms):
+            wrong.append(f"it was at {last.at_ms} ms")
+        if self.context.block_end is not None and last.last_message_id >= self.context.block_end:
+            wrong.append(f"it was message {last.last_message_id}, which was not given out yet")
+        if last.holes & 1 or last.holes.bit_length() > last.last_sequence:
+            wrong.append(f"{last.holes:#x} are not numbers below {last.last_sequence}")
+        if wrong:
+            text = f"the last publish of session {raw[2:].hex()}: {'; '.join(wrong)}"
+            yield finding("producer-implausible", text, key=raw)
+
+    async def finish(self) -> AsyncIterator[Finding]:
+        context = self.context
+        if context.sees(RecordKind.ACTIVE):
+            for (queue, id), raw in self._leased.items():
+                if (queue, id) not in context.in_flight:
+                    text = f"session {raw[2:].hex()} holds message {id} of queue {queue!r}, which is not in flight"
+                    yield finding("lease-stale", text, key=raw, queue=queue, message_id=id)
+        if context.sees(RecordKind.LEASES):
+            for queue, id in sorted(context.in_flight - self._leased.keys()):
+                text = f"message {id} of queue {queue!r} is in flight, and no session holds it"
+                yield finding("lease-missing", text, key=keys.active_key(queue), queue=queue, message_id=id)

@@ -1,0 +1,89 @@
+"""Staged jobs, and the batch objects that their messages are in."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from ...storage.records import keys
+from ...storage.records.keys import Key, RecordKind
+from ...storage.records.staged import Job, Object
+from ..findings import Finding, finding
+from ..records.message_scan import MessageFacts
+from .family import Context, Family
+
+
+class StagedFamily(Family):
+    """Jobs, objects and when jobs are forgotten. Keeps: all of them, as a broker does of those that are not over."""
+
+    kinds = (RecordKind.STAGED_JOB, RecordKind.STAGED_OBJECT, RecordKind.STAGED_EXPIRY)
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._jobs: dict[str, Job] = {}
+        self._objects: dict[int, Object] = {}
+        self._expiries: set[bytes] = set()
+        self._starts: list[int] = []
+        self._stored: Counter[int] = Counter()
+
+    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+        if key.kind is RecordKind.STAGED_OBJECT:
+            self._objects[key.id or 0] = value
+        elif key.kind is RecordKind.STAGED_EXPIRY:
+            self._expiries.add(raw)
+        else:
+            self._jobs[key.name or ""] = value
+            wrong = "; ".join(self._job(value))
+            if wrong:
+                yield finding("staged-wrong", f"staged job {key.name!r}: {wrong}", key=raw)
+
+    def _job(self, job: Job) -> Iterator[str]:
+        if job.routed > job.rows or job.unroutable + job.damaged > job.routed:
+            yield f"{job.routed} of {job.rows} rows are routed, {job.unroutable} unroutable, {job.damaged} damaged"
+        end = self.context.block_end
+        if end is not None and job.first_id + job.rows > end:
+            yield f"its messages end with {job.first_id + job.rows - 1}; ids from {end} on were not given out yet"
+        for queue, (routed, done, failed, removed) in job.queues.items():
+            if done + failed + removed > routed:
+                yield f"{routed} came to queue {queue!r}, {done} are done, {failed} failed, {removed} removed"
+
+    async def finish(self) -> AsyncIterator[Finding]:
+        self._starts = sorted(self._objects)
+        for name, job in self._jobs.items():
+            expiry = keys.staged_expiry_key(job.settled_at_ms, name)
+            if job.settled_at_ms and expiry not in self._expiries and self.context.can_tell(expiry):
+                text = f"staged job {name!r} is settled since {job.settled_at_ms} ms, and nothing says so by that time"
+                yield finding("staged-wrong", text, key=keys.staged_job_key(name))
+        folder = self.context.store.location.staged
+        for first_id, found in self._objects.items() if folder is not None else ():
+            assert folder is not None
+            path = folder / found.path
+            size = path.stat().st_size if path.is_file() else None
+            if size != found.bytes:
+                text = f"batch {found.path} of job {found.job_id!r} has {size} bytes instead of {found.bytes}"
+                yield finding("batch-missing", text, key=keys.staged_object_key(first_id), file=str(path))
+
+    def message(self, facts: MessageFacts) -> Iterator[Finding]:
+        place = bisect_right(self._starts, facts.id) - 1
+        if place >= 0 and facts.metadata is not None:
+            first_id = self._starts[place]
+            self._stored[first_id] += facts.id < first_id + self._objects[first_id].rows
+        yield from ()
+
+    def end(self) -> Iterator[Finding]:
+        if not self.context.sees(RecordKind.METADATA, RecordKind.STAGED_JOB):
+            return
+        for first_id, found in self._objects.items():
+            needed = self._stored[first_id] + self._unrouted(first_id, found)
+            if needed != found.live:
+                text = f"batch {found.path} holds {needed} messages that are needed; its record says {found.live}"
+                yield finding("staged-wrong", text, key=keys.staged_object_key(first_id))
+
+    def _unrouted(self, first_id: int, found: Object) -> int:
+        """How many of an object's rows were not routed yet, so that they have no records of their own."""
+        job = self._jobs.get(found.job_id)
+        if job is None:
+            return 0
+        return max(first_id + found.rows - max(first_id, job.first_id + job.routed), 0)

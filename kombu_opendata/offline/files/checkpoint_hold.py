@@ -1,0 +1,102 @@
+"""What keeps the tables that a reader reads while the broker goes on: a named checkpoint in SlateDB's manifest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+from ...errors import StoreError
+from ...storage.object_store import locate
+from ...storage.slate_admin import Manifest, SlateAdmin
+from .location import StoreLocation
+
+log = logging.getLogger(__name__)
+
+#: how long a reader that died keeps tables, at most
+LIFETIME_SECONDS = 180.0
+#: a store that refuses writes may let its clients try for ever
+_PATIENCE_SECONDS = 10.0
+
+
+class Hold:
+    """Keeps the tables of one moment until it is released; a thread renews it, whatever the event loop does.
+
+    Use: :meth:`before` the reader is opened, :meth:`take` afterwards.
+
+    Attributes:
+        why_not: why it keeps nothing; None while it may.
+    """
+
+    def __init__(self, location: StoreLocation, who: str) -> None:
+        self.why_not = _why_not(location)
+        self._admin = SlateAdmin(locate(location.url, location.instance, create=False))
+        self._name = f"{who} on {platform.node()}, pid {os.getpid()}"
+        self._before: Manifest | None = None
+        self._id = ""
+        self._released = threading.Event()
+
+    async def before(self) -> None:
+        """Note what is there before the reader is opened."""
+        if self.why_not is None:
+            try:
+                self._before = await self._patiently(self._admin.manifest())
+            except StoreError as exc:
+                self.why_not = exc.text
+
+    async def take(self) -> bool:
+        """Keep what is there; False when a compaction changed it since :meth:`before`: then open another reader."""
+        if self.why_not is not None:
+            return True
+        try:
+            made = await self._patiently(self._admin.create_checkpoint(self._name, LIFETIME_SECONDS))
+            self._id = made.id
+            threading.Thread(target=self._renew, name="checkpoint", daemon=True).start()
+            kept = await self._patiently(self._admin.manifest(made.manifest_id))
+        except StoreError as exc:
+            self.why_not = exc.text
+            await self.release()
+            return True
+        before = self._before
+        if kept and before and kept.runs == before.runs and before.tables.keys() <= kept.tables.keys():
+            return True
+        await self.release()
+        return False
+
+    async def release(self) -> None:
+        """Keep nothing any more."""
+        self._released.set()
+        if self._id:
+            with contextlib.suppress(StoreError):
+                await self._patiently(self._admin.delete_checkpoint(self._id))
+
+    def _renew(self) -> None:
+        while not self._released.wait(LIFETIME_SECONDS / 3):
+            try:
+                asyncio.run(self._patiently(self._admin.refresh_checkpoint(self._id, LIFETIME_SECONDS)))
+            except StoreError as exc:
+                log.warning("a reader's checkpoint could not be renewed: %s", exc.text)
+
+    async def _patiently(self, call: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                return await call
+        except TimeoutError as exc:
+            raise StoreError(f"the store did not answer within {_PATIENCE_SECONDS:g} s") from exc
+
+
+def _why_not(location: StoreLocation) -> str | None:
+    """Why this process should not write to the store."""
+    if location.database is None:
+        return None
+    try:
+        if location.database.stat().st_uid == os.geteuid():
+            return None
+    except OSError as exc:
+        return f"{location.database}: {exc.strerror}"
+    return "the folder is another user's, whose broker might not be able to read what this one writes"

@@ -1,0 +1,210 @@
+"""The journal's files, read only: what the engine's own recovery would replay, and what is wrong with them.
+
+The engine's :class:`~kombu_opendata.storage.journal.Journal` opens its files for writing and tidies up as it reads, so
+it can't be used here; the formats are parsed by the same functions.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...errors import StoreChanged, StoreError
+from ...storage import effects as fx
+from ...storage import journal
+from ..findings import Finding, finding
+
+_RECORD = struct.Struct("<IIQ")
+_SEQUENCE = struct.Struct("<Q")
+#: records of a segment are looked for so far behind its end; a torn one is not larger
+_SEARCH_BYTES = 160 << 20
+
+
+@dataclass(slots=True)
+class Segment:
+    """One file of the journal.
+
+    Attributes:
+        first: the sequence number that its first record has.
+        records: how many whole records it has.
+        used_bytes: from its start to the end of the last whole record.
+    """
+
+    path: Path
+    number: int
+    first: int
+    size: int
+    records: int = 0
+    used_bytes: int = 0
+
+    @property
+    def last(self) -> int:
+        """The sequence number of the last record; ``first - 1`` when there is none."""
+        return self.first + self.records - 1
+
+
+@dataclass(slots=True)
+class JournalTail:
+    """What the journal has besides the store.
+
+    Attributes:
+        position: the store has everything up to this sequence number.
+        last: the last sequence number of the journal.
+        commits: the effects of the records after ``position``.
+        is_whole: nothing is missing in between, so they can be applied.
+        spares: files that hold nothing yet.
+    """
+
+    folder: Path
+    position: int
+    last: int = 0
+    segments: list[Segment] = field(default_factory=list)
+    spares: list[Path] = field(default_factory=list)
+    commits: list[list[fx.Effect]] = field(default_factory=list)
+    tail_bytes: int = 0
+    is_whole: bool = True
+    findings: list[Finding] = field(default_factory=list)
+
+
+def read_tail(folder: Path, position: int) -> JournalTail:
+    """Read the journal in ``folder``; what is wrong with it becomes findings.
+
+    Raises:
+        StoreChanged: a broker is at work; open the store again.
+        StoreError: a file can't be read.
+    """
+    tail = JournalTail(folder, position, last=position)
+    if not folder.is_dir():
+        if position:
+            text = f"the folder {folder} is missing, but the store was written with a journal up to record {position}"
+            tail.findings.append(finding("journal-missing", text, file=str(folder)))
+        return tail
+    contents = _read_segments(tail)
+    if not contents and not tail.findings:
+        text = f"there is no segment in {folder}, and a broker always leaves one"
+        tail.findings.append(finding("journal-missing", text, file=str(folder)))
+        return tail
+    expected: int | None = None
+    for segment, data in contents:
+        _check_header(tail, segment, expected)
+        _read_records(tail, segment, data)
+        expected = segment.last + 1
+    last = contents[-1][0].last if contents else 0
+    if last < position and not any(found.code.startswith("journal-") for found in tail.findings):
+        text = f"the journal ends with record {last}, but the store has records up to {position}"
+        tail.findings.append(finding("journal-behind", text, file=str(folder)))
+    return tail
+
+
+def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
+    """The segments in order, with their bytes."""
+    found: list[tuple[Segment, bytes]] = []
+    tail.spares = sorted(tail.folder.glob("*.spare"))
+    for path in sorted(tail.folder.glob("*.journal")):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as exc:
+            raise StoreChanged(f"{path} was released while it was read", path=str(path)) from exc
+        except OSError as exc:
+            raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
+        header = journal.parse_header(data)
+        if header is None or header.version > journal.VERSION:
+            text = f"{path.name}, {len(data)} bytes, does not begin with a journal header that this version knows"
+            tail.findings.append(finding("journal-header", text, file=str(path)))
+            tail.is_whole = False
+            continue
+        if header.reserved or header.version != journal.VERSION or path.name != f"{header.number:016d}.journal":
+            text = f"{path.name} says that it is number {header.number}, version {header.version}, {header.reserved}"
+            tail.findings.append(finding("journal-header", text, file=str(path)))
+        found.append((Segment(path, header.number, header.first, len(data)), data))
+    tail.segments = [segment for segment, _data in found]
+    return found
+
+
+def _check_header(tail: JournalTail, segment: Segment, expected: int | None) -> None:
+    """Records follow each other from segment to segment."""
+    if expected is None:
+        if segment.first > tail.position + 1:
+            _gap(tail, segment, tail.position + 1)
+    elif segment.first != expected:
+        if segment.first > max(expected, tail.position + 1):
+            _gap(tail, segment, expected)
+        else:
+            text = f"{segment.path.name} begins with record {segment.first} where {expected} was expected"
+            tail.findings.append(finding("journal-sequence", text, file=str(segment.path)))
+
+
+def _gap(tail: JournalTail, segment: Segment, expected: int) -> None:
+    text = f"records {expected} to {segment.first - 1} are missing before {segment.path.name}"
+    tail.findings.append(finding("journal-gap", text, file=str(segment.path)))
+    tail.is_whole = False
+
+
+def _read_records(tail: JournalTail, segment: Segment, data: bytes) -> None:
+    end = segment.used_bytes = journal.HEADER_BYTES
+    for sequence, end, payload in journal.whole_records(data, segment.first):
+        segment.records += 1
+        if sequence > tail.last:
+            _keep(tail, segment, sequence, payload)
+            tail.tail_bytes += end - segment.used_bytes
+        segment.used_bytes = end
+    tail.findings += _check_end(segment, data, end, tail.position)
+
+
+def _keep(tail: JournalTail, segment: Segment, sequence: int, payload: bytes) -> None:
+    if not tail.is_whole:
+        return
+    try:
+        tail.commits.append(fx.decode(payload))
+        tail.last = sequence
+    except fx.UNREADABLE as exc:
+        text = f"record {sequence} in {segment.path.name} is whole but does not decode: {exc}"
+        tail.findings.append(finding("journal-record", text, file=str(segment.path)))
+        tail.is_whole = False
+
+
+# ---- the end of a segment
+def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterator[Finding]:
+    """Whether a segment ends where its writer ended, or at a record that was damaged."""
+    expected = segment.last + 1
+    where = f"{segment.path.name}, byte {end}"
+    if end + journal.RECORD_BYTES > len(data):
+        if data[end:].strip(b"\0"):
+            text = f"{where}: {len(data) - end} bytes are left, which are no record"
+            yield finding("journal-torn", text, file=str(segment.path))
+        return
+    later = _find_record(data, end, expected + 1)
+    if later is not None:
+        text = f"record {expected} at {where} is damaged; whole records follow it from byte {later} on"
+        yield finding("journal-record", text, file=str(segment.path))
+        return
+    length, crc, sequence = _RECORD.unpack_from(data, end)
+    payload = data[end + journal.RECORD_BYTES : end + journal.RECORD_BYTES + length]
+    if length and zlib.crc32(payload, zlib.crc32(_SEQUENCE.pack(expected))) == crc:
+        text = f"record {expected} at {where} has the sequence number {sequence}"
+        yield finding("journal-record", text, file=str(segment.path))
+    elif sequence == expected:
+        was_whole = expected <= position  # as the store has it
+        text = f"record {expected} at {where}, the last one, is not whole"
+        yield finding("journal-record" if was_whole else "journal-torn", text, file=str(segment.path))
+    elif segment.records == 0:
+        other = journal.record_at(data, end)
+        if other is not None and other[0] > expected:
+            text = f"{where}: the header announces record {expected}, the first one is {other[0]}"
+            yield finding("journal-record", text, file=str(segment.path))
+
+
+def _find_record(data: bytes, start: int, sequence: int) -> int | None:
+    """Where a whole record with this sequence number begins, behind ``start``."""
+    wanted = _SEQUENCE.pack(sequence)
+    limit = min(len(data), start + _SEARCH_BYTES)
+    at = data.find(wanted, start, limit)
+    while at >= 0:
+        offset = at - (journal.RECORD_BYTES - _SEQUENCE.size)
+        if offset > start and (found := journal.record_at(data, offset)) is not None and found[0] == sequence:
+            return offset
+        at = data.find(wanted, at + 1, limit)
+    return None

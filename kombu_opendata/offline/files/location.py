@@ -1,0 +1,131 @@
+"""Which store is meant: a folder or a URL, and the instances that are there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from ...errors import InvalidURL, StoreError
+from ...storage import powerloss
+from ...storage.slate import databases
+from ...url import DEFAULT_INSTANCE
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLocation:
+    """One instance of a store.
+
+    Attributes:
+        url: of the object store, as the storage engine takes it.
+        instance: the name of the database.
+        root: the store's folder; None when it is not a local one.
+    """
+
+    url: str
+    instance: str
+    root: Path | None = None
+
+    @property
+    def database(self) -> Path | None:
+        """The database's folder."""
+        return None if self.root is None else self.root / self.instance
+
+    @property
+    def journal(self) -> Path | None:
+        """The journal's folder, which need not be there."""
+        return None if self.root is None else self.root / f"{self.instance}.journal"
+
+    @property
+    def staged(self) -> Path | None:
+        """The folder of staged batches, which need not be there."""
+        return None if self.root is None else self.root / f"{self.instance}.staged"
+
+    def __str__(self) -> str:
+        return f"{self.root or self.url} (instance {self.instance})"
+
+
+def find_store(folder_or_url: str | Path, instance: str | None = None) -> StoreLocation:
+    """The store that is meant.
+
+    Args:
+        folder_or_url: a folder, ``opendata:///folder``, ``file:///folder``, or a bucket's URL.
+        instance: None for the only one, or ``default`` where there are several.
+
+    Raises:
+        StoreError: there is no store, or no such instance; the text lists those that are there.
+        InvalidURL: a URL of a broker, or of nothing that is known.
+    """
+    text = str(folder_or_url)
+    if "://" in text and not text.startswith(("opendata:///", "file:///")):
+        if text.startswith("opendata"):
+            raise InvalidURL(
+                f"{text!r} is a broker, not a store: name the store's folder or bucket, or ask the broker", url=text
+            )
+        return StoreLocation(text, instance or DEFAULT_INSTANCE)
+    for scheme in ("opendata://", "file://"):
+        if text.startswith(scheme):
+            text = unquote(text.removeprefix(scheme))
+    root = Path(text).absolute()
+    return StoreLocation(f"file://{quote(str(root))}", _choose(root, instance), root)
+
+
+def instances(root: Path) -> list[str]:
+    """The names of the databases in a store's folder.
+
+    Raises:
+        StoreError: the folder can't be read.
+    """
+    return sorted(databases(f"file://{quote(str(root))}"))
+
+
+def check_readable(location: StoreLocation) -> None:
+    """See that every file of an instance in a folder may be read. Of a bucket there is nothing to see.
+
+    Raises:
+        StoreError: one may not.
+    """
+    database, journal, staged = location.database, location.journal, location.staged
+    if database is None or journal is None or staged is None:
+        return
+    try:
+        for path in (powerloss.sync_file(database), *_files(database), *_files(journal), *_files(staged)):
+            with contextlib.suppress(FileNotFoundError):
+                os.close(os.open(path, os.O_RDONLY))
+    except OSError as exc:
+        raise StoreError(f"{exc.filename} can't be read: {exc.strerror}", path=str(exc.filename)) from exc
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The files in a folder and those below it; none if there is no such folder."""
+
+    def on_error(exc: OSError) -> None:
+        if not isinstance(exc, FileNotFoundError):
+            raise exc
+
+    for parent, _folders, names in os.walk(folder, onerror=on_error):
+        for name in names:
+            yield Path(parent, name)
+
+
+def _choose(root: Path, instance: str | None) -> str:
+    if not root.is_dir():
+        raise StoreError(f"there is no store at {root}: no such folder", path=str(root))
+    found = instances(root)
+    if not found:
+        raise StoreError(f"there is no store at {root}: the folder has no database in it", path=str(root), instances=[])
+    if instance is None:
+        if len(found) == 1:
+            return found[0]
+        instance = DEFAULT_INSTANCE
+    if instance not in found:
+        raise StoreError(
+            f"the store at {root} has no instance {instance!r}: it has {', '.join(found)}",
+            path=str(root),
+            instance=instance,
+            instances=found,
+        )
+    return instance

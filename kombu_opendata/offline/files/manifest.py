@@ -1,0 +1,113 @@
+"""What a manifest says, against the tables and the WAL files that are there: a manifest has no checksum of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from ..findings import Finding, finding
+from .sorted_table import Info, TableFile
+
+_DAY_MS = 86_400_000
+
+
+def check_manifest(
+    manifest: Any, tables: list[TableFile], wal: list[TableFile], highest_wal: int, now_ms: int, file: str
+) -> Iterator[Finding]:
+    """What contradicts the files.
+
+    Args:
+        manifest: the binding's VersionedManifest.
+        tables: those of its tables that are there.
+        wal: its WAL files that are to be replayed, in order, without the empty ones.
+        highest_wal: the number of the last WAL file, empty or not.
+        file: the manifest's, for the findings.
+    """
+    for text in (
+        *_tables_differ(manifest, tables),
+        *_order(manifest),
+        *_sequence(manifest, tables, wal),
+        *_numbers(manifest, highest_wal, now_ms),
+    ):
+        yield finding("manifest-suspect", text, file=file)
+
+
+def _tables_differ(manifest: Any, tables: list[TableFile]) -> Iterator[str]:
+    """The manifest repeats each table's info."""
+    by_name = {table.path.stem: table for table in tables}
+    views = [*manifest.l0, *(view for run in manifest.compacted for view in run.sst_views)]
+    for view in views:
+        table = by_name.get(view.sst.id.value)
+        if table is not None and table.info is not None and _info(view.sst.info) != table.info:
+            yield f"it describes {view.sst.id.value}.sst otherwise than that does itself"
+        if view.visible_range is not None:
+            yield f"it shows a part of {view.sst.id.value}.sst only, which this program never asks for"
+    names = [view.sst.id.value for view in views]
+    if len(set(names)) < len(names):
+        yield "it names a table twice"
+    for what, unexpected in (("segments", manifest.segments), ("other databases", manifest.external_dbs)):
+        if unexpected:
+            yield f"it has {what}, which this program never makes"
+    if manifest.wal_object_store_uri is not None or not manifest.initialized:
+        yield "it has settings that this program never makes"
+
+
+def _info(told: Any) -> Info:
+    codec = told.compression_codec
+    return Info(
+        told.first_entry,
+        told.last_entry,
+        told.index_offset,
+        told.index_len,
+        told.filter_offset,
+        told.filter_len,
+        0 if codec is None else codec.value + 1,
+        told.stats_offset,
+        told.stats_len,
+    )
+
+
+def _order(manifest: Any) -> Iterator[str]:
+    """A sorted run's tables follow each other; runs have descending numbers."""
+    for run in manifest.compacted:
+        infos = [view.sst.info for view in run.sst_views]
+        if not infos:
+            yield f"sorted run {run.id} is empty"
+        for one, other in itertools.pairwise(infos):
+            if (one.last_entry or b"") >= (other.first_entry or b""):
+                yield f"the tables of sorted run {run.id} overlap"
+    runs = [run.id for run in manifest.compacted]
+    if runs != sorted(set(runs), reverse=True):
+        yield f"its sorted runs are in the order {runs}"
+
+
+def _sequence(manifest: Any, tables: list[TableFile], wal: list[TableFile]) -> Iterator[str]:
+    """The tables have every write up to the last sequence number, and the WAL those after it."""
+    if any(table.damage for table in (*tables, *wal)):
+        return
+    newest = max((table.last_seq for table in tables), default=0)
+    listed = len(manifest.l0) + sum(len(run.sst_views) for run in manifest.compacted)
+    if newest not in (0, manifest.last_l0_seq) and len(tables) == listed:
+        yield f"its tables end with write {newest}, it says {manifest.last_l0_seq}"
+    if manifest.recent_snapshot_min_seq > max(manifest.last_l0_seq, *(table.last_seq for table in wal), 0):
+        yield f"it keeps snapshots from write {manifest.recent_snapshot_min_seq} on, which is not written yet"
+    if wal and wal[0].first_seq > manifest.last_l0_seq + 1:
+        yield f"the WAL goes on with write {wal[0].first_seq}, its tables end with {manifest.last_l0_seq}"
+
+
+def _numbers(manifest: Any, highest: int, now_ms: int) -> Iterator[str]:
+    for name in ("writer_epoch", "compactor_epoch"):
+        if not getattr(manifest, name) <= manifest.id:  # each one was written to a manifest of its own
+            yield f"its {name} is {getattr(manifest, name)} in manifest {manifest.id}"
+    highest = max(highest, manifest.replay_after_wal_id)
+    if not manifest.replay_after_wal_id < manifest.next_wal_sst_id <= highest + 1:
+        yield (
+            f"its next WAL file is {manifest.next_wal_sst_id}, the last one is {highest}, "
+            f"and those up to {manifest.replay_after_wal_id} are not needed"
+        )
+    if not -(1 << 63) <= manifest.last_l0_clock_tick <= now_ms + _DAY_MS:
+        yield f"its last write is of {manifest.last_l0_clock_tick} ms, which is in the future"
+    for checkpoint in manifest.checkpoints:
+        if not 0 < checkpoint.manifest_id <= manifest.id:
+            yield f"a checkpoint refers to manifest {checkpoint.manifest_id}"

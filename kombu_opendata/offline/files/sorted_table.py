@@ -1,0 +1,220 @@
+"""SlateDB's sorted tables, byte by byte: every part of a file has a checksum, and together they are the whole file.
+
+==============  ==============================================================================
+part            content
+==============  ==============================================================================
+blocks          rows, back to back from the file's start
+filter          a Bloom filter; may be absent
+index           FlatBuffer: where each block begins, and its first key
+stats           counts of rows; absent in WAL files
+info            FlatBuffer: where filter, index and stats are; first and last key
+footer          where info begins u64, version u16
+==============  ==============================================================================
+
+Each part but the footer ends with the CRC-32 of its other bytes (u32). Integers are big endian. A row of a block, in
+versions 1 and 2 of the format: bytes shared with the key before, bytes not shared, bytes of value (varints), the
+key's rest, the value, sequence number u64, flags u8, expiry and creation i64 as the flags say; at the block's end the
+u16 offsets of its restart points and their u16 count.
+
+Source: SlateDB 0.17, ``format/sst.rs``, ``format/row_codec_v2.rs``; ``schemas/sst.fbs``.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .flatbuffer import DAMAGED, Table
+
+_FOOTER = struct.Struct(">QH")
+_CRC = struct.Struct(">I")
+_SEQ_FLAGS = struct.Struct(">QB")
+_VERSIONS = (1, 2)
+_HAS_EXPIRY, _HAS_CREATION = 2, 4
+# Fields of SsTableInfo and of the index and its blocks.
+_FIRST, _INDEX_AT, _INDEX_BYTES, _FILTER_AT, _FILTER_BYTES, _CODEC, _KIND, _LAST, _STATS_AT, _STATS_BYTES = range(10)
+_BLOCKS = 0
+_BLOCK_AT, _BLOCK_FIRST = range(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What a table says of itself; the manifest has the same of each."""
+
+    first_entry: bytes | None
+    last_entry: bytes | None
+    index_offset: int
+    index_len: int
+    filter_offset: int
+    filter_len: int
+    codec: int
+    stats_offset: int
+    stats_len: int
+
+
+@dataclass(slots=True)
+class TableFile:
+    """What a file turned out to be.
+
+    Attributes:
+        damage: what is wrong, with the place; empty when every byte is right.
+        lost: ranges of keys whose rows can't be read; None for the end of the last one: to the table's last key.
+        first_seq, last_seq: of the rows; 0 when there are none, or they were not looked at.
+    """
+
+    path: Path
+    size: int = 0
+    info: Info | None = None
+    version: int = 0
+    damage: list[str] = field(default_factory=list)
+    lost: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    first_seq: int = 0
+    last_seq: int = 0
+    rows: int = 0
+
+
+def check_table(path: Path, *, with_rows: bool = False) -> TableFile:
+    """Check every byte of a table's file. It is mapped, so the system may drop what was looked at from memory.
+
+    Args:
+        with_rows: look at the rows' sequence numbers, too.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    found = TableFile(path, path.stat().st_size)
+    if found.size <= _FOOTER.size:  # an empty file can't be mapped
+        _all_lost(found, f"it has {found.size} bytes")
+        return found
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            _check(found, data, with_rows)
+        except DAMAGED as exc:
+            _all_lost(found, f"its index does not decode ({exc})")
+    return found
+
+
+def _check(found: TableFile, data: mmap.mmap, with_rows: bool) -> None:
+    info_at, found.version = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
+    if found.version not in _VERSIONS:
+        _all_lost(found, f"its footer (byte {len(data) - 2}) says version {found.version}")
+        return
+    end = len(data) - _FOOTER.size
+    if info_at >= end or not _is_whole(data, info_at, end):
+        _all_lost(found, f"its info (bytes {info_at} to {end}) does not match its checksum")
+        return
+    info = found.info = parse_info(data[info_at : end - _CRC.size])
+    blocks_end = _check_parts(found, info, data, info_at)
+    if not found.damage or _is_whole(data, info.index_offset, info.index_offset + info.index_len):
+        _check_blocks(found, info, data, blocks_end, with_rows)
+    else:
+        found.lost = [(info.first_entry or b"", None)]
+
+
+def parse_info(data: bytes) -> Info:
+    """The info of a table.
+
+    Raises:
+        ValueError, struct.error: it does not decode.
+    """
+    table = Table(data)
+    return Info(
+        table.blob(_FIRST),
+        table.blob(_LAST),
+        table.u64(_INDEX_AT),
+        table.u64(_INDEX_BYTES),
+        table.u64(_FILTER_AT),
+        table.u64(_FILTER_BYTES),
+        table.u8(_CODEC),
+        table.u64(_STATS_AT),
+        table.u64(_STATS_BYTES),
+    )
+
+
+def _check_parts(found: TableFile, info: Info, data: mmap.mmap, info_at: int) -> int:
+    """The parts behind the blocks, which must follow each other without a gap; returns where they begin."""
+    parts = [
+        ("filter", info.filter_offset, info.filter_len),
+        ("index", info.index_offset, info.index_len),
+        ("stats", info.stats_offset, info.stats_len),
+    ]
+    parts = sorted((part for part in parts if part[2]), key=lambda part: part[1])
+    start = parts[0][1] if parts else info_at
+    position = start
+    for name, at, size in parts:
+        if at != position:
+            found.damage.append(f"its {name} begins at byte {at} instead of {position}")
+        if not _is_whole(data, at, at + size):
+            found.damage.append(f"its {name} (bytes {at} to {at + size}) does not match its checksum")
+        position = at + size
+    if position != info_at:
+        found.damage.append(f"bytes {position} to {info_at} belong to no part")
+    return start
+
+
+def _check_blocks(found: TableFile, info: Info, data: mmap.mmap, end: int, with_rows: bool) -> None:
+    index = Table(data[info.index_offset : info.index_offset + info.index_len - _CRC.size])
+    blocks = [(block.u64(_BLOCK_AT), block.blob(_BLOCK_FIRST) or b"") for block in index.tables(_BLOCKS)]
+    if end and (not blocks or blocks[0][0] != 0):
+        found.damage.append(f"bytes 0 to {blocks[0][0] if blocks else end} belong to no block")
+    for number, (at, first) in enumerate(blocks):
+        following = blocks[number + 1] if number + 1 < len(blocks) else None
+        until = following[0] if following else end
+        if not _is_whole(data, at, until):
+            found.damage.append(f"its block {number} (bytes {at} to {until}) does not match its checksum")
+            found.lost.append((first, following[1] if following else None))
+        elif with_rows and not info.codec:
+            _look_at_rows(found, data[at : until - _CRC.size])
+
+
+def _look_at_rows(found: TableFile, block: bytes) -> None:
+    for seq in _sequences(block):
+        found.first_seq = min(found.first_seq or seq, seq)
+        found.last_seq = max(found.last_seq, seq)
+        found.rows += 1
+
+
+def _sequences(block: bytes) -> Iterator[int]:
+    """The sequence number of each row of a block."""
+    (restarts,) = struct.unpack_from(">H", block, len(block) - 2)
+    end = len(block) - 2 - 2 * restarts
+    at = 0
+    while at < end:
+        _shared, at = _varint(block, at)
+        unshared, at = _varint(block, at)
+        value, at = _varint(block, at)
+        at += unshared + value
+        seq, flags = _SEQ_FLAGS.unpack_from(block, at)
+        at += _SEQ_FLAGS.size + 8 * bool(flags & _HAS_EXPIRY) + 8 * bool(flags & _HAS_CREATION)
+        yield seq
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data):
+            raise ValueError("a number that goes on after the end of its block")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def _is_whole(data: mmap.mmap, start: int, end: int) -> bool:
+    """Whether a part ends with its checksum."""
+    if not 0 <= start <= end - _CRC.size or end > len(data):
+        return False
+    (crc,) = _CRC.unpack_from(data, end - _CRC.size)
+    with memoryview(data) as whole, whole[start : end - _CRC.size] as part:
+        return bool(zlib.crc32(part) == crc)
+
+
+def _all_lost(found: TableFile, what: str) -> None:
+    found.damage.append(what)
+    found.lost = [(b"", None)]

@@ -1,0 +1,1 @@
+"""The records of a store, as they were when it was opened."""

@@ -1,0 +1,82 @@
+"""What the journal has besides the store, as records: the checkpoint that a broker would write when it opens the store.
+
+The commits are replayed by the methods of recovery, and the checkpoint is made by the engine's own functions, into a
+batch that stays in memory.
+"""
+
+from __future__ import annotations
+
+from ...errors import CorruptRecord
+from ...storage import checkpoint, payloads, recovery, route_counts, staged_rows
+from ...storage import effects as fx
+from ...storage.clock import Clock
+from ...storage.ffi import Batch
+from ...storage.records import keys
+from ...storage.slate import Reads
+
+#: what contradictory records and commits make of the methods of recovery
+CONTRADICTIONS = (LookupError, TypeError, ValueError, AttributeError, AssertionError, OverflowError)
+
+Changes = dict[bytes, bytes | None]
+
+
+class MemoryBatch(Batch):
+    """A batch that is never written.
+
+    Attributes:
+        changes: key → value; None for one that is deleted. The last change of a key counts.
+    """
+
+    __slots__ = ("changes",)
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.changes: Changes = {}
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        self.changes[key] = value
+
+    def _delete(self, key: bytes) -> None:
+        self.changes[key] = None
+
+
+async def replayed(store: Reads, commits: list[list[fx.Effect]], last: int, clock: Clock) -> Changes:
+    """The records that these commits change. Memory: about what the commits hold, and what a broker needs to open.
+
+    Args:
+        last: the sequence number of the last commit.
+
+    Raises:
+        CorruptRecord: a record that is needed does not decode, or the commits contradict the store.
+    """
+    try:
+        state, publishes = await recovery.rebuild(store, commits, clock)
+        batch = MemoryBatch()
+        fresh: dict[int, bytes] = {}
+        for effect in publishes:
+            if effect[0] == fx.STAGED_ROUTE:
+                _put_staged(effect, batch, fresh)
+                continue
+            _, id, created, received, visible, _deadline, retention, headers, envelope, *_rest = effect
+            batch.put(*checkpoint.message_rows(id, created, received, visible, retention, headers))
+            for row in payloads.rows(id, envelope):
+                batch.put(*row)
+            fresh[id] = envelope
+        dirty = checkpoint.snapshot(state, batch, last, clock.now_ms())
+        converts = await route_counts.has_old(store)
+        await checkpoint.resolve(dirty, batch, store, fresh, state, converts=converts)
+    except CONTRADICTIONS as exc:
+        raise CorruptRecord(f"the journal contradicts the store: {exc!r}", key=b"", offset=0) from exc
+    return batch.changes
+
+
+def _put_staged(effect: fx.Effect, batch: MemoryBatch, fresh: dict[int, bytes]) -> None:
+    """The records of staged rows."""
+    for record in staged_rows.restored(effect):
+        batch.put(keys.metadata_key(record.id), record.metadata)
+        if record.uri:
+            batch.put(keys.payload_key(record.id), record.uri)
+            continue
+        for row in payloads.rows(record.id, record.envelope):
+            batch.put(*row)
+        fresh[record.id] = record.envelope

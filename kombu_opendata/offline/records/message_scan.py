@@ -1,0 +1,333 @@
+"""Everything that a store says about each message, one message after the other, in the order of their ids.
+
+Payloads, metadata, chunks, attempts, routes and dead letters are sorted by message id; the entries of the queues are
+not. So ids are taken in windows: for each window the buckets that may hold some of its ids are read, and joined with
+scans of the rest. In memory are: one small summary of each bucket, and the entries of one window.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...errors import CorruptRecord
+from ...storage.records import active, attempts, dead_letter, keys, metadata, payload, routes, settled
+from ...storage.records.dead_letter import DeadLetter
+from ...storage.records.keys import RecordKind
+from ...storage.records.kinds import PREFIXES
+from ...storage.records.metadata import Metadata
+from ...storage.records.payload import PayloadURI
+from ...storage.records.routes_block import BLOCK_BITS, KEPT_IN_CHUNKS
+from .offline_store import OfflineStore, Pair
+from .route_entries import OnCorrupt, OnRow, RouteBlocks, RouteCursor
+
+AVAILABLE, IN_FLIGHT, DONE, FAILED, ARCHIVED = "available", "in flight", "done", "failed", "archived failed"
+
+#: entries of queues that are in memory at a time, about; and ids of a window
+WINDOW_ENTRIES = 100_000
+WINDOW_IDS = 50_000
+_BUCKETS_KEPT = 128
+#: rows of a scan, by how large they may be
+_ROWS = {RecordKind.PAYLOAD: 200, RecordKind.CHUNK: 8}
+#: kinds of records whose key has the message id right after its prefix
+_OWN = (
+    RecordKind.PAYLOAD,
+    RecordKind.METADATA,
+    RecordKind.ATTEMPTS,
+    RecordKind.CHUNK,
+    RecordKind.ROUTES,
+    RecordKind.DEAD_LETTER,
+)
+#: kinds of records that are about messages by their ids
+BY_ID = (*_OWN, RecordKind.ROUTES_BLOCK)
+#: of buckets
+BUCKETS = {
+    RecordKind.ACTIVE: active.decode,
+    RecordKind.DONE: settled.decode,
+    RecordKind.FAILED: settled.decode,
+    RecordKind.ARCHIVED_FAILED: settled.decode,
+}
+_SETTLED = {RecordKind.DONE: DONE, RecordKind.FAILED: FAILED, RecordKind.ARCHIVED_FAILED: ARCHIVED}
+
+
+class Place(NamedTuple):
+    """A message in a queue.
+
+    Attributes:
+        entry: of an available one (id, priority, visible at, retention deadline, attempts), of one in flight
+            (id, priority, claimed at, lease deadline, attempts), of a settled one (id, settled at, attempts).
+    """
+
+    queue: str
+    state: str
+    bucket: int
+    entry: tuple[int, ...]
+
+    @property
+    def attempts(self) -> int:
+        return self.entry[-1]
+
+
+class Span(NamedTuple):
+    """Which ids a bucket holds."""
+
+    low: int
+    high: int
+    entries: int
+    key: bytes
+    kind: RecordKind
+    queue: str
+    bucket: int
+
+
+@dataclass(slots=True)
+class MessageFacts:
+    """All records about one message.
+
+    Attributes:
+        chunks: (number, bytes) of each.
+        routes: in how many queues it is, as stored, of a block or a record of its own; ``routes_key`` is that one's.
+        letters: (queue that it left, dead letter).
+        corrupt: records that are there and do not decode.
+        record_bytes: keys and values of the records that it has for itself.
+    """
+
+    id: int
+    metadata: Metadata | None = None
+    payload: bytes | PayloadURI | None = None
+    chunks: list[tuple[int, int]] = field(default_factory=list)
+    attempts: list[str] | None = None
+    routes: int | None = None
+    routes_key: bytes = b""
+    letters: list[tuple[str, DeadLetter]] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    corrupt: set[RecordKind] = field(default_factory=set)
+    record_bytes: int = 0
+
+    @property
+    def payload_bytes(self) -> int:
+        """How large the payload is, as stored."""
+        return sum(size for _number, size in self.chunks) or (len(self.payload) if type(self.payload) is bytes else 0)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its count says that no queue needs it and that the log keeps it."""
+        return self.routes is not None and self.routes >= KEPT_IN_CHUNKS
+
+    @property
+    def needs(self) -> int:
+        """In how many places the payload is needed: queues, and dead letters that nothing else keeps it for."""
+        return len(self.places) + sum(letter.last_use for _queue, letter in self.letters)
+
+
+#: above every message id
+_NONE = 1 << 64
+#: of the kinds of which a message has one record: where it goes, its decoder, the key's length
+_SINGLE: dict[RecordKind, tuple[str, Callable[[bytes, bytes], Any] | None, int]] = {
+    kind: (kind.name.lower(), decode, len(PREFIXES[kind]) + 8)
+    for kind, decode in (
+        (RecordKind.PAYLOAD, payload.decode),
+        (RecordKind.METADATA, metadata.decode),
+        (RecordKind.ATTEMPTS, attempts.decode),
+    )
+}
+
+
+def entries_of(kind: RecordKind, value: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
+    """(state, entry) of each message of a decoded bucket."""
+    if kind is RecordKind.ACTIVE:
+        available, in_flight = value
+        yield from ((AVAILABLE, entry) for entry in available)
+        yield from ((IN_FLIGHT, entry) for entry in in_flight)
+    else:
+        yield from ((_SETTLED[kind], entry) for entry in value)
+
+
+def span_of(kind: RecordKind, key: bytes, queue: str, bucket: int, value: Any) -> Span | None:
+    """The summary of a decoded bucket; None for an empty one."""
+    ids = [entry[0] for _state, entry in entries_of(kind, value)]
+    return Span(min(ids), max(ids), len(ids), key, kind, queue, bucket) if ids else None
+
+
+class MessageScan:
+    """One pass over all messages.
+
+    Args:
+        spans: of every bucket of every queue.
+        on_corrupt: called with each record that does not decode.
+        on_row: called once with each record that is by id.
+    """
+
+    def __init__(
+        self,
+        store: OfflineStore,
+        spans: list[Span],
+        on_corrupt: OnCorrupt = lambda _key, _exc: None,
+        on_row: OnRow = lambda _kind, _key, _value: None,
+    ) -> None:
+        self._store = store
+        self._spans = sorted(spans)
+        self._on_corrupt, self._on_row = on_corrupt, on_row
+        self._open: list[Span] = []
+        self._next_span = 0
+        self._blocks = RouteBlocks(store, on_corrupt, on_row)
+        self._kept: OrderedDict[bytes, list[tuple[str, tuple[int, ...]]]] = OrderedDict()
+
+    @property
+    def last_id(self) -> int:
+        """The highest id of any queue's entry."""
+        return max((span.high for span in self._spans), default=-1)
+
+    async def messages(self) -> AsyncIterator[MessageFacts]:
+        """The facts about each message id that any record speaks of."""
+        low: int | None = await self._first_from(0)
+        while low is not None:
+            high = self._window_end(low)
+            async for facts in self._window(low, high):
+                yield facts
+            low = await self._first_from(high)
+
+    async def _first_from(self, low: int) -> int | None:
+        """The first id from ``low`` on that a record speaks of."""
+        if low >= keys.MAX_MESSAGE_ID:
+            return None
+        found = [span.low if span.low >= low else low for span in self._spans[self._next_span :][:1]]
+        found += [low for span in self._open if span.high >= low][:1]
+        for kind in _OWN:
+            for rows in [await self._store.scan(*_id_range(kind, low, keys.MAX_MESSAGE_ID), limit=1)]:
+                found += [max(_id_of(kind, key), low) for key, _value in rows]
+        found += await self._blocks.first_from(low)
+        return min(found, default=None)
+
+    def _window_end(self, low: int) -> int:
+        """Open the buckets that reach into the window from ``low`` on; returns the window's end."""
+        self._open = [span for span in self._open if span.high >= low]
+        entries = sum(span.entries for span in self._open)
+        high = low + WINDOW_IDS
+        while self._next_span < len(self._spans) and self._spans[self._next_span].low < high:
+            span = self._spans[self._next_span]
+            if entries > WINDOW_ENTRIES and span.low > low:
+                high = span.low
+                break
+            self._open.append(span)
+            entries += span.entries
+            self._next_span += 1
+        return min(high, keys.MAX_MESSAGE_ID)
+
+    async def _window(self, low: int, high: int) -> AsyncIterator[MessageFacts]:
+        places: dict[int, list[Place]] = {}
+        for span in self._open:
+            if span.low < high and span.high >= low:
+                for state, entry in await self._entries(span):
+                    if low <= entry[0] < high:
+                        places.setdefault(entry[0], []).append(Place(span.queue, state, span.bucket, entry))
+        cursors = [_Cursor(self._store, kind, low, high) for kind in _OWN]
+        for cursor in cursors:
+            await cursor.fill()
+        counts = RouteCursor(self._blocks, low, high)
+        await counts.fill()
+        waiting = iter(sorted(places))
+        placed = next(waiting, _NONE)
+        while True:
+            id = min(counts.id, *(cursor.id for cursor in cursors))
+            if placed <= id:
+                id = placed
+                placed = next(waiting, _NONE)
+            if id == _NONE:
+                return
+            facts = MessageFacts(id, places=places.get(id, []))
+            while counts.id == id:
+                facts.routes_key, facts.routes = counts.take()
+                if counts.is_empty:
+                    await counts.fill()
+            if id >> BLOCK_BITS in self._blocks.damaged:
+                facts.corrupt.add(RecordKind.ROUTES_BLOCK)
+            for cursor in cursors:
+                while cursor.id == id:
+                    self._add(facts, cursor.kind, *cursor.take())
+                    if cursor.is_empty:
+                        await cursor.fill()
+            yield facts
+
+    async def _entries(self, span: Span) -> list[tuple[str, tuple[int, ...]]]:
+        kept = self._kept.get(span.key)
+        if kept is None:
+            value = await self._store.get(span.key)
+            kept = list(entries_of(span.kind, BUCKETS[span.kind](span.key, value or b"")))
+            self._kept[span.key] = kept
+            if len(self._kept) > _BUCKETS_KEPT:
+                self._kept.popitem(last=False)
+        return kept
+
+    def _add(self, facts: MessageFacts, kind: RecordKind, key: bytes, value: bytes) -> None:
+        self._on_row(kind, key, value)
+        facts.record_bytes += len(key) + len(value)
+        try:
+            attribute, decode, size = _SINGLE.get(kind, ("", None, 0))
+            if decode is not None and len(key) == size:
+                setattr(facts, attribute, decode(key, value))
+                return
+            parsed = keys.parse(key)
+            if kind is RecordKind.ROUTES:
+                facts.routes_key, facts.routes = key, max(routes.decode(key, value), facts.routes or 0)
+            elif kind is RecordKind.CHUNK:
+                facts.chunks.append((parsed.chunk or 0, len(value)))
+            else:
+                facts.letters.append((parsed.name or "", dead_letter.decode(key, value)))
+        except CorruptRecord as exc:
+            facts.corrupt.add(kind)
+            self._on_corrupt(key, exc)
+
+
+class _Cursor:
+    """The records of one kind in a window; ``id`` is of the next one, at the end above all others."""
+
+    __slots__ = ("_at", "_batches", "_rows", "_start", "id", "kind")
+
+    def __init__(self, store: OfflineStore, kind: RecordKind, low: int, high: int) -> None:
+        self.kind = kind
+        self._start = len(_prefix(kind))
+        self._batches = store.scan_batches(*_id_range(kind, low, high), batch=_ROWS.get(kind, 1000))
+        self._rows: list[Pair] = []
+        self._at = 0
+        self.id = _NONE
+
+    @property
+    def is_empty(self) -> bool:
+        return self._at >= len(self._rows)
+
+    async def fill(self) -> None:
+        """Read on, if there is more."""
+        self._rows, self._at = await anext(self._batches, []), 0
+        self._look()
+
+    def take(self) -> Pair:
+        row = self._rows[self._at]
+        self._at += 1
+        self._look()
+        return row
+
+    def _look(self) -> None:
+        if self.is_empty:
+            self.id = _NONE
+        else:
+            self.id = int.from_bytes(self._rows[self._at][0][self._start : self._start + 8].ljust(8, b"\0"), "big")
+
+
+def _prefix(kind: RecordKind) -> bytes:
+    return PREFIXES[kind]
+
+
+def _id_range(kind: RecordKind, low: int, high: int) -> tuple[bytes, bytes]:
+    """The keys of a kind with ids from ``low`` up to and without ``high``."""
+    prefix = _prefix(kind)
+    start, end = prefix + low.to_bytes(8, "big"), prefix + high.to_bytes(8, "big")
+    return (keys.kind_range(kind)[0] if low == 0 else start), end
+
+
+def _id_of(kind: RecordKind, key: bytes) -> int:
+    """The message id in a key, as far as it goes."""
+    start = len(_prefix(kind))
+    return int.from_bytes(key[start : start + 8].ljust(8, b"\0"), "big")

@@ -1,0 +1,116 @@
+"""The entries of the routes blocks, as a scan over messages meets them: in the order of their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...errors import CorruptRecord
+from ...storage.records import keys, routes_block
+from ...storage.records.keys import RecordKind
+from ...storage.records.kinds import PREFIXES
+from ...storage.records.routes_block import BLOCK_BITS
+from .offline_store import OfflineStore, Pair
+
+OnCorrupt = Callable[[bytes, CorruptRecord], None]
+OnRow = Callable[[RecordKind, bytes, bytes], None]
+
+#: above every message id
+_NONE = 1 << 64
+_PREFIX = PREFIXES[RecordKind.ROUTES_BLOCK]
+#: blocks that are read at a time
+_BATCH = 100
+
+
+class RouteBlocks:
+    """The routes blocks of a store. A window may end within one, so some are decoded twice; each is reported once.
+
+    Attributes:
+        damaged: the numbers of those that did not decode so far.
+    """
+
+    def __init__(self, store: OfflineStore, on_corrupt: OnCorrupt, on_row: OnRow) -> None:
+        self.store = store
+        self._on_corrupt, self._on_row = on_corrupt, on_row
+        self._last = b""  # the key of the last one that was reported
+        self.damaged: set[int] = set()
+
+    async def first_from(self, low: int) -> list[int]:
+        """The first id from ``low`` on that has an entry, or may have had one in a damaged block; empty without any."""
+        async for rows in self.store.scan_batches(*range_of(low, keys.MAX_MESSAGE_ID), batch=2):
+            for key, value in rows:
+                try:
+                    ids = [id for id in _decode(key, value) if id >= low]
+                except CorruptRecord:
+                    ids = [max(_number(key) << BLOCK_BITS, low)] if key > self._last else []
+                if ids:
+                    return ids[:1]
+        return []
+
+    def entries(self, key: bytes, value: bytes) -> dict[int, int]:
+        """Message id → count; none of a damaged block."""
+        is_new = key > self._last
+        if is_new:
+            self._last = key
+            self._on_row(RecordKind.ROUTES_BLOCK, key, value)
+        try:
+            return _decode(key, value)
+        except CorruptRecord as exc:
+            if is_new:
+                self.damaged.add(_number(key))
+                self._on_corrupt(key, exc)
+            return {}
+
+
+class RouteCursor:
+    """The entries of a window; ``id`` is of the next one, at the end above all others."""
+
+    __slots__ = ("_at", "_batches", "_blocks", "_found", "_high", "_low", "id")
+
+    def __init__(self, blocks: RouteBlocks, low: int, high: int) -> None:
+        self._blocks, self._low, self._high = blocks, low, high
+        self._batches = blocks.store.scan_batches(*range_of(low, high), batch=_BATCH)
+        self._found: list[tuple[int, bytes, int]] = []
+        self._at = 0
+        self.id = _NONE
+
+    @property
+    def is_empty(self) -> bool:
+        return self._at >= len(self._found)
+
+    async def fill(self) -> None:
+        """Read on, if there is more."""
+        self._found, self._at = [], 0
+        rows: list[Pair] = await anext(self._batches, [])
+        while rows and not self._found:
+            for key, value in rows:
+                entries = self._blocks.entries(key, value).items()
+                self._found += [(id, key, count) for id, count in entries if self._low <= id < self._high]
+            if not self._found:
+                rows = await anext(self._batches, [])
+        self._look()
+
+    def take(self) -> tuple[bytes, int]:
+        """The key of the entry's block, and the count."""
+        _id, key, count = self._found[self._at]
+        self._at += 1
+        self._look()
+        return key, count
+
+    def _look(self) -> None:
+        self.id = _NONE if self.is_empty else self._found[self._at][0]
+
+
+def range_of(low: int, high: int) -> tuple[bytes, bytes]:
+    """The keys of the blocks that may have ids from ``low`` up to and without ``high``."""
+    first, end = low >> BLOCK_BITS, (high - 1 >> BLOCK_BITS) + 1
+    return _PREFIX + (first.to_bytes(8, "big") if first else b""), _PREFIX + end.to_bytes(8, "big")
+
+
+def _decode(key: bytes, value: bytes) -> dict[int, int]:
+    keys.parse(key)
+    return routes_block.decode(key, value)
+
+
+def _number(key: bytes) -> int:
+    """The block's number in a key, as far as it goes."""
+    return int.from_bytes(key[len(_PREFIX) : len(_PREFIX) + 8].ljust(8, b"\0"), "big")

@@ -1,0 +1,144 @@
+# Made by tools/unasync.py from ../_async/peeking.py: change that one, then run the script.
+"""Looking: what is in a queue, where a message is, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, Literal
+
+from ...client.filters import explain_request
+from ...errors import MessageNotFound
+from ...protocol import messages as m
+from ...protocol import queue_messages as q
+from .. import checks
+from ..models import (
+    Message,
+    MessageState,
+    QueueMetrics,
+    StatePage,
+    StoredMessage,
+    message_of,
+    metrics_of,
+    moment,
+    state_of,
+)
+from .base import Base
+
+MAX_PAGE = 1000
+
+State = Literal["available", "delayed", "in_flight", "done", "failed", "archived_failed"]
+
+
+class Looking(Base):
+    """Calls that change nothing."""
+
+    def peek(self, queue: str, qty: int = 1, *, after: int = -1) -> list[Message]:
+        """Messages that wait, delayed ones included, without claiming them: by id, from above ``after`` on.
+
+        Args:
+            qty: 1 to 1,000.
+            after: the last id of the page before.
+        """
+        checks.whole(qty, "qty", 1, MAX_PAGE)
+        checks.whole(after, "after", -1, (1 << 63) - 1)
+        found: list[Message] = []
+        while len(found) < qty:
+            answer: q.Peeked = self._calls.call(
+                q.Peek(0, checks.name(queue, "the queue's name"), after, qty - len(found))
+            )
+            for row, received, envelope in answer.messages:
+                state = state_of(queue, row)
+                times = {"received_at": moment(received), "visible_at": state.visible_at}
+                found.append(message_of(row[0], queue, envelope, attempts=state.attempts, **times))
+            if not answer.more or not answer.messages:
+                break
+            after = answer.messages[-1][0][0]
+        return found
+
+    def get(self, id: int, queue: str = "") -> StoredMessage:
+        """A message by its id: payload, headers, and where it is, in all queues or in one.
+
+        Raises:
+            MessageNotFound: there is no such message, or none any more.
+        """
+        checks.whole(id, "a message id", 0, (1 << 63) - 1)
+        answer: q.FoundMessage = self._calls.call(q.GetMessage(0, id, queue))
+        if answer.envelope is None:
+            raise MessageNotFound(
+                f"no message {id}{f' in queue {queue!r}' if queue else ''}", message_id=id, queue=queue
+            )
+        states = tuple(state_of(name, row) for name, row in answer.states)
+        return StoredMessage(
+            message_of(id, states[0].queue if states else queue, answer.envelope),
+            answer.headers,
+            moment(answer.created_at_ms),
+            moment(answer.received_at_ms),
+            moment(answer.visible_at_ms),
+            states,
+            answer.complete,
+        )
+
+    def list_by_state(self, queue: str, state: State, *, limit: int = 100, after: int | None = None) -> StatePage:
+        """A page of the messages in one state: what waits or is in flight by id, what is settled the oldest first.
+
+        Args:
+            limit: 1 to 1,000. A page may have fewer messages before the end, if the search was long.
+            after: of the page before.
+        """
+        call = q.ListByState(
+            0, checks.name(queue, "the queue's name"), state, -1 if after is None else after,
+            checks.whole(limit, "the limit", 1, MAX_PAGE),
+        )  # fmt: skip
+        answer: q.StatePage = self._calls.call(call)
+        return StatePage(
+            tuple(state_of(queue, row) for row in answer.rows), answer.after if answer.after >= 0 else None
+        )
+
+    def iter_by_state(self, queue: str, state: State) -> Generator[MessageState, None, None]:
+        """All messages in one state, page by page."""
+        after = None
+        while True:
+            page = self.list_by_state(queue, state, limit=MAX_PAGE, after=after)
+            for message in page.messages:
+                yield message
+            if page.after is None:
+                return
+            after = page.after
+
+    def metrics(self, queue: str) -> QueueMetrics:
+        """Figures of a queue.
+
+        Raises:
+            NotFound: there is no such queue.
+        """
+        answer: q.Metrics = self._calls.call(q.GetMetrics(0, [checks.name(queue, "the queue's name")]))
+        return metrics_of(queue, answer.queues[queue], answer.at_ms)
+
+    def metrics_all(self) -> dict[str, QueueMetrics]:
+        """Figures of all queues, by name."""
+        answer: q.Metrics = self._calls.call(q.GetMetrics(0, []))
+        return {name: metrics_of(name, figures, answer.at_ms) for name, figures in sorted(answer.queues.items())}
+
+    def status(self) -> dict[str, Any]:
+        """What the broker says of itself: version, store, instances, maintenance; see ``opendata-queue status``."""
+        answer: m.Status = self._calls.call(m.GetStatus(0))
+        return answer.report
+
+    def explain(
+        self, queue: str = "", *, id: int | None = None, headers: Mapping[str, Any] | None = None, filter: str = ""
+    ) -> dict[str, Any]:
+        """Why a queue gets a message or not; see :func:`kombu_opendata.client.filters.explain` for the report.
+
+        Args:
+            queue: or a ``filter`` to try out.
+            id: of a stored message; or the ``headers`` of one, as they would be sent, ``exchange``, ``routing_key`` and
+                ``priority`` among them.
+
+        Raises:
+            NotFound: no such queue or message.
+            SelectorError: the filter is none; the text shows where.
+        """
+        if id is not None:
+            checks.whole(id, "a message id", 0, (1 << 63) - 1)
+        answer: m.Explained = self._calls.call(explain_request(queue, id, headers, filter))
+        return answer.report

@@ -1,0 +1,173 @@
+# Made by tools/unasync.py from ../_async/queue_admin.py: change that one, then run the script.
+"""Queues, exchanges and bindings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ...errors import NotFound, RequestError
+from ...protocol import messages as m
+from ...protocol import queue_messages as q
+from ...protocol.topic_syntax import check_routing_key, check_topic_pattern
+from .. import checks
+from ..models import Binding, ExchangeInfo, QueueInfo, queue_infos
+from ..queue_options import QueueOptions
+from .base import Base
+
+
+class Queues(Base):
+    """Calls about queues and about how messages get there."""
+
+    def create(self, queue: str, options: QueueOptions | None = None, *, force: bool = False) -> None:
+        """Create a queue; nothing happens if there is one that was created alike.
+
+        Args:
+            force: keep ``x-`` arguments that this broker does not know, such as those of another broker. They have no
+                effect.
+
+        Raises:
+            PreconditionFailed: there is one with other options: drop it first.
+            RequestError: a name, an option or an argument that can't be.
+        """
+        checks.name(queue, "the queue's name")
+        chosen = QueueOptions() if options is None else options
+        if not isinstance(chosen, QueueOptions):
+            raise RequestError(f"a queue is created with QueueOptions, not {type(chosen).__name__}", name="options")
+        kind = chosen.durable, chosen.exclusive, chosen.auto_delete
+        self._calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False, not force))
+
+    def drop(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue with all its messages; returns how many waited. The attempts that ended stay in the history.
+
+        Args:
+            if_unused: not if it has consumers. Without it, they are told and end.
+            if_empty: not if messages wait in it.
+
+        Raises:
+            NotFound: there is no such queue.
+            PreconditionFailed: it is used, or not empty.
+        """
+        checks.name(queue, "the queue's name")
+        self._calls.call(m.DeclareQueue(0, queue, True, False, False, {}, True))
+        answer: m.Count = self._calls.call(m.DeleteQueue(0, queue, if_unused, if_empty))
+        return answer.count
+
+    def list_queues(self) -> list[QueueInfo]:
+        """All queues, by name."""
+        answer: q.QueueList = self._calls.call(q.ListQueues(0))
+        return queue_infos(answer)
+
+    def get_queue(self, queue: str) -> QueueInfo:
+        """A queue as it was created.
+
+        Raises:
+            NotFound: there is no such queue.
+        """
+        for info in self.list_queues():
+            if info.name == queue:
+                return info
+        raise NotFound(f"no queue {queue!r}: create it first", queue=queue)
+
+    def purge(self, queue: str) -> int:
+        """Remove every message that waits, also the delayed ones; what is in flight stays.
+
+        Returns how many, also if the broker ended in between: its successor goes on.
+        """
+        answer: m.Count = self._calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name")))
+        return answer.count
+
+    # ------------------------------------------------------------ exchanges and bindings
+    def declare_exchange(
+        self,
+        exchange: str,
+        type: Literal["direct", "topic", "fanout", "headers"] = "topic",
+        *,
+        durable: bool = True,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Create an exchange; nothing happens if there is one that was created alike.
+
+        Raises:
+            PreconditionFailed: there is one with other properties.
+        """
+        message = m.DeclareExchange(0, exchange, type, durable, auto_delete, dict(arguments or {}), False)
+        self._calls.call(message)
+
+    def list_exchanges(self) -> list[ExchangeInfo]:
+        """All exchanges but the default one, by name; those that are always there begin with ``amq.``."""
+        answer: m.Bindings = self._calls.call(m.ListBindings(0))
+        bindings = Counter(exchange for _queue, exchange, _key in answer.bindings)
+        infos = (ExchangeInfo(*found, bindings[found[0]]) for found in answer.exchanges)
+        return sorted(infos, key=lambda info: info.name)
+
+    def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
+        """Delete an exchange with its bindings; nothing happens if there is none.
+
+        Raises:
+            PreconditionFailed: it has bindings, and ``if_unused`` was asked for.
+        """
+        self._calls.call(m.DeleteExchange(0, exchange, if_unused))
+
+    def bind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Have a queue get what is published to an exchange with this routing key, or one that fits this pattern.
+
+        In a pattern of a topic exchange, ``*`` is one word and ``#`` any number of words; words are separated by dots.
+
+        Raises:
+            NotFound: there is no such queue or exchange.
+            RequestError: of a topic exchange, what is no pattern: see :meth:`validate_topic_pattern`.
+        """
+        self._calls.call(m.Bind(0, queue, exchange, routing_key, dict(arguments or {}), checked=True))
+
+    def validate_topic_pattern(self, pattern: str) -> None:
+        """Check a pattern for a topic exchange as :meth:`bind` does; nothing is sent.
+
+        It has up to 255 characters: words separated by single dots, each of ASCII letters, digits, ``-`` and ``_``, or
+        ``*`` or ``#``.
+
+        Raises:
+            RequestError: the text says what is wrong.
+        """
+        check_topic_pattern(pattern)
+
+    def validate_routing_key(self, routing_key: str) -> None:
+        """Check a routing key for a topic exchange: as a pattern, without wildcards. Nothing is sent.
+
+        It is a service to callers: :meth:`publish` takes any that AMQP takes.
+
+        Raises:
+            RequestError: the text says what is wrong.
+        """
+        check_routing_key(routing_key)
+
+    def unbind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Undo :meth:`bind`; nothing happens if there is no such binding."""
+        self._calls.call(m.Unbind(0, queue, exchange, routing_key, dict(arguments or {})))
+
+    def list_bindings(self, queue: str | None = None) -> list[Binding]:
+        """All bindings, or those of one queue."""
+        answer: m.Bindings = self._calls.call(m.ListBindings(0))
+        arguments = answer.arguments or [{} for _ in answer.bindings]
+        found = [Binding(*names, more) for names, more in zip(answer.bindings, arguments, strict=True)]
+        return [each for each in found if queue is None or each.queue == queue]
+
+    def test_routing(
+        self, exchange: str, routing_key: str = "", headers: Mapping[str, Any] | None = None
+    ) -> list[str]:
+        """Which queues would get such a message; nothing is sent.
+
+        Raises:
+            NotFound: there is no such exchange.
+        """
+        sent, _digest = checks.outgoing(
+            b"", headers, exchange, routing_key, priority=0, due_ms=0, ttl=None, now_ms=self._now_ms()
+        )
+        answer: q.Routed = self._calls.call(q.AskRoutes(0, exchange, routing_key, sent[0], sent[1]))
+        return answer.queues

@@ -1,0 +1,168 @@
+"""Which of many selectors are true of a message, without asking each of them.
+
+A selector is filed under the keys of which a message must meet one (:mod:`.needs`); a message is looked up by its
+headers, and only what it meets is evaluated. Selectors under one key that read the same few headers are a *group*,
+whose answer is remembered for the values of these headers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .coercion import number_of
+from .compiler import Headers
+from .index_buckets import Bucket, Ranges
+from .required_conditions import NUMBER, PREFIX, RANGE, SUFFIX, TEXT, THERE, Key, needs
+from .selector import Selector
+
+#: what a key of a kind costs when nothing is filed under it yet: it lets pass more or less
+_COSTS = {TEXT: 1.0, NUMBER: 1.1, PREFIX: 2.0, SUFFIX: 2.0, RANGE: 4.0, THERE: 50.0}
+#: a range lets pass this part of what is filed under its header
+_RANGE_SHARE = 0.1
+
+
+class FilterIndex:
+    """Selectors by name."""
+
+    def __init__(self) -> None:
+        self._selectors: dict[str, Selector] = {}
+        self._keys: dict[str, list[Key] | None] = {}
+        self._headers: dict[str, _Slot] = {}
+        self._always = Bucket()
+
+    def __len__(self) -> int:
+        return len(self._selectors)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._selectors
+
+    def add(self, name: str, selector: Selector) -> None:
+        """File a selector; one of that name is replaced."""
+        self.remove(name)
+        found = needs(selector.condition, self._cost)
+        if found is not None:
+            found = list(dict.fromkeys(found))  # IN ('a', 'a') needs one key
+        self._selectors[name] = selector
+        self._keys[name] = found
+        if found is None:
+            self._always.add(name, selector)
+        for key in found or ():
+            self._headers.setdefault(key.header, _Slot()).add(key, name, selector)
+
+    def remove(self, name: str) -> None:
+        """Forget a selector, if there is one of that name."""
+        if self._selectors.pop(name, None) is None:
+            return
+        self._always.remove(name)
+        for key in self._keys.pop(name) or ():
+            slot = self._headers[key.header]
+            slot.remove(key, name)
+            if slot.is_empty:
+                del self._headers[key.header]
+
+    def matching(self, headers: Headers) -> list[str]:
+        """The names of the selectors that are true of these headers, each once."""
+        found: dict[str, None] = {}
+        slots = self._headers
+        if len(slots) < len(headers):
+            for name, slot in slots.items():
+                text = headers.get(name)
+                if text is not None:
+                    slot.ask(text, headers, found)
+        else:
+            for name, text in headers.items():
+                met = slots.get(name)
+                if met is not None:
+                    met.ask(text, headers, found)
+        if self._always.selectors:
+            self._always.ask(headers, found)
+        return list(found)
+
+    def _cost(self, key: Key) -> float:
+        slot = self._headers.get(key.header)
+        return _COSTS[key.kind] + (slot.filed(key) if slot is not None else 0)
+
+
+class _Slot:
+    """What is filed under keys of one header."""
+
+    __slots__ = ("numbers", "prefixes", "ranges", "suffixes", "texts", "there")
+
+    def __init__(self) -> None:
+        self.texts: dict[str, Bucket] = {}
+        self.numbers: dict[int | float, Bucket] = {}
+        self.prefixes: dict[int, dict[str, Bucket]] = {}  # by their length
+        self.suffixes: dict[int, dict[str, Bucket]] = {}
+        self.ranges = Ranges()
+        self.there = Bucket()
+
+    def _table(self, key: Key) -> dict[Any, Bucket]:
+        if key.kind == NUMBER:
+            return self.numbers
+        if key.kind == TEXT:
+            return self.texts
+        by_length = self.prefixes if key.kind == PREFIX else self.suffixes
+        return by_length.setdefault(len(str(key.value)), {})
+
+    def add(self, key: Key, name: str, selector: Selector) -> None:
+        if key.kind == THERE:
+            self.there.add(name, selector)
+        elif isinstance(key.value, tuple):
+            self.ranges.add(key.value, name, selector)
+        else:
+            self._table(key).setdefault(key.value, Bucket()).add(name, selector)
+
+    def remove(self, key: Key, name: str) -> None:
+        if key.kind == THERE:
+            self.there.remove(name)
+        elif isinstance(key.value, tuple):
+            self.ranges.remove(key.value, name)
+        else:
+            table = self._table(key)
+            bucket = table[key.value]
+            bucket.remove(name)
+            if not bucket.selectors:
+                del table[key.value]
+                if not table and key.kind in (PREFIX, SUFFIX):
+                    del (self.prefixes if key.kind == PREFIX else self.suffixes)[len(str(key.value))]
+
+    @property
+    def is_empty(self) -> bool:
+        tables = self.texts or self.numbers or self.prefixes or self.suffixes
+        return not (tables or self.ranges.filed or self.there.selectors)
+
+    def filed(self, key: Key) -> float:
+        """How many selectors a message that meets the key has to be asked about, more or less."""
+        if key.kind == THERE:
+            return len(self.there.selectors)
+        if key.kind == RANGE:
+            return _RANGE_SHARE * len(self.ranges.filed)
+        by_length = self.prefixes if key.kind == PREFIX else self.suffixes
+        exact = key.kind in (TEXT, NUMBER)
+        table: dict[Any, Bucket] = self._table(key) if exact else by_length.get(len(str(key.value)), {})
+        bucket = table.get(key.value)
+        return 0 if bucket is None else len(bucket.selectors)
+
+    def ask(self, text: str, headers: Headers, found: dict[str, None]) -> None:
+        """Add the names of those that are true of a message whose header is this text."""
+        bucket = self.texts.get(text)
+        if bucket is not None:
+            bucket.ask(headers, found)
+        for length, table in self.prefixes.items():
+            bucket = table.get(text[:length])
+            if bucket is not None:
+                bucket.ask(headers, found)
+        for length, table in self.suffixes.items():
+            bucket = table.get(text[-length:])
+            if bucket is not None:
+                bucket.ask(headers, found)
+        if self.numbers or self.ranges.filed:
+            number = number_of(text)
+            if number is not None:
+                bucket = self.numbers.get(number)
+                if bucket is not None:
+                    bucket.ask(headers, found)
+                if self.ranges.filed:
+                    self.ranges.at(number).ask(headers, found)
+        if self.there.selectors:
+            self.there.ask(headers, found)

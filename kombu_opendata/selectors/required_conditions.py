@@ -1,0 +1,177 @@
+"""What must hold for a selector to be true: a few hash look-ups that need not evaluate it.
+
+:func:`needs` gives keys of which a message meets at least one whenever the selector is true of it.
+
+==========  ======================================  =====================================
+kind        the message has this header …           comes from
+==========  ======================================  =====================================
+``TEXT``    and it is this text                     ``=``, IN, LIKE and topic without wildcards
+``NUMBER``  and it reads as this number             ``= 5``, IN
+``PREFIX``  and it begins like this                 LIKE and topic
+``SUFFIX``  and it ends like this                   LIKE
+``RANGE``   and it reads as a number in the range   ``< <= > >=`` with a number, BETWEEN
+``THERE``   whatever it is                          any other condition over a header
+==========  ======================================  =====================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from . import like_match, topic_match
+from .compiler import MIRRORED, OPPOSITES
+from .tree import (
+    And,
+    Between,
+    Boolean,
+    Compare,
+    Condition,
+    Header,
+    In,
+    IsNull,
+    Like,
+    Negative,
+    Not,
+    Number,
+    Or,
+    Text,
+    Topic,
+    Value,
+)
+
+TEXT, NUMBER, PREFIX, SUFFIX, RANGE, THERE = "text", "number", "prefix", "suffix", "range", "there"
+#: a selector with more alternatives is looked up by another condition, or always evaluated
+MAX_KEYS = 2_000
+
+
+_INFINITE = float("inf")
+
+
+class Key(NamedTuple):
+    """One way to meet a need. The value of a RANGE is its ends, which belong to it."""
+
+    kind: str
+    header: str
+    value: str | int | float | tuple[float, float] = ""
+
+
+#: how many messages a key lets pass that it should not, as a guess; lower is better
+Cost = Callable[[Key], float]
+
+
+def needs(node: Condition, cost: Cost, wanted: bool = True) -> list[Key] | None:
+    """Keys of which one is met whenever the condition is true (false, with ``wanted`` False); None: no such keys.
+
+    Where there is a choice, it takes what costs least.
+    """
+    match node:
+        case And(parts) | Or(parts):
+            found = [needs(part, cost, wanted) for part in parts]
+            return _cheapest(found, cost) if isinstance(node, And) is wanted else _union(found)
+        case Not(part):
+            return needs(part, cost, not wanted)
+        case IsNull(header):
+            return None if wanted else [Key(THERE, header.name)]
+        case Header(name):
+            return [Key(TEXT, name, "true" if wanted else "false")]
+        case Boolean(value):
+            return None if value is wanted else []
+        case Compare(sign, left, right):
+            return _compared(sign if wanted else OPPOSITES[sign], left, right)
+    if not wanted:
+        return _there(node)
+    match node:
+        case In(Header(name), members):
+            return [_member(name, member) for member in members] if len(members) <= MAX_KEYS else _there(node)
+        case Like(Header(name), pattern, escape):
+            return _like(name, pattern, escape)
+        case Topic(Header(name), pattern):
+            return _begins(name, *topic_match.constant_prefix(pattern))
+        case Between(Header(name), low, high):
+            ends = number(low), number(high)
+            return _there(node) if None in ends else [Key(RANGE, name, ends)]  # type: ignore[arg-type]
+    return _there(node)
+
+
+def number(node: Value) -> int | float | None:
+    """The number that a constant is, with its sign."""
+    match node:
+        case Number(value):
+            return value
+        case Negative(Number(value)):
+            return -value
+    return None
+
+
+def _compared(sign: str, left: Value, right: Value) -> list[Key] | None:
+    if not isinstance(left, Header) and isinstance(right, Header):
+        sign, left, right = MIRRORED[sign], right, left
+    if isinstance(left, Header):
+        if sign == "=":
+            key = _equal(left.name, right)
+            if key:
+                return [key]
+        value = number(right)
+        if value is not None and sign in (">", ">="):
+            return [Key(RANGE, left.name, (value, _INFINITE))]
+        if value is not None and sign in ("<", "<="):
+            return [Key(RANGE, left.name, (-_INFINITE, value))]
+    return _there(Compare(sign, left, right))
+
+
+def _like(name: str, pattern: str, escape: str) -> list[Key]:
+    prefix, whole = like_match.constant_prefix(pattern, escape)
+    suffix = like_match.constant_suffix(pattern, escape)
+    if prefix or whole or not suffix:
+        return _begins(name, prefix, whole)
+    return [Key(SUFFIX, name, suffix)]
+
+
+def _equal(name: str, node: Value) -> Key | None:
+    match node:
+        case Text(text):
+            return Key(TEXT, name, text)
+        case Boolean(truth):
+            return Key(TEXT, name, "true" if truth else "false")
+    value = number(node)
+    return None if value is None else Key(NUMBER, name, value)
+
+
+def _member(name: str, member: str | float | bool) -> Key:
+    if isinstance(member, bool):
+        return Key(TEXT, name, "true" if member else "false")
+    return Key(TEXT if isinstance(member, str) else NUMBER, name, member)
+
+
+def _begins(name: str, prefix: str, whole: bool) -> list[Key]:
+    if whole:
+        return [Key(TEXT, name, prefix)]
+    return [Key(PREFIX, name, prefix) if prefix else Key(THERE, name)]
+
+
+def _there(node: Condition) -> list[Key] | None:
+    """A comparison is known only if the headers that it compares are there."""
+    match node:
+        case Compare(_, left, right):
+            operands: tuple[Value, ...] = (left, right)
+        case Between(operand, _, _) | In(operand, _) | Like(operand, _, _):
+            operands = (operand,)
+        case Topic(header, _):
+            operands = (header,)
+        case _:
+            return None
+    return next(([Key(THERE, operand.name)] for operand in operands if isinstance(operand, Header)), None)
+
+
+def _cheapest(found: Iterable[list[Key] | None], cost: Cost) -> list[Key] | None:
+    return min((keys for keys in found if keys is not None), key=lambda keys: sum(map(cost, keys)), default=None)
+
+
+def _union(found: Iterable[list[Key] | None]) -> list[Key] | None:
+    union: dict[Key, None] = {}
+    for keys in found:
+        if keys is None:
+            return None
+        union.update(dict.fromkeys(keys))
+    return list(union) if len(union) <= MAX_KEYS else None

@@ -1,0 +1,230 @@
+"""The tree of a selector, and its text (docs/rfcs/0005-selectors.md).
+
+A *value* is a header, a constant or arithmetic over them; a *condition* is true, false or unknown. A header and a
+boolean constant can stand for both. Nodes are plain data: they may be compared, hashed and shared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .language import IDENTIFIER, KEYWORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a message's header says; NULL when it has no such header."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text constant."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number constant, never negative: the sign is a :class:`Negative`."""
+
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """TRUE or FALSE."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """A value with a minus before it."""
+
+    operand: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """``operator`` is one of ``+ - * /``."""
+
+    operator: str
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """``operator`` is one of ``= <> < <= > >=``."""
+
+    operator: str
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """``operand >= low AND operand <= high``."""
+
+    operand: Value
+    low: Value
+    high: Value
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """``operand = member OR …``; a number among the members may be negative."""
+
+    operand: Value
+    members: tuple[str | int | float | bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """``%`` in the pattern is any text, ``_`` any character; what follows the escape character is itself."""
+
+    operand: Value
+    pattern: str
+    escape: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """The message has no such header."""
+
+    header: Header
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """The header matches a pattern of a topic exchange."""
+
+    header: Header
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    part: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Two parts or more; none of them is an And."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Two parts or more; none of them is an Or."""
+
+    parts: tuple[Condition, ...]
+
+
+Constant: TypeAlias = Text | Number | Boolean
+Value: TypeAlias = Header | Text | Number | Boolean | Negative | Arithmetic
+Condition: TypeAlias = Header | Boolean | Compare | Between | In | Like | IsNull | Topic | Not | And | Or
+Node: TypeAlias = Value | Condition
+
+TRUE, FALSE = Boolean(True), Boolean(False)
+
+
+def all_of(parts: list[Condition]) -> Condition:
+    """The parts joined by AND; TRUE when there is none."""
+    flat = [each for part in parts for each in (part.parts if isinstance(part, And) else (part,))]
+    return And(tuple(flat)) if len(flat) > 1 else flat[0] if flat else TRUE
+
+
+def any_of(parts: list[Condition]) -> Condition:
+    """The parts joined by OR; FALSE when there is none."""
+    flat = [each for part in parts for each in (part.parts if isinstance(part, Or) else (part,))]
+    return Or(tuple(flat)) if len(flat) > 1 else flat[0] if flat else FALSE
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes below, from left to right."""
+    match node:
+        case And(parts) | Or(parts):
+            return parts
+        case Not(part):
+            return (part,)
+        case Compare(_, left, right) | Arithmetic(_, left, right):
+            return left, right
+        case Between(operand, low, high):
+            return operand, low, high
+        case In(operand, _) | Like(operand, _, _) | Negative(operand):
+            return (operand,)
+        case IsNull(header) | Topic(header, _):
+            return (header,)
+    return ()
+
+
+def headers_of(node: Node) -> Iterator[str]:
+    """The names of the headers that it reads, each as often as it stands there."""
+    if isinstance(node, Header):
+        yield node.name
+    for child in children(node):
+        yield from headers_of(child)
+
+
+# ---------------------------------------------------------------------- as text
+def quoted(text: str) -> str:
+    """A text constant."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """A header's name as it stands in a selector, in quotes where it must be."""
+    if re.fullmatch(IDENTIFIER, name) and name.upper() not in KEYWORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def constant(value: str | float | bool) -> str:
+    """A constant as it stands in a selector."""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    return quoted(value) if isinstance(value, str) else repr(value)
+
+
+def text_of(node: Node) -> str:
+    """A selector's text for this tree, which parses to the same tree."""
+    match node:
+        case Header(name):
+            return identifier(name)
+        case Text(value) | Number(value) | Boolean(value):
+            return constant(value)
+        case Negative(operand):
+            return f"- {_operand(operand)}"
+        case Arithmetic(operator, left, right) | Compare(operator, left, right):
+            return f"{_operand(left)} {operator} {_operand(right)}"
+        case Between(operand, low, high):
+            return f"{_operand(operand)} BETWEEN {_operand(low)} AND {_operand(high)}"
+        case In(operand, members):
+            return f"{_operand(operand)} IN ({', '.join(map(constant, members))})"
+        case Like(operand, pattern, escape):
+            text = f"{_operand(operand)} LIKE {quoted(pattern)}"
+            return f"{text} ESCAPE {quoted(escape)}" if escape else text
+        case IsNull(header):
+            return f"{identifier(header.name)} IS NULL"
+        case Topic(header, pattern):
+            return f"topic({identifier(header.name)}, {quoted(pattern)})"
+        case Not(IsNull(header)):
+            return f"{identifier(header.name)} IS NOT NULL"
+        case Not(part):
+            return f"NOT ({text_of(part)})"
+        case And(parts):
+            return " AND ".join(f"({text_of(part)})" if isinstance(part, Or) else text_of(part) for part in parts)
+        case Or(parts):
+            return " OR ".join(f"({text_of(part)})" if isinstance(part, And) else text_of(part) for part in parts)
+
+
+def _operand(node: Value) -> str:
+    text = text_of(node)
+    return f"({text})" if isinstance(node, (Arithmetic, Negative)) else text

@@ -1,0 +1,85 @@
+"""Every byte of a table's file counts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.offline.files.flatbuffer import DAMAGED, Table
+from kombu_opendata.offline.files.sorted_table import check_table
+from kombu_opendata.storage.slate import SlateStore
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A WAL file and tables of some blocks."""
+    root = tmp_path_factory.mktemp("db")
+
+    async def main() -> None:
+        store = await SlateStore.open(f"file://{root}", "db")
+        for number in range(3):
+            batch = store.batch()
+            for row in range(40):
+                batch.put(b"key %03d %d" % (row, number), bytes([row]) * 150)
+            batch.delete(b"gone")
+            await store.write(batch)
+            await store.flush_wal()
+        await store.flush_memtable()
+        await store.close()
+
+    asyncio.run(main())
+    found = [path for path in (root / "db").rglob("*.sst") if path.stat().st_size]
+    assert {path.parent.name for path in found} == {"wal", "compacted"}
+    return found
+
+
+def test_whole_files(files: list[Path]) -> None:
+    for path in files:
+        found = check_table(path, with_rows=True)
+        assert not found.damage
+        assert found.rows
+    table = next(path for path in files if path.parent.name == "compacted")
+    found = check_table(table, with_rows=True)
+    assert found.info is not None
+    assert (found.info.first_entry, found.last_seq) == (b"\0", 4)  # the flush wrote a row, too
+    wal = [check_table(path, with_rows=True) for path in sorted(files) if path.parent.name == "wal"]
+    assert [one.first_seq for one in wal if one.rows > 1] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
+def test_any_flipped_byte_is_found(files: list[Path], tmp_path: Path, mask: int) -> None:
+    for path in (min(files, key=lambda p: p.stat().st_size), max(files, key=lambda p: p.stat().st_size)):
+        data = path.read_bytes()
+        copy = tmp_path / path.name
+        for at in range(0, len(data), 1 if len(data) < 5000 else 7):
+            copy.write_bytes(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
+            assert check_table(copy).damage, f"byte {at} of {len(data)} in {path.parent.name}"
+
+
+def test_any_cut_is_found(files: list[Path], tmp_path: Path) -> None:
+    data = max(files, key=lambda p: p.stat().st_size).read_bytes()
+    copy = tmp_path / "cut.sst"
+    for size in (*range(0, len(data), 97), len(data) - 1):
+        copy.write_bytes(data[:size])
+        assert check_table(copy).damage, f"{size} of {len(data)} bytes"
+    copy.write_bytes(data + b"\0")
+    assert check_table(copy).damage
+
+
+def test_a_damaged_block_loses_its_own_keys_only(files: list[Path], tmp_path: Path) -> None:
+    data = max((path for path in files if path.parent.name == "compacted"), key=lambda p: p.stat().st_size).read_bytes()
+    copy = tmp_path / "block.sst"
+    copy.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    found = check_table(copy)
+    assert found.damage[0].startswith("its block 0 (bytes 0 to ")
+    (low, high), *more = found.lost
+    assert not more
+    assert low <= b"gone" < (high or b"")
+
+
+@pytest.mark.parametrize("data", [b"", b"\1", b"\xff" * 4, bytes(64), b"\4\0\0\0\xff\xff\xff\x7f"])
+def test_what_is_no_flatbuffer(data: bytes) -> None:
+    with pytest.raises(DAMAGED):
+        Table(data)

@@ -1,0 +1,45 @@
+"""docs/verify.md lists every kind of finding as the code has it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.offline import Report, Severity, Status
+from kombu_opendata.offline.finding_kinds import CODES
+from kombu_opendata.offline.findings import finding
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "verify.md").read_text()
+SOURCES = "".join(path.read_text() for path in (ROOT / "kombu_opendata" / "offline").rglob("*.py"))
+
+
+def test_the_page_has_every_code() -> None:
+    rows = re.findall(r"(?m)^\| `([\w-]+)` \| (\w+) \| (.+?) \| (.+?) \|$", PAGE)
+    assert {code: rest for code, *rest in rows} == {
+        code: [kind.severity.value, kind.meaning, kind.remedy] for code, kind in CODES.items()
+    }
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_is_in_use(code: str) -> None:
+    assert SOURCES.count(f'"{code}"') >= 2
+
+
+def test_the_exit_status() -> None:
+    report = Report()
+    seen = [report.status]
+    report.add(finding("key-unknown", "a note"), 10)
+    seen.append(report.status)
+    report.incomplete.append("a reason")
+    seen.append(report.status)
+    report.add(finding("message-twice", "twice", queue="q", message_id=1), 10)
+    seen.append(report.status)
+    assert seen == [Status.CLEAN, Status.CLEAN, Status.INCOMPLETE, Status.FINDINGS]
+    assert (report.of(Severity.NOTE), report.of(Severity.INCONSISTENCY), report.of(Severity.DAMAGE)) == (1, 1, 0)
+    assert report.as_dict()["findings"][1] == {
+        "code": "message-twice", "severity": "inconsistency", "text": "twice", "key": "", "queue": "q", "message_id": 1,
+        "file": None, "meaning": CODES["message-twice"].meaning, "remedy": CODES["message-twice"].remedy,
+    }  # fmt: skip
