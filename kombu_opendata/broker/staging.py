@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import CorruptRecord, InvalidURL, NotFound, OpenDataError, PreconditionFailed, QueueFull, RequestError
 from ..protocol import messages as m
 from ..protocol.staging_messages import Job
-from ..staging.format import Block
-from ..staging.reader import check_batch, path_of, read_inline
-from ..staging.target import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id, job_folder, with_token
-from ..staging.writer import write_object
+from ..staging.batch_format import Block
+from ..staging.batch_reader import check_batch, path_of, read_inline
+from ..staging.batch_uri import job_folder, with_token
+from ..staging.batch_writer import write_object
+from ..staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ..storage.staged_rows import Chunk
 from ..storage.staged_state import StagedJob
 from .entities import Session

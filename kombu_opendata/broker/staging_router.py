@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptRecord, NewerFormat, OpenDataError
 from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
-from ..staging import format as fmt
-from ..staging.format import Block, Segment, Tail
-from ..staging.objects import Folder
-from ..staging.reader import read_index, read_tail
-from ..staging.target import Blocked
+from ..staging import batch_format as fmt
+from ..staging.batch_format import Block, Segment, Tail
+from ..staging.batch_reader import read_index, read_tail
+from ..staging.folder import Folder
+from ..staging.job import Blocked
 from ..storage.staged_rows import Chunk
 from ..storage.staged_state import StagedJob, StagedObject
 from .staging_plan import NeedEnvelopes, Planner

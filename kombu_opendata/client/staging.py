@@ -22,9 +22,9 @@ from ..protocol.staging_messages import (
     ListJobs,
     StagingInfo,
 )
-from ..staging.objects import open_folder
-from ..staging.target import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget, check_job_id
-from ..staging.writer import write_object
+from ..staging.batch_writer import write_object
+from ..staging.folder_url import open_folder
+from ..staging.job import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget, check_job_id
 from ..url import Address, parse
 from .connection import BrokerConnection
 from .options import DEFAULTS, Options

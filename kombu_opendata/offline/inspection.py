@@ -10,9 +10,9 @@ from typing import Any
 from ..errors import CorruptRecord, NotFound, RequestError, StoreError
 from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as decode_envelope
-from ..staging.objects import LocalFolder
-from ..staging.reader import read_payload
-from ..staging.target import parse_payload_uri
+from ..staging.batch_reader import read_payload
+from ..staging.batch_uri import parse_payload_uri
+from ..staging.local_folder import LocalFolder
 from ..storage import records as stored
 from ..storage.records import keys, payload, routes_block
 from ..storage.records.active import AvailableMessage, InFlightMessage

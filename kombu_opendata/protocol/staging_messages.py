@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..staging.target import Blocked
+from ..staging.job import Blocked
 from .frame_limits import Many
 from .message_base import Message
 

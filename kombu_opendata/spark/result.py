@@ -9,9 +9,9 @@ from typing import Any
 
 from ..errors import NotFound
 from ..staging import Blocked, JobInfo, QueueCounts
-from .broker import BrokerAccess, access_of
-from .ids import task_id
-from .progress import bar
+from .broker_access import BrokerAccess, access_of
+from .encode.task_ids import task_id
+from .progress_bar import bar
 from .source import read_table
 
 #: between two questions, at first and later

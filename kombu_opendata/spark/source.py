@@ -15,14 +15,14 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from ..errors import RequestError
-from . import bounds
-from .tables import TABLES, check_columns, check_table, schema_of
+from .read import bounds
+from .read.tables import TABLES, check_columns, check_table, schema_of
 from .worker_python import check_worker_python
 
 if TYPE_CHECKING:
-    from .options import WriteOptions
-    from .reader import TableReader
-    from .writer import TaskStreamWriter, TaskWriter
+    from .read.table_reader import TableReader
+    from .write.task_writers import TaskStreamWriter, TaskWriter
+    from .write.write_options import WriteOptions
 
 NAME = "opendata"
 _NO_CATALOG = (
@@ -50,8 +50,8 @@ class OpenDataSource(DataSource):
         Raises:
             RequestError: there is no such option, table, column or bound, or no store is named.
         """
-        from .reader import TableReader  # a process that writes has no use for it
-        from .schemas import arrow_schema
+        from .arrow_schema import arrow_schema
+        from .read.table_reader import TableReader  # a process that writes has no use for it
 
         table = self._table()
         check_columns(table, schema.names)
@@ -89,14 +89,14 @@ class OpenDataSource(DataSource):
 
     # ---- writing
     def writer(self, schema: Any, overwrite: bool) -> TaskWriter:
-        from .options import new_job_id
-        from .writer import TaskWriter
+        from .write.task_writers import TaskWriter
+        from .write.write_options import new_job_id
 
         found = self._parse(schema, overwrite)
         return TaskWriter(found.plan, found.access, found.job_id or new_job_id(), found.report)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TaskStreamWriter:
-        from .writer import TaskStreamWriter
+        from .write.task_writers import TaskStreamWriter
 
         found = self._parse(schema, overwrite)
         return TaskStreamWriter(found.plan, found.access, found.job_id)
@@ -107,8 +107,8 @@ class OpenDataSource(DataSource):
         Raises:
             RequestError: they can't be followed.
         """
-        from .options import parse_write_options
-        from .schemas import arrow_schema
+        from .arrow_schema import arrow_schema
+        from .write.write_options import parse_write_options
 
         if not self.options:
             raise RequestError(f"a table of Spark's catalog can't take tasks: {_NO_CATALOG}")

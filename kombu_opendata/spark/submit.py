@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 
 from ..errors import RequestError, StartError, from_wire
 from ..staging import JobInfo
-from .arguments import check_arguments, constant
-from .broker import BrokerAccess, access_of
-from .options import check_columns, new_job_id, pack_plan
-from .plan import Columns, Plan
+from .arrow_schema import arrow_schema, without_void
+from .broker_access import BrokerAccess, access_of
+from .encode.plan import Columns, Plan
 from .result import SubmitResult
-from .schemas import arrow_schema, without_void
 from .source import NAME, register
-from .writer import check_prefix
+from .write.argument_checks import check_arguments, constant
+from .write.task_writers import check_prefix
+from .write.write_options import check_columns, new_job_id, pack_plan
 
 #: tasks and queues that an app is asked about on the driver
 MAX_TARGETS = 10_000

@@ -39,17 +39,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .target import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget
+from .job import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget
 
 if TYPE_CHECKING:
-    from .writer import BatchWriter
+    from .batch_writer import BatchWriter
 
 __all__ = ["BatchInfo", "BatchWriter", "Blocked", "JobInfo", "QueueCounts", "StagingTarget"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "BatchWriter":  # every client knows a job's states, and few write one
-        from .writer import BatchWriter
+        from .batch_writer import BatchWriter
 
         return BatchWriter
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

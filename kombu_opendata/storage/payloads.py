@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from ..errors import CorruptRecord
-from ..staging.target import parse_payload_uri
+from ..staging.batch_uri import parse_payload_uri
 from .records import keys, payload
 from .slate import Reads, SlateStore
 from .staged_payloads import BatchReader, Place

@@ -13,8 +13,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidURL, OpenDataError
-from ..staging.format import Block
-from ..staging.objects import Folder, open_folder
+from ..staging.batch_format import Block
+from ..staging.folder import Folder
+from ..staging.folder_url import open_folder
 from . import effects as fx
 from . import staged_rows
 from .records import keys, staged

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ..errors import CorruptRecord
-from ..staging.objects import Folder
+from ..staging.folder import Folder
 
 #: gaps of at most so many bytes are read as well, and runs end after so many
 _MAX_GAP_BYTES = 16 << 10
@@ -29,7 +29,7 @@ class BatchReader:
     """The batch objects of one instance.
 
     Args:
-        folder: gives the folder that they are in; raises what :func:`kombu_opendata.staging.objects.open_folder` does.
+        folder: opens the folder that holds them; raises as :func:`kombu_opendata.staging.folder_url.open_folder`.
     """
 
     def __init__(self, folder: Callable[[], Folder]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
-from kombu_opendata.staging.reader import read_inline
+from kombu_opendata.staging.batch_reader import read_inline
 
 VECTOR: dict[str, Any] = json.loads(Path(__file__).with_name("batch.json").read_text())
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from kombu_opendata.staging import BatchWriter, StagingTarget
-from kombu_opendata.staging import format as fmt
-from kombu_opendata.staging.reader import read_inline, read_tail
-from kombu_opendata.staging.target import BatchInfo, parse_batch_uri
+from kombu_opendata.staging import batch_format as fmt
+from kombu_opendata.staging.batch_reader import read_inline, read_tail
+from kombu_opendata.staging.batch_uri import parse_batch_uri
+from kombu_opendata.staging.job import BatchInfo
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.staged_rows import Chunk
 from tests.property.engine_model import Message, StagedJob, StagedPart, StagedRow, StoredMessage

@@ -11,7 +11,7 @@ import pytest
 
 import kombu_opendata.spark
 
-MODULES = sorted(Path(kombu_opendata.spark.__file__).parent.glob("*.py"))
+MODULES = sorted(Path(kombu_opendata.spark.__file__).parent.rglob("*.py"))
 #: the modules of PySpark's API reference, as far as they matter here
 DOCUMENTED = ("pyspark", "pyspark.errors", "pyspark.sql", "pyspark.sql.datasource", "pyspark.sql.types")
 #: attributes by which PySpark's objects hold those of its JVM

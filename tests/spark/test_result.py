@@ -11,7 +11,7 @@ import pytest
 from kombu_opendata.client.staging import StagingClient
 from kombu_opendata.errors import NotFound, RequestError
 from kombu_opendata.spark import SubmitResult, submit
-from kombu_opendata.spark.broker import BrokerAccess
+from kombu_opendata.spark.broker_access import BrokerAccess
 
 from ..support.batches import Sink, stage
 from ..support.processes import wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...staging.target import parse_payload_uri
+from ...staging.batch_uri import parse_payload_uri
 from ...storage.payloads import CHUNK_BYTES
 from ...storage.records import keys, payload
 from ..findings import Finding, finding

@@ -27,7 +27,7 @@ from kombu_opendata.protocol.messages import (
     Publish,
 )
 from kombu_opendata.staging import QueueCounts, StagingTarget
-from kombu_opendata.staging.target import parse_batch_uri
+from kombu_opendata.staging.batch_uri import parse_batch_uri
 
 from ...support.batches import Sink, envelope, stage
 from ...support.broker import EmbeddedBroker

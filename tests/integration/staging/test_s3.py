@@ -15,9 +15,9 @@ from kombu_opendata.client.staging import StagingClient
 from kombu_opendata.errors import CorruptRecord, NotFound, StoreError
 from kombu_opendata.protocol.messages import Consume
 from kombu_opendata.staging import BatchWriter, QueueCounts, StagingTarget
-from kombu_opendata.staging.objects import open_folder
-from kombu_opendata.staging.reader import check_batch
-from kombu_opendata.staging.target import parse_batch_uri
+from kombu_opendata.staging.batch_reader import check_batch
+from kombu_opendata.staging.batch_uri import parse_batch_uri
+from kombu_opendata.staging.folder_url import open_folder
 
 from ...support.batches import Sink, as_objects, envelope, headers, stage
 from ...support.processes import Children, children, wait_until

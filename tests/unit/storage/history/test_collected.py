@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.staging import format as fmt
+from kombu_opendata.staging import batch_format as fmt
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.history import collected, indexer, log
 from kombu_opendata.storage.records import decode_any, keys

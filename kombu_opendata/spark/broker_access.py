@@ -1,0 +1,107 @@
+"""How the driver reaches the broker: one connection for declarations and for the job's commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from kombu.connection import Connection
+
+import kombu_opendata  # noqa: F401 - makes the broker URL known
+
+from ..client.staging import StagingClient
+from ..errors import NotFound, RequestError
+from ..url import did_you_mean, masked, parse
+from .celery_app import load_app
+
+
+@dataclass(frozen=True)
+class BrokerAccess:
+    """Where the broker is and how to connect. Picklable; its repr shows no secret.
+
+    Attributes:
+        url: an ``opendata`` URL.
+        transport_options: as Kombu's.
+        ssl: Kombu's ``ssl``: True, a mapping, or False.
+    """
+
+    url: str = field(repr=False)
+    transport_options: dict[str, Any] = field(default_factory=dict, repr=False)
+    ssl: Any = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("opendata://", "opendatas://", "opendata+memory://")):
+            raise RequestError(
+                f"tasks can be submitted to this package's brokers only, not to {masked(self.url)!r}: use a broker URL "
+                f"such as opendata:///folder or opendata://host:5677{did_you_mean(self.url.partition('://')[0])}"
+            )
+
+    @classmethod
+    def of_app(cls, app: Any) -> BrokerAccess:
+        """What an app publishes to; raises RequestError."""
+        if not hasattr(app, "conf"):
+            raise RequestError(f"app is {app!r:.200} and must be a Celery app, or its module:attribute", option="app")
+        urls = app.conf.broker_write_url or app.conf.broker_url or ""
+        url = urls if isinstance(urls, str) else ";".join(urls)
+        return cls(url, dict(app.conf.broker_transport_options or {}), app.conf.broker_use_ssl or False)
+
+    @property
+    def instance(self) -> str:
+        """The broker's instance."""
+        return parse(self.url.split(";")[0]).instance
+
+    @contextmanager
+    def connect(self) -> Iterator[Broker]:
+        """A connection to the broker, closed on the way out.
+
+        Raises:
+            ConnectionLost: the broker does not answer.
+        """
+        with Connection(self.url, transport_options=self.transport_options, ssl=self.ssl) as connection:
+            yield Broker(connection)
+
+
+class Broker:
+    """An open connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.staging = StagingClient(connection.connection)
+
+    def check(self, entities: Iterable[Any]) -> None:
+        """See that those of kombu's queues and exchanges that exist could be declared again; none is made.
+
+        Raises:
+            PreconditionFailed: one exists with other arguments.
+        """
+        for entity in entities:
+            bound = entity(self._connection.default_channel)
+            declare = bound.queue_declare if hasattr(entity, "queue_arguments") else bound.declare
+            with suppress(NotFound):
+                declare(passive=True)
+                declare()
+
+    def declare(self, entities: Iterable[Any]) -> None:
+        """Declare kombu's queues and exchanges, as a publish would."""
+        channel = self._connection.default_channel
+        for entity in entities:
+            entity(channel).declare()
+
+
+def access_of(
+    broker_url: str | None, app: Any = None, transport_options: Mapping[str, Any] | None = None
+) -> BrokerAccess:
+    """How to reach the broker of a URL, or of an app (or the ``module:attribute`` of one).
+
+    Raises:
+        RequestError: both are given, or neither; or it is another package's broker.
+    """
+    if (broker_url is None) == (app is None):
+        raise RequestError("name the broker: either broker_url or app")
+    if app is None:
+        return BrokerAccess(str(broker_url), dict(transport_options or {}))
+    if transport_options:
+        raise RequestError("transport_options go with broker_url; an app has its own", option="transport_options")
+    return BrokerAccess.of_app(load_app(app) if isinstance(app, str) else app)

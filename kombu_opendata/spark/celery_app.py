@@ -1,0 +1,29 @@
+"""Celery apps: the one at ``module:attribute``, and one without settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+from celery.app.utils import find_app
+
+import kombu_opendata  # noqa: F401 - makes the broker URL known
+
+from ..errors import RequestError
+
+
+def plain_app() -> Any:
+    """An app without settings: tasks go to the queue ``celery``, as JSON. It connects to nothing."""
+    return Celery("opendata-spark", broker="opendata+memory://none", set_as_current=False)
+
+
+def load_app(path: str) -> Any:
+    """The app at ``module:attribute``, as for ``celery -A``.
+
+    Raises:
+        RequestError: there is none.
+    """
+    try:
+        return find_app(path)
+    except (ImportError, AttributeError) as exc:
+        raise RequestError(f"no Celery app at {path!r} ({exc}): ship its module with --py-files", app=path) from exc

@@ -1,0 +1,140 @@
+"""What a job sends: which columns are arguments, which are options of the message, and what all rows share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kombu.exceptions import SerializerNotInstalled
+from kombu.serialization import registry
+
+from ...errors import RequestError
+from ..celery_app import load_app, plain_app
+from .template import NotSerialized, Template, make_template
+
+#: (task, queue); an empty queue is one that Celery chooses
+Target = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the frame's columns, by what they are for; None where there is none.
+
+    Attributes:
+        args: positional arguments, in order.
+        kwargs: keyword → column.
+        headers: header → column.
+        constants: values of those names in ``args`` and ``kwargs`` that are no columns: the same for all rows.
+    """
+
+    args: tuple[str, ...] = ()
+    kwargs: dict[str, str] = field(default_factory=dict)
+    task: str | None = None
+    queue: str | None = None
+    task_id: str | None = None
+    priority: str | None = None
+    eta: str | None = None
+    expires: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+
+    def used(self) -> set[str]:
+        """All of them, the constants not."""
+        single = (self.task, self.queue, self.task_id, self.priority, self.eta, self.expires)
+        named = {name for name in single if name is not None}
+        return (named | {*self.args, *self.kwargs.values(), *self.headers.values()}) - self.constants.keys()
+
+
+@dataclass
+class Plan:
+    """A job's tasks but for the rows. Picklable: the driver makes it, the executors use it.
+
+    Attributes:
+        columns: what the columns are for.
+        task, queue: of all rows, unless a column says it; an empty queue is one that Celery chooses.
+        options: of ``apply_async``, the same for all rows.
+        templates: those that the driver has made.
+        app_path: ``module:attribute`` of an app that executors ask for other templates; empty: there is none.
+        closed: the driver has made all templates, so another task or queue is an error.
+        sources: what the caller wrote for a column, by its name in the frame that is written.
+    """
+
+    columns: Columns
+    task: str = ""
+    queue: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    templates: dict[Target, Template] = field(default_factory=dict)
+    app_path: str = ""
+    closed: bool = False
+    samples: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def label(self, name: str) -> str:
+        """A column or constant for people: as the caller wrote it, and what it is for."""
+        if name in self.columns.constants:
+            return name
+        source = self.sources.get(name, name)
+        return f"column {name!r}" if source == name else f"column {source!r} ({name})"
+
+    def template(self, target: Target, app: Any = None) -> Template:
+        """The template of a task in a queue, made when it is first asked for.
+
+        Raises:
+            RequestError: the driver did not foresee it; or it can't be sent, or the serializer refuses a column's type.
+        """
+        found = self.templates.get(target)
+        if found is not None:
+            return found
+        if self.closed:
+            raise RequestError(f"task {target[0]!r} for queue {target[1]!r} was not among the job's when it began")
+        any_task = app is None and not self.app_path
+        if app is None:
+            app = self._app()
+        options = dict(self.options)
+        if target[1]:
+            options["queue"] = target[1]
+        columns = self.columns
+        if columns.headers:
+            options["headers"] = {**options.get("headers", {}), **dict.fromkeys(columns.headers)}
+        samples = {**self.samples, **columns.constants}
+        args = [samples.get(name) for name in columns.args]
+        kwargs = {keyword: samples.get(name) for keyword, name in columns.kwargs.items()}
+        try:
+            template = make_template(app, target[0], args, kwargs, options, any_task=any_task)
+        except NotSerialized as exc:
+            raise self._named(exc) from exc
+        self.templates[target] = template
+        return template
+
+    def declared(self) -> list[Any]:
+        """What the templates that are made so far declare, kombu's queues and exchanges, each once."""
+        return list({repr(entity): entity for made in self.templates.values() for entity in made.declare}.values())
+
+    def at(self, now_ms: int) -> Plan:
+        """The plan with its templates as if they were made at this time, ms since the epoch."""
+        return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})
+
+    def _named(self, refused: NotSerialized) -> NotSerialized:
+        """The error with the column or constant that the serializer refuses; as it is, if it refuses all."""
+        serializer = refused.values["serializer"]
+        constants = self.columns.constants
+        for name in dict.fromkeys((*self.columns.args, *self.columns.kwargs.values())):
+            try:
+                registry.dumps(None, serializer)
+                registry.dumps(constants.get(name, self.samples.get(name)), serializer)
+            except SerializerNotInstalled:
+                break
+            except Exception as exc:
+                text = f"{self.label(name)} can't be an argument with the serializer {serializer!r}: {exc}"
+                return NotSerialized(text, column=name, serializer=serializer)
+        return refused
+
+    def _app(self) -> Any:
+        app = self.__dict__.get("_made_app")
+        if app is None:
+            app = load_app(self.app_path) if self.app_path else plain_app()
+            self.__dict__["_made_app"] = app
+        return app
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_made_app"}

@@ -1,0 +1,153 @@
+"""Bodies of tasks, and what Celery shows of their arguments, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from celery.utils.saferepr import saferepr
+from kombu.compression import compress
+from kombu.serialization import registry
+from kombu.utils.json import dumps as json_dumps
+
+from ...celery_integration.serializer import dumps as compact_dumps
+from .argument_columns import Column, json_quote
+from .arrow_text import join, packed_bytes, packed_texts, strings
+from .template import Template
+
+Piece: TypeAlias = "bytes | pa.Array"
+
+
+class Constant:
+    """An argument that is the same for all rows, with the methods of a :class:`Column`."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def value(self, row: int) -> Any:
+        return self._value
+
+    def json(self, dumps: Callable[[Any], str]) -> bytes:
+        return dumps(self._value).encode()
+
+    def compact(self, dumps: Callable[[Any], bytes]) -> bytes:
+        return dumps(self._value)
+
+    def shown(self, show: Callable[[Any], str]) -> bytes:
+        return show(self._value).encode()
+
+
+Argument: TypeAlias = Column | Constant
+
+
+class Arguments:
+    """The arguments of some rows, as ``apply_async`` was given a tuple and a dict.
+
+    Args:
+        args: the positional arguments.
+        kwargs: keyword → argument.
+    """
+
+    def __init__(self, args: Sequence[Argument], kwargs: Mapping[str, Argument], rows: int) -> None:
+        self._args = args
+        self._kwargs = kwargs
+        self._rows = rows
+
+    def args_of(self, row: int) -> tuple[Any, ...]:
+        """One row's positional arguments."""
+        return tuple(argument.value(row) for argument in self._args)
+
+    def kwargs_of(self, row: int) -> dict[str, Any]:
+        """One row's keyword arguments."""
+        return {keyword: argument.value(row) for keyword, argument in self._kwargs.items()}
+
+    # ---- bodies
+    def packed_bodies(self, template: Template) -> pa.Array:
+        """The bodies of all rows, as the serializer makes them: each a msgpack str or bin."""
+        texts = self._texts(template)
+        if texts is not None and not template.compression:
+            return packed_texts(texts) if _makes_text(template) else packed_bytes(texts)
+        bodies = self._each(template) if texts is None else texts.to_pylist()
+        if template.compression:
+            bodies = [compress(body, template.compression)[0] for body in bodies]
+        if bodies and isinstance(bodies[0], str):
+            return packed_texts(strings(bodies))
+        return packed_bytes(pa.array(bodies, pa.binary()))
+
+    def _each(self, template: Template) -> list[Any]:
+        rows = range(self._rows)
+        return [
+            registry.dumps((self.args_of(row), self.kwargs_of(row), template.embed), template.serializer)[2]
+            for row in rows
+        ]
+
+    def _texts(self, template: Template) -> pa.Array | None:
+        """Bodies joined from the columns' texts; None where the serializer is none whose texts can be joined."""
+        encoder = registry._encoders[template.serializer].encoder
+        if _makes_text(template):
+            embed = json_dumps(template.embed).encode()
+            return self._json(b", ", b": ", embed, lambda argument: argument.json(json_dumps), _json_key)
+        if encoder is compact_dumps:
+            embed = compact_dumps(template.embed)
+            return self._json(b",", b":", embed, lambda argument: argument.compact(compact_dumps), compact_dumps)
+        return None
+
+    def _json(
+        self,
+        comma: bytes,
+        colon: bytes,
+        embed: bytes,
+        texts: Callable[[Argument], Piece],
+        key: Callable[[str], bytes],
+    ) -> pa.Array:
+        args: list[Piece] = []
+        for argument in self._args:
+            args += (comma, texts(argument))
+        kwargs: list[Piece] = []
+        for keyword, argument in self._kwargs.items():
+            kwargs += (comma, key(keyword) + colon, texts(argument))
+        pieces = [b"[[", *args[1:], b"]" + comma + b"{", *kwargs[1:], b"}" + comma + embed + b"]"]
+        return join(pieces, self._rows)
+
+    # ---- reprs
+    def args_reprs(self, limit: int, levels: int) -> pa.Array:
+        """The ``argsrepr`` header of each row."""
+        pieces: list[Piece] = []
+        for argument in self._args:
+            pieces += (b", ", self._shown(argument, limit, levels))
+        end = b",)" if len(self._args) == 1 else b")"
+        return self._within([b"(", *pieces[1:], end], limit, levels, self.args_of)
+
+    def kwargs_reprs(self, limit: int, levels: int) -> pa.Array:
+        """The ``kwargsrepr`` header of each row."""
+        pieces: list[Piece] = []
+        for keyword, argument in self._kwargs.items():
+            key = saferepr(keyword, limit, levels).encode()
+            pieces += (b", ", key + b": ", self._shown(argument, limit, levels))
+        return self._within([b"{", *pieces[1:], b"}"], limit, levels, self.kwargs_of)
+
+    def _shown(self, argument: Argument, limit: int, levels: int) -> Piece:
+        # as it is inside of the arguments, so one level down; what is cut here makes the whole too long, too
+        return argument.shown(lambda value: saferepr((value,), 2 * limit, levels)[1:-2])
+
+    def _within(self, pieces: list[Piece], limit: int, levels: int, whole: Callable[[int], Any]) -> pa.Array:
+        """The pieces joined; where they are as long as ``saferepr`` allows, what that makes of the row."""
+        joined = pc.cast(join(pieces, self._rows), pa.string())
+        long = pc.greater_equal(pc.utf8_length(joined), limit)
+        if not pc.any(long).as_py():
+            return joined
+        texts = joined.to_pylist()
+        for row in pc.indices_nonzero(long).to_pylist():
+            texts[row] = saferepr(whole(row), limit, levels)
+        return strings(texts)
+
+
+def _json_key(keyword: str) -> bytes:
+    return json_quote(keyword).encode()
+
+
+def _makes_text(template: Template) -> bool:
+    """Whether it is Kombu's own JSON, whose bodies are text."""
+    return registry._encoders[template.serializer].encoder is json_dumps

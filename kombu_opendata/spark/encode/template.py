@@ -1,0 +1,250 @@
+"""What ``apply_async`` of a task sends, asked of Celery itself: options, routes, signals and all, with nothing sent.
+
+Celery publishes a message with sample arguments through a producer that keeps it. What differs from row to row has
+markers (the id) or known names (``eta``, ``priority``, …); the rest is the same for every row of a job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from numbers import Real
+from typing import Any
+
+from celery.utils.saferepr import saferepr
+from kombu.compression import encoders, get_encoder
+from kombu.messaging import Producer
+
+from ...errors import RequestError
+from ..celery_app import plain_app
+
+log = logging.getLogger(__name__)
+
+#: stands for a task's id in a template
+ID_MARKER = "00000000-opendata-task-id-000000000000"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A message but for its arguments. Picklable.
+
+    Attributes:
+        task: the task's name.
+        headers, properties: as published; where a value is :data:`ID_MARKER`, a row has its task's id.
+        embed: the third part of the body: callbacks, errbacks, chain, chord.
+        queue: what the task was routed to, for counts; the routing key where no queue is known.
+        declare: what ``apply_async`` would have declared, kombu's entities.
+        repr_limits: characters of argsrepr and kwargsrepr, and levels of both.
+        made_at_ms: when Celery was asked, ms since the epoch.
+        counted: the headers, of ``eta`` and ``expires``, that Celery counted from then.
+        is_dated: whether ``expires`` is a time, so that the property ``expiration`` is what was left until then.
+        shown: the headers, of ``argsrepr`` and ``kwargsrepr``, that something else than the arguments says.
+    """
+
+    task: str
+    serializer: str
+    compression: str | None
+    content_type: str
+    content_encoding: str
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+    embed: dict[str, Any]
+    exchange: str
+    routing_key: str
+    queue: str
+    repr_limits: tuple[int, int, int]
+    declare: tuple[Any, ...] = field(default=(), compare=False)
+    made_at_ms: int = field(default=0, compare=False)
+    counted: tuple[str, ...] = ()
+    is_dated: bool = False
+    shown: tuple[str, ...] = ()
+
+    def at(self, now_ms: int) -> Template:
+        """The template as Celery would make it at another time, ms since the epoch."""
+        later_ms = now_ms - self.made_at_ms
+        later = timedelta(milliseconds=later_ms)
+        moved = {name: (datetime.fromisoformat(self.headers[name]) + later).isoformat() for name in self.counted}
+        left = {}
+        if self.is_dated:
+            left["expiration"] = str(max(0, int(self.properties["expiration"]) - later_ms))
+        headers, properties = {**self.headers, **moved}, {**self.properties, **left}
+        return replace(self, headers=headers, properties=properties, made_at_ms=now_ms)
+
+
+class NotSerialized(RequestError):
+    """The serializer does not know a type of the arguments.
+
+    Attributes:
+        serializer: its name.
+    """
+
+
+class _Captured(BaseException):
+    """Ends a publish; no ``except Exception`` on the way may take it for a failure."""
+
+
+class _Probe(Producer):
+    """A producer that keeps the message instead of publishing it, so ``after_task_publish`` never says it was sent."""
+
+    def _prepare(
+        self,
+        body: Any,
+        serializer: str | None = None,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        compression: str | None = None,
+        headers: dict[str, Any] | None = None,
+    ) -> Any:
+        self.body, self.used_serializer, self.used_compression = body, serializer or self.serializer, compression
+        if compression:
+            _check_compression(compression)
+        try:
+            return super()._prepare(body, serializer, content_type, content_encoding, compression, headers)
+        except Exception as exc:
+            name = self.used_serializer or "json"
+            raise NotSerialized(f"the serializer {name!r} refuses the arguments: {exc}", serializer=name) from exc
+
+    def _publish(
+        self,
+        body: Any,
+        priority: int | None,
+        content_type: str,
+        content_encoding: str,
+        headers: dict[str, Any],
+        properties: dict[str, Any],
+        routing_key: str,
+        mandatory: bool,
+        immediate: bool,
+        exchange: str,
+        declare: list[Any],
+        *_args: Any,
+        **_kwargs: Any,
+    ) -> None:
+        if priority is not None:
+            properties["priority"] = priority
+        self.sent = (content_type, content_encoding, headers, properties, exchange or "", routing_key or "")
+        self.declares = tuple(declare or ())
+        raise _Captured
+
+
+def _check_compression(name: str) -> None:
+    try:
+        get_encoder(name)
+    except KeyError as exc:
+        known = ", ".join(sorted(name for name in encoders() if "/" in name))
+        raise RequestError(f"there is no compression {name!r}: choose from {known}", compression=name) from exc
+
+
+def make_template(
+    app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any], options: dict[str, Any], *, any_task: bool
+) -> Template:
+    """The template of a task, with such arguments and options of ``apply_async``.
+
+    Args:
+        app: a Celery app; its routes, queues and the task's own options count as they do in ``apply_async``.
+        args, kwargs: sample values, of the types that the rows have.
+        options: ``queue``, ``priority``, ``eta``, ``headers``, …
+        any_task: send the task by its name, whatever tasks the app has. An app that nobody named has the shared tasks
+            of every library that this process imported.
+
+    Raises:
+        RequestError: the app has other tasks but not this one, runs its tasks eagerly, or speaks Celery's protocol 1.
+        TypeError: the task is known to the app and takes no such arguments.
+        NotSerialized: the serializer does not know a type, or there is no such serializer.
+    """
+    if app.conf.task_always_eager:
+        raise RequestError("the app has task_always_eager, so it sends no messages; turn it off to submit tasks")
+    if app.conf.task_protocol != 2:
+        raise RequestError(f"the app has task_protocol {app.conf.task_protocol}; tasks can be submitted with 2 only")
+    known = None if any_task else _task_of(app, task)
+    send = app.send_task if known is None else known.apply_async
+    name = (task,) if known is None else ()
+    made_at_ms = int(app.now().timestamp() * 1000)
+    with app.connection_for_write() as connection:
+        probe = _Probe(connection, serializer=app.conf.task_serializer)
+        try:
+            send(*name, args=tuple(args), kwargs=dict(kwargs), task_id=ID_MARKER, producer=probe, **options)
+        except _Captured:
+            made = replace(_template(app, task, probe), made_at_ms=made_at_ms)
+            return replace(
+                made,
+                shown=_shown(made, args, kwargs, options),
+                **_times(made, options, None if known is None else known.expires),
+            )
+    raise RequestError(f"{task}: apply_async published nothing, so there is nothing to submit")
+
+
+def _task_of(app: Any, name: str) -> Any:
+    """The app's task of that name; None if the app does not have it and may send it all the same.
+
+    Libraries share tasks with every app, so an app that has these alone may be one that only sends.
+
+    Raises:
+        RequestError: the app has tasks of its own, or one whose name is much like this one, but not this one.
+    """
+    if name not in app.tasks:
+        try:
+            app.loader.import_default_modules()
+        except Exception as exc:
+            log.warning("the app's task modules can't be imported here, so task %r is not looked for: %s", name, exc)
+            return None
+    if name in app.tasks:
+        return app.tasks[name]
+    shared = plain_app().tasks
+    own = sorted(known for known in app.tasks if known not in shared)
+    like = [known for known in app.tasks if known.endswith(f".{name}")] or get_close_matches(name, app.tasks, 1)
+    if own or like:
+        hint = f"do you mean {like[0]!r}?" if like else f"it has {', '.join(own[:10])}."
+        raise RequestError(
+            f"the app has no task {name!r}: {hint} For a task of another program, give broker_url instead of app",
+            task=name,
+        )
+    return None
+
+
+def _times(made: Template, options: Mapping[str, Any], usual_expires: Any) -> dict[str, Any]:
+    """The template's attributes about times."""
+    expires = options.get("expires", usual_expires)
+    is_counted = isinstance(expires, Real)
+    return {
+        "counted": (("eta",) if options.get("countdown") else ()) + (("expires",) if is_counted else ()),
+        "is_dated": expires is not None and not is_counted and "expiration" in made.properties,
+    }
+
+
+def _shown(
+    made: Template, args: Sequence[Any], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Those reprs that were given, or that a receiver of ``before_task_publish`` replaced."""
+    args_limit, kwargs_limit, levels = made.repr_limits
+    usual = {
+        "argsrepr": saferepr(tuple(args), args_limit, levels),
+        "kwargsrepr": saferepr(dict(kwargs), kwargs_limit, levels),
+    }
+    given = {name for name in usual if options.get(name) is not None} | (options.get("headers") or {}).keys()
+    return tuple(name for name, text in usual.items() if name in given or made.headers.get(name) != text)
+
+
+def _template(app: Any, task: str, probe: Any) -> Template:
+    content_type, content_encoding, headers, properties, exchange, routing_key = probe.sent
+    embed = dict(probe.body[2])
+    queue = next((entity.name for entity in probe.declares if hasattr(entity, "queue_arguments")), routing_key)
+    amqp = app.amqp
+    return Template(
+        task,
+        probe.used_serializer or "json",
+        probe.used_compression,
+        content_type,
+        content_encoding,
+        dict(headers),
+        dict(properties),
+        embed,
+        exchange,
+        routing_key,
+        queue,
+        (amqp.argsrepr_maxsize, amqp.kwargsrepr_maxsize, app.conf.task_repr_maxlevels),
+        probe.declares,
+    )

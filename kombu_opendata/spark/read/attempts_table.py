@@ -1,0 +1,60 @@
+"""The table ``attempts``: the history log. What only the journal of a killed broker has comes with its next start."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from ...offline import OfflineStore
+from ...storage.records import history_log, keys
+from .bounds import Bounds
+from .store_scan import Columns, Source, number_of
+
+
+def attempt_rows(first: int, last: int, bounds: Bounds) -> Source:
+    """The attempts within the bounds, of those records of the history log that begin with such an attempt (both ends
+    included)."""
+
+    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
+        low, high = keys.history_log_key(first, 0), keys.history_log_key(last, _LAST_ROW) + b"\0"
+        async for rows in store.scan_batches(low, high, batch=16):
+            columns: Columns = {name: [] for name in (*_ATTEMPT, "attempt_id", "manual")}
+            for key, value in rows:
+                if _may_match(key, value, bounds):
+                    numbered = enumerate(history_log.decode(key, value).attempts, number_of(key))
+                    _append_attempts(columns, [one for one in numbered if _matches(one[1], bounds)])
+            if columns["attempt_id"]:
+                yield columns
+
+    return source
+
+
+_LAST_ROW = (1 << 64) - 1
+_ATTEMPT = ("message_id", "queue", "consumer", "claimed_at", "ended_at", "attempt", "outcome")
+
+
+def _may_match(key: bytes, value: bytes, bounds: Bounds) -> bool:
+    """Whether a record has attempts, and some of them may have ended in time; they are in the order of their ends."""
+    count = history_log.attempts_of(key, value)
+    if not count:
+        return False
+    if bounds.last_ms is not None and history_log.ended_at(key, value, 0) > bounds.last_ms:
+        return False
+    return bounds.first_ms is None or history_log.ended_at(key, value, count - 1) >= bounds.first_ms
+
+
+def _matches(attempt: history_log.Attempt, bounds: Bounds) -> bool:
+    message_id, queue, _consumer, _claimed, ended, *_ = attempt
+    return bounds.has_id(message_id) and bounds.has_time(ended) and bounds.has_queue(queue)
+
+
+def _append_attempts(columns: Columns, numbered: list[tuple[int, history_log.Attempt]]) -> None:
+    """Add attempts, each with its number."""
+    if not numbered:
+        return
+    numbers, attempts = zip(*numbered, strict=True)
+    columns["attempt_id"] += numbers
+    for name, values in zip(_ATTEMPT, zip(*attempts, strict=True), strict=True):
+        columns[name] += values
+    outcomes = columns["outcome"][-len(attempts) :]
+    columns["manual"] += [bool(outcome & history_log.MANUAL) for outcome in outcomes]
+    columns["outcome"][-len(attempts) :] = [history_log.OUTCOMES[o & ~history_log.MANUAL] for o in outcomes]

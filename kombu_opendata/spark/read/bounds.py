@@ -1,0 +1,176 @@
+"""What bounds a frame of a table, exactly: arguments of ``read_table``, and options of ``spark.read``.
+
+======================  ===========================================================  ===================================
+bound                   leaves                                                       of the tables
+======================  ===========================================================  ===================================
+``first_id, last_id``   message ids from and up to these                             all but ``queues``
+``gte, gt, lte, lt``    what was received (messages) or ended (attempts) at or       ``messages``, ``attempts``
+                        after, after, at or before, before these times
+``queues``              what is or was in one of these queues                        ``attempts``, ``available``,
+                                                                                     ``in_flight``, ``done``,
+                                                                                     ``failed``, ``entries``
+``statuses``            entries in one of these states                               ``entries``
+======================  ===========================================================  ===================================
+
+As options, ids are numbers, times ISO 8601 (UTC where they name no zone), the others names with commas between or a
+JSON array. What is empty does not bound. Spark evaluates all other conditions itself: its pushdown of filters into
+Python sources keeps the filters of one query for all others on the same frame (4.3.0).
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ...errors import RequestError
+from ..option_text import names_of
+from .tables import STATES
+
+MAX_ID = 1 << 63
+
+_IDS = ("first_id", "last_id")
+_TIMES = ("gte", "gt", "lte", "lt")
+NAMES = (*_IDS, *_TIMES, "queues", "statuses")
+_BY_TABLE = {
+    **dict.fromkeys(STATES, (*_IDS, "queues")),
+    "messages": (*_IDS, *_TIMES),
+    "attempts": (*_IDS, *_TIMES, "queues"),
+    "entries": (*_IDS, "queues", "statuses"),
+    "queues": (),
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Picklable.
+
+    Attributes:
+        first_id, last_id: message ids from and up to these.
+        first_ms, last_ms: times from and up to these, ms since the epoch; None for no bound.
+        queues, statuses: only these; None for all.
+    """
+
+    first_id: int = 0
+    last_id: int = MAX_ID
+    first_ms: int | None = None
+    last_ms: int | None = None
+    queues: frozenset[str] | None = None
+    statuses: frozenset[str] | None = None
+
+    def has_id(self, message_id: int) -> bool:
+        """Whether the id is within them."""
+        return self.first_id <= message_id <= self.last_id
+
+    def has_time(self, at_ms: int) -> bool:
+        """Whether the time is within them."""
+        return (self.first_ms is None or self.first_ms <= at_ms) and (self.last_ms is None or at_ms <= self.last_ms)
+
+    def has_queue(self, queue: str) -> bool:
+        """Whether the queue is among them."""
+        return self.queues is None or queue in self.queues
+
+
+# ---- as options
+def bound_options(given: Mapping[str, Any]) -> dict[str, str]:
+    """Bounds by name as options' texts, those that are None or empty left out.
+
+    Raises:
+        RequestError: one is of another kind than it must be.
+    """
+    options = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        text_of = _id_text if name in _IDS else _time_text if name in _TIMES else _names_text
+        if text := text_of(name, value):
+            options[name] = text
+    return options
+
+
+def _id_text(name: str, value: Any) -> str:
+    try:
+        if not isinstance(value, bool):
+            return str(operator.index(value))
+    except TypeError:
+        pass
+    raise RequestError(f"{name} is {value!r:.200} and must be a message id, a number", option=name)
+
+
+def _time_text(name: str, value: Any) -> str:
+    if not isinstance(value, datetime):
+        raise RequestError(f"{name} is {value!r:.200} and must be a datetime (UTC without a zone)", option=name)
+    return value.isoformat()
+
+
+def _names_text(name: str, value: Any) -> str:
+    each = list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else None
+    if each is None or not all(isinstance(one, str) for one in each):
+        raise RequestError(f"{name} is {value!r:.200} and must be a list of names", option=name)
+    return json.dumps(each) if each else ""
+
+
+def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
+    """The bounds among a source's options.
+
+    Raises:
+        RequestError: the table does not have one, or one is no number, time, list of names or state.
+    """
+    given = {name: options[name] for name in NAMES if options.get(name)}
+    for name in given:
+        if name not in _BY_TABLE[table]:
+            has = f"it has {', '.join(_BY_TABLE[table])}" if _BY_TABLE[table] else "it has none"
+            raise RequestError(f"table {table} has no bound {name!r}: {has}; or use where(…)", option=name)
+    first_ms, last_ms = _time_range({name: _time(name, given[name]) for name in _TIMES if name in given})
+    return Bounds(
+        _id(given, "first_id", 0),
+        _id(given, "last_id", MAX_ID),
+        first_ms,
+        last_ms,
+        _names(given, "queues"),
+        _states(_names(given, "statuses")),
+    )
+
+
+def _id(given: Mapping[str, str], name: str, usual: int) -> int:
+    try:
+        return int(given.get(name, usual))
+    except ValueError as exc:
+        raise RequestError(f"{name} is {given[name]!r} and must be a message id, a number", option=name) from exc
+
+
+def _time(name: str, text: str) -> timedelta:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise RequestError(f"{name} is {text!r} and must be a time in ISO 8601", option=name) from exc
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH
+
+
+def _time_range(times: Mapping[str, timedelta]) -> tuple[int | None, int | None]:
+    """The first and the last millisecond that are within all of them."""
+    edges = {
+        "gte": lambda at: -(-at // _MS),
+        "gt": lambda at: at // _MS + 1,
+        "lte": lambda at: at // _MS,
+        "lt": lambda at: -(-at // _MS) - 1,
+    }
+    ms = {name: edges[name](at) for name, at in times.items()}
+    first, last = ([ms[name] for name in names if name in ms] for names in (("gte", "gt"), ("lte", "lt")))
+    return max(first, default=None), min(last, default=None)
+
+
+def _names(given: Mapping[str, str], name: str) -> frozenset[str] | None:
+    return frozenset(names_of(given.get(name, ""), name)) or None
+
+
+def _states(names: frozenset[str] | None) -> frozenset[str] | None:
+    for name in names or ():
+        if name not in STATES:
+            raise RequestError(f"there is no state {name!r}: choose from {', '.join(STATES)}", option="statuses")
+    return names

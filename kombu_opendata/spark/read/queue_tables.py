@@ -1,0 +1,141 @@
+"""The tables of what queues hold: entries by state, and the queues themselves."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ...offline import OfflineStore
+from ...storage.records import active, config, keys, options, settled, types
+from ...storage.records.keys import RecordKind
+from .bounds import Bounds
+from .store_scan import ROWS, Columns, Source
+
+_COUNT = struct.Struct("<H")
+
+_STATE_KINDS = {
+    "available": RecordKind.ACTIVE,
+    "in_flight": RecordKind.ACTIVE,
+    "done": RecordKind.DONE,
+    "failed": RecordKind.FAILED,
+}
+
+
+def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Source:
+    """The entries of one state, with ids within the bounds, in the buckets from key to key."""
+    is_active = state in ("available", "in_flight")
+
+    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
+        columns = _no_rows()
+        async for rows in store.scan_batches(low, high, batch=64):
+            for key, value in rows:
+                parsed = keys.parse(key)
+                if parsed.kind is not _STATE_KINDS[state]:
+                    continue
+                found = _entries(state, is_active, key, value)
+                found = [entry for entry in found if bounds.has_id(entry[0])]
+                _append(columns, parsed.name or "", found, is_active)
+            if len(columns["queue"]) >= ROWS:
+                yield _named(state, columns)
+                columns = _no_rows()
+        if columns["queue"]:
+            yield _named(state, columns)
+
+    return source
+
+
+def _no_rows() -> Columns:
+    return {name: [] for name in ("queue", "message_id", "priority", "at", "until", "attempts")}
+
+
+def _entries(state: str, is_active: bool, key: bytes, value: bytes) -> list[tuple[int, ...]]:
+    if is_active:
+        return list(active.decode(key, value)[state == "in_flight"])
+    return list(settled.decode(key, value))
+
+
+def _append(columns: Columns, queue: str, found: list[tuple[int, ...]], is_active: bool) -> None:
+    if not found:
+        return
+    columns["queue"] += [queue] * len(found)
+    names = ("message_id", "priority", "at", "until", "attempts") if is_active else ("message_id", "at", "attempts")
+    for name, values in zip(names, zip(*found, strict=True), strict=True):
+        columns[name] += values
+
+
+def _named(state: str, columns: Columns) -> Columns:
+    """The columns as the tables have them. Stored priorities count down, and a stored time of 0 means none."""
+    at, until = ([ms or None for ms in columns[name]] for name in ("at", "until"))
+    at_name = {"available": "visible_at", "in_flight": "claimed_at", "done": "done_at", "failed": "failed_at"}[state]
+    return {
+        "queue": columns["queue"],
+        "message_id": columns["message_id"],
+        "priority": [255 - priority for priority in columns["priority"]],
+        "attempts": columns["attempts"],
+        "state": [state] * len(at),
+        "at": at,
+        at_name: at,
+        "expires_at" if state == "available" else "leased_until": until,
+    }
+
+
+async def bucket_keys(store: OfflineStore, state: str, bounds: Bounds) -> list[tuple[str, bytes]]:
+    """(queue, key) of each bucket of a state in the queues within the bounds, by key."""
+    found = []
+    async for rows in store.scan_batches(*keys.kind_range(_STATE_KINDS[state]), batch=64):
+        for key, _value in rows:
+            name = keys.parse(key).name or ""
+            if bounds.has_queue(name):
+                found.append((name, key))
+    return found
+
+
+def queue_rows() -> Source:
+    """A row for each queue, with its figures and settings."""
+
+    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
+        counts = await _counts(store)
+        rows = []
+        async for batch in store.scan_batches(*keys.kind_range(RecordKind.OPTIONS), batch=64):
+            for key, value in batch:
+                rows.append(await _queue(store, keys.parse(key).name or "", key, value, counts))
+        if rows:
+            yield {name: [row[name] for row in rows] for name in rows[0]}
+
+    return source
+
+
+async def _queue(
+    store: OfflineStore, name: str, key: bytes, value: bytes, counts: dict[tuple[str, str], int]
+) -> dict[str, Any]:
+    ours = options.decode(key, value)
+    config_key = keys.config_key(name)
+    limits = config.decode(config_key, await store.get(config_key) or b"")
+    return {
+        "queue": name,
+        **{state: counts.get((name, state), 0) for state in _STATE_KINDS},
+        "max_attempts": limits.max_attempts,
+        "done_retention_seconds": limits.done_retention_seconds,
+        "failed_retention_seconds": ours.failed_retention_seconds,
+        "lease_seconds": ours.lease_seconds,
+        "filter": limits.filter,
+        "arguments": types.json_utf8(ours.arguments)[2:].decode(),
+    }
+
+
+async def _counts(store: OfflineStore) -> dict[tuple[str, str], int]:
+    """How many entries each queue has in each state."""
+    counts: dict[tuple[str, str], int] = {}
+    for kind in (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED):
+        async for rows in store.scan_batches(*keys.kind_range(kind), batch=64):
+            for key, value in rows:
+                name = keys.parse(key).name or ""
+                if kind is RecordKind.ACTIVE:
+                    available, in_flight = active.decode(key, value)
+                    sizes = {"available": len(available), "in_flight": len(in_flight)}
+                else:
+                    sizes = {"done" if kind is RecordKind.DONE else "failed": _COUNT.unpack_from(value)[0]}
+                for state, size in sizes.items():
+                    counts[name, state] = counts.get((name, state), 0) + size
+    return counts

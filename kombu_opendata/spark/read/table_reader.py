@@ -1,0 +1,160 @@
+"""Reading a store with Spark: ranges of message ids, or of buckets, that executors read in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ...offline import OfflineStore
+from ...storage.records.keys import RecordKind
+from . import attempts_table, messages_table, queue_tables, store_scan
+from .bounds import Bounds
+from .tables import STATES
+
+#: what a partition has, about: opening the store for one takes as long as reading some 20,000 messages
+PARTITION_MESSAGES = 500_000
+PARTITION_BUCKETS = 1024
+_MIN_PARTITIONS = 2
+
+
+@dataclass
+class IdRange(InputPartition):
+    """Message ids or numbers of attempts, both ends included."""
+
+    first: int
+    last: int
+
+
+@dataclass
+class BucketRange(InputPartition):
+    """Buckets of a state, from key to key; ``high`` is out."""
+
+    state: str
+    low: bytes
+    high: bytes
+
+
+@dataclass
+class Nothing(InputPartition):
+    """Spark needs at least one partition."""
+
+    value: None = None
+
+
+@dataclass
+class Whole(InputPartition):
+    """All of a small table."""
+
+    value: None = None
+
+
+class TableReader(DataSourceReader):
+    """One table of one instance of a store.
+
+    Args:
+        schema: Arrow's, the columns that are wanted.
+        bounds: of the rows.
+        partitions: how many, about; 0 for as many as fit.
+    """
+
+    def __init__(
+        self, table: str, store: str, instance: str | None, schema: pa.Schema, bounds: Bounds, partitions: int
+    ) -> None:
+        self._table, self._store, self._instance = table, store, instance
+        self._schema, self._bounds, self._count = schema, bounds, partitions
+
+    def partitions(self) -> Sequence[InputPartition]:
+        if self._table == "queues":
+            return [Whole()]
+        found: Sequence[InputPartition] = store_scan.ask(self._store, self._instance, self._plan)
+        return list(found) or [Nothing()]
+
+    async def _plan(self, store: OfflineStore) -> Sequence[InputPartition]:
+        if self._table in ("messages", "attempts"):
+            return await self._id_ranges(store)
+        return await self._bucket_ranges(store)
+
+    async def _id_ranges(self, store: OfflineStore) -> list[IdRange]:
+        found = await store_scan.number_range(
+            store, RecordKind.METADATA if self._table == "messages" else RecordKind.HISTORY_LOG
+        )
+        if found is None:
+            return []
+        first, last = found if self._table == "attempts" else await self._wanted_ids(store, *found)
+        if first > last:
+            return []
+        span = last - first + 1
+        count = self._count or max(_MIN_PARTITIONS, span // PARTITION_MESSAGES)
+        step = -(-span // count)
+        return [IdRange(start, min(start + step - 1, last)) for start in range(first, last + 1, step)]
+
+    async def _wanted_ids(self, store: OfflineStore, first: int, last: int) -> tuple[int, int]:
+        """Of these message ids, those within the bounds."""
+        bounds = self._bounds
+        first, last = max(first, bounds.first_id), min(last, bounds.last_id)
+        if bounds.first_ms is not None:
+            first = await store_scan.first_received(store, first, last, bounds.first_ms)
+        if bounds.last_ms is not None:
+            last = await store_scan.first_received(store, first, last, bounds.last_ms + 1) - 1
+        return first, last
+
+    async def _bucket_ranges(self, store: OfflineStore) -> list[BucketRange]:
+        ranges = []
+        for state in STATES if self._table == "entries" else (self._table,):
+            if self._bounds.statuses is not None and state not in self._bounds.statuses:
+                continue
+            found = await queue_tables.bucket_keys(store, state, self._bounds)
+            step = -(-len(found) // self._count) if self._count else PARTITION_BUCKETS
+            for start in range(0, len(found), max(step, 1)):
+                ranges += _runs(state, found[start : start + max(step, 1)])
+        return ranges
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        source = self._source(partition)
+        if source is None:
+            return
+        for columns in store_scan.read(self._store, self._instance, source):
+            yield _batch(columns, self._schema)
+
+    def _source(self, partition: Any) -> store_scan.Source | None:
+        if isinstance(partition, Whole):
+            return queue_tables.queue_rows()
+        if isinstance(partition, BucketRange):
+            return queue_tables.entries(partition.state, partition.low, partition.high, self._bounds)
+        if isinstance(partition, IdRange) and self._table == "attempts":
+            return attempts_table.attempt_rows(partition.first, partition.last, self._bounds)
+        if isinstance(partition, IdRange):
+            return messages_table.messages(partition.first, partition.last, frozenset(self._schema.names))
+        return None
+
+
+def _runs(state: str, found: list[tuple[str, bytes]]) -> list[BucketRange]:
+    """Ranges of keys that hold just these buckets: one for each queue."""
+    ranges: list[BucketRange] = []
+    last = None
+    for queue, key in found:
+        if queue == last:
+            ranges[-1].high = key + b"\0"
+        else:
+            ranges.append(BucketRange(state, key, key + b"\0"))
+            last = queue
+    return ranges
+
+
+def _batch(columns: store_scan.Columns, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field in schema:
+        values = columns.get(field.name, [])
+        if isinstance(values, pa.Array):
+            arrays.append(values if values.type == field.type else pc.cast(values, field.type))
+        elif pa.types.is_timestamp(field.type):
+            ms = pa.array(values, pa.int64())
+            arrays.append(pc.cast(pc.cast(ms, pa.timestamp("ms", field.type.tz)), field.type))
+        else:
+            arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,142 @@
+"""Reads batch objects: what the commit checks, and what routing goes through. No asyncio: use threads."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from zlib import crc32
+
+from ..errors import CorruptRecord, RequestError
+from . import batch_format as fmt
+from .batch_format import Block, Segment, Tail
+from .batch_uri import job_folder, parse_batch_uri
+from .folder import Folder
+from .job import BatchInfo
+
+
+class Source(Protocol):
+    """What batches are read from; as :meth:`Folder.read`."""
+
+    def read(self, path: str, ranges: list[tuple[int, int]], /) -> list[bytes]: ...
+
+
+def read_tail(folder: Source, path: str, size: int) -> Tail:
+    """Header and directory of an object of ``size`` bytes, checked.
+
+    Raises:
+        CorruptRecord: it is missing or damaged.
+        NewerFormat: a newer version wrote it.
+        StoreError: it can't be read now.
+    """
+    length = min(size, fmt.TAIL_BYTES)
+    head, tail = folder.read(path, [(0, fmt.HEADER.size), (size - length, length)])
+    fmt.check_header(head, path)
+    start = fmt.directory_start(tail, size, path)
+    if start < size - length:
+        (tail,) = folder.read(path, [(start, size - start)])
+    return fmt.decode_tail(tail[-(size - start) :], start, path)
+
+
+def read_index(folder: Source, path: str, segment: Segment) -> list[bytes]:
+    """The encoded blocks of a segment's index; raises as :func:`read_tail`."""
+    (data,) = folder.read(path, [(segment.index_offset, segment.index_bytes)])
+    return fmt.split_index(data, segment, path)
+
+
+def check_batch(folder: Folder, info: BatchInfo, instance: str, job_id: str) -> str:
+    """Whether an object is the batch that the commit says; returns its path.
+
+    Raises:
+        RequestError: it is another one.
+        CorruptRecord, NewerFormat, StoreError: as :func:`read_tail`.
+    """
+    path = path_of(info, job_id)
+    size = folder.size(path)
+    if size != info.bytes:
+        raise CorruptRecord(f"batch {path} has {size} bytes instead of {info.bytes}", key=path.encode(), offset=size)
+    _check_same(read_tail(folder, path, size), info, instance, job_id)
+    return path
+
+
+def path_of(info: BatchInfo, job_id: str) -> str:
+    """The path of a batch in the staged folder.
+
+    Raises:
+        RequestError: the URI is none of a batch of this job.
+    """
+    path = parse_batch_uri(info.uri)
+    if path is None or not path.startswith(f"{job_folder(job_id)}/"):
+        raise RequestError(
+            f"{info.uri[:200]!r} is no batch of job {job_id!r}: give what the job's writers returned",
+            uri=info.uri[:200],
+        )
+    return path
+
+
+def _check_same(tail: Tail, info: BatchInfo, instance: str, job_id: str) -> None:
+    for what, theirs, ours in (
+        ("instance", tail.instance, instance),
+        ("job id", tail.job_id, job_id),
+        ("rows", tail.rows, info.rows),
+        ("checksum", tail.checksum, info.checksum),
+    ):
+        if theirs != ours:
+            raise RequestError(f"batch {info.uri}: its {what} is {theirs!r}, the commit says {ours!r}", uri=info.uri)
+
+
+class _Inline:
+    """A batch whose bytes came with the commit."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, _path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
+        return [self._data[offset : offset + length] for offset, length in ranges]
+
+
+def read_inline(
+    info: BatchInfo, instance: str, job_id: str, max_message_bytes: int
+) -> list[tuple[bytes, Block, bytes]]:
+    """The blocks of a batch that came with the commit: encoded, decoded, and the envelopes of each.
+
+    Raises:
+        RequestError, CorruptRecord, NewerFormat: it is not what the commit says, or damaged.
+    """
+    path_of(info, job_id)
+    path = info.uri
+    if len(info.data) != info.bytes:
+        raise CorruptRecord(f"batch {path} has {len(info.data)} bytes instead of {info.bytes}", key=b"", offset=0)
+    folder = _Inline(info.data)
+    tail = read_tail(folder, path, info.bytes)
+    _check_same(tail, info, instance, job_id)
+    found = []
+    for segment in tail.segments:
+        for encoded in read_index(folder, path, segment):
+            block = fmt.decode_block(encoded, path, segment.payload_bytes, max_message_bytes)
+            at = segment.payload_offset + block.offset
+            payload = info.data[at : at + sum(block.lengths)]
+            _check_payload(block, payload, path)
+            found.append((encoded, block, payload))
+    if sum(block.rows for _encoded, block, _payload in found) != tail.rows:
+        raise fmt.corrupt(path, 0, f"{tail.rows} rows claimed, the blocks have others")
+    return found
+
+
+def _check_payload(block: Block, payload: bytes, path: str) -> None:
+    at = 0
+    for length, checksum in zip(block.lengths, block.checksums, strict=True):
+        if crc32(payload[at : at + length]) != checksum:
+            raise fmt.corrupt(path, at, "an envelope whose checksum does not match")
+        at += length
+
+
+def read_payload(folder: Source, path: str, offset: int, length: int, checksum: int) -> bytes:
+    """One message's envelope.
+
+    Raises:
+        CorruptRecord: it is missing or damaged.
+        StoreError: it can't be read now.
+    """
+    (data,) = folder.read(path, [(offset, length)])
+    if len(data) != length or crc32(data) != checksum:
+        raise fmt.corrupt(path, offset, "an envelope whose checksum does not match")
+    return data

@@ -1,0 +1,131 @@
+"""Staged batches in a bucket, through ``obstore``, which has the object-store clients that SlateDB has.
+
+The package is imported here only, so executors that write to a folder don't need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import InvalidURL, StoreError
+from .batch_uri import FILE_NAME
+from .folder import Folder, Found, Output, missing
+
+_SCHEMES = {"s3", "s3a", "gs", "az", "azure", "abfs", "abfss"}
+#: a part of an upload
+_PART_BYTES = 8 << 20
+_UPLOADS = 2
+_PAGE = 1000
+
+
+def _obstore() -> Any:
+    try:
+        import obstore
+    except ImportError as exc:
+        raise StoreError(
+            "staged batches in a bucket need the package obstore: install kombu-opendata[objectstore] where the "
+            "broker runs and on the executors",
+            extra="objectstore",
+        ) from exc
+    return obstore
+
+
+class Bucket(Folder):
+    """A prefix of a bucket. Credentials come from the environment, as SlateDB takes them."""
+
+    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in _SCHEMES or not parts.netloc:
+            raise InvalidURL(f"{url!r} is no object-store URL: use file:///folder or s3://bucket/prefix", url=url)
+        self.url = url
+        self._obs = _obstore()
+        self._missing = (FileNotFoundError, self._obs.exceptions.NotFoundError)
+        client = {"allow_http": True} if options.get("endpoint", "").startswith("http://") else None
+        try:
+            self._store = self._obs.store.from_url(url, config=dict(options) or None, client_options=client)
+        except (self._obs.exceptions.BaseError, ValueError, TypeError) as exc:
+            raise StoreError(f"the store {url} can't be used: {exc}", url=url) from exc
+
+    def _failed(self, exc: Exception) -> StoreError:
+        return StoreError(f"the store {self.url} failed: {exc}", url=self.url)
+
+    def create(self, path: str) -> Output:
+        return _BucketOutput(self, path)
+
+    def size(self, path: str) -> int:
+        try:
+            return int(self._obs.head(self._store, path)["size"])
+        except self._missing as exc:
+            raise missing(path) from exc
+        except self._obs.exceptions.BaseError as exc:
+            raise self._failed(exc) from exc
+
+    def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
+        starts = [offset for offset, _length in ranges]
+        lengths = [length for _offset, length in ranges]
+        try:
+            parts = self._obs.get_ranges(self._store, path, starts=starts, lengths=lengths)
+        except self._missing as exc:
+            raise missing(path) from exc
+        except self._obs.exceptions.BaseError as exc:
+            if self.size(path) < max(map(sum, ranges)):
+                return [b"" for _ in ranges]  # it is shorter than it was: the caller says what that means
+            raise self._failed(exc) from exc
+        return [bytes(part) for part in parts]
+
+    def files(self, job: str = "") -> Iterator[list[Found]]:
+        try:
+            for page in self._obs.list(self._store, f"{job}/" if job else None, chunk_size=_PAGE):
+                yield [
+                    Found(meta["path"], int(meta["size"]), int(1000 * meta["last_modified"].timestamp()))
+                    for meta in page
+                    if FILE_NAME.fullmatch(meta["path"])
+                ]
+        except self._obs.exceptions.BaseError as exc:
+            raise self._failed(exc) from exc
+
+    def delete(self, paths: Iterable[str]) -> int:
+        count = 0
+        for path in paths:
+            try:
+                self._obs.delete(self._store, path)
+                count += 1
+            except self._missing:
+                continue
+            except self._obs.exceptions.BaseError as exc:
+                raise self._failed(exc) from exc
+        return count
+
+
+class _BucketOutput(Output):
+    """An upload in parts: the object appears when it is complete."""
+
+    def __init__(self, bucket: Bucket, path: str) -> None:
+        self._bucket = bucket
+        self._errors = bucket._obs.exceptions.BaseError
+        self._writer = bucket._obs.open_writer(
+            bucket._store, path, buffer_size=_PART_BYTES, max_concurrency=_UPLOADS
+        )  # fmt: skip
+        self._path = path
+        self._committed = False
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._writer.write(data)
+        except (self._errors, OSError) as exc:
+            raise self._bucket._failed(exc) from exc
+
+    def commit(self) -> None:
+        try:
+            self._writer.close()
+            self._committed = True
+        except (self._errors, OSError) as exc:
+            raise self._bucket._failed(exc) from exc
+
+    def abort(self) -> None:
+        """What was uploaded of an object that is not complete is not visible; a bucket's lifecycle rule removes it."""
+        self._writer = None
+        if self._committed:
+            self._bucket.delete([self._path])

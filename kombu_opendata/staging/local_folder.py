@@ -1,0 +1,200 @@
+"""Staged batches as plain files. A file appears under its name when all of it is on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ..errors import StoreError, StoreFull, StoreUnwritable
+from .batch_uri import FILE_NAME
+from .folder import Folder, Found, Output, missing
+
+_PART = ".part"
+_FULL_ERRNOS = (28, 122, 27)  # ENOSPC, EDQUOT, EFBIG
+#: open files that a folder keeps for reading
+_MAX_OPEN = 32
+
+
+class LocalFolder(Folder):
+    """Plain files below ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._open: OrderedDict[str, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def create(self, path: str) -> Output:
+        return _LocalOutput(self.root, path)
+
+    def size(self, path: str) -> int:
+        try:
+            return (self.root / path).stat().st_size
+        except FileNotFoundError as exc:
+            raise missing(path) from exc
+        except OSError as exc:
+            raise _translated(exc, self.root / path) from exc
+
+    def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
+        with self._lock:  # no other thread may close the file meanwhile
+            try:
+                fd = self._descriptor(path)
+                return [_pread(fd, offset, length) for offset, length in ranges]
+            except FileNotFoundError as exc:
+                raise missing(path) from exc
+            except OSError as exc:
+                raise _translated(exc, self.root / path) from exc
+
+    def _descriptor(self, path: str) -> int:
+        fd = self._open.pop(path, None)
+        if fd is None:
+            fd = os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._open[path] = fd
+        if len(self._open) > _MAX_OPEN:
+            os.close(self._open.popitem(last=False)[1])
+        return fd
+
+    def files(self, job: str = "") -> Iterator[list[Found]]:
+        folders = [job] if job else _names(self.root)
+        for folder in folders:
+            page = []
+            for name in _names(self.root / folder):
+                path = f"{folder}/{name}"
+                if not FILE_NAME.fullmatch(path):
+                    continue
+                try:
+                    status = os.lstat(self.root / path)
+                except FileNotFoundError:
+                    continue
+                page.append(Found(path, status.st_size, status.st_mtime_ns // 1_000_000))
+            if page:
+                yield page
+
+    def delete(self, paths: Iterable[str]) -> int:
+        count = 0
+        folders = set()
+        for path in paths:
+            with self._lock:
+                fd = self._open.pop(path, None)
+                if fd is not None:
+                    os.close(fd)
+            try:
+                (self.root / path).unlink()
+                count += 1
+            except FileNotFoundError:
+                pass
+            except OSError as exc:
+                raise _translated(exc, self.root / path) from exc
+            folders.add((self.root / path).parent)
+        for folder in folders:
+            try:
+                folder.rmdir()
+            except OSError:  # not empty, or gone
+                continue
+        return count
+
+    def close(self) -> None:
+        with self._lock:
+            for fd in self._open.values():
+                os.close(fd)
+            self._open.clear()
+
+
+class _LocalOutput(Output):
+    """A file that gets its name when it is complete: written, synced, renamed, and its folder synced."""
+
+    def __init__(self, root: Path, path: str) -> None:
+        self._final = root / path
+        self._temporary = root / (path + _PART)
+        try:
+            _make_folders(root, self._final.parent)
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+            self._file = open(os.open(self._temporary, flags, 0o600), "wb", buffering=1 << 20)  # noqa: SIM115
+        except OSError as exc:
+            raise _translated(exc, self._final) from exc
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        except OSError as exc:
+            raise _translated(exc, self._final) from exc
+
+    def commit(self) -> None:
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.rename(self._temporary, self._final)
+            _sync_folder(self._final.parent)
+        except OSError as exc:
+            raise _translated(exc, self._final) from exc
+
+    def abort(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+        for path in (self._temporary, self._final):
+            try:
+                path.unlink()
+            except OSError:
+                continue
+        try:
+            self._final.parent.rmdir()
+        except OSError:  # others write there
+            return
+
+
+def _make_folders(root: Path, folder: Path) -> None:
+    """Create the job's folder, durably. The store's own folder must be there: this may be another host."""
+    if not root.parent.is_dir():
+        raise StoreUnwritable(
+            f"the store's folder {root.parent} is not here: executors on other hosts than the broker's need a shared "
+            "folder of the same name, or a store in a bucket",
+            path=str(root.parent),
+        )
+    for path in (root, folder):
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _pread(fd: int, offset: int, length: int) -> bytes:
+    data = os.pread(fd, length, offset)
+    while len(data) < length:  # a signal, or a read of over 2 GiB
+        more = os.pread(fd, length - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as exc:
+        raise _translated(exc, folder) from exc
+
+
+def _translated(exc: OSError, path: Path) -> StoreError | StoreFull:
+    if exc.errno in _FULL_ERRNOS:
+        return StoreFull(f"the disk of {path} is full: free space and try again", path=str(path))
+    if isinstance(exc, PermissionError):
+        return StoreUnwritable(
+            f"{path} can't be used by this user: {exc.strerror}; a store's folder belongs to the broker's user",
+            path=str(path),
+        )
+    return StoreError(f"{path} can't be used: {exc.strerror or exc}", path=str(path))

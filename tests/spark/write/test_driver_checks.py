@@ -1,0 +1,151 @@
+"""What the driver finds wrong before Spark runs anything; without Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from celery import Celery
+from kombu.entity import Exchange, Queue
+
+from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, StoreFull, from_wire, wire_code
+from kombu_opendata.spark.broker_access import BrokerAccess
+from kombu_opendata.spark.encode.plan import Columns, Plan
+from kombu_opendata.spark.write.argument_checks import check_options
+from kombu_opendata.transport import errors as transport_errors
+
+from ...support.kombu_client import connected
+
+NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (
+            {"eta": "tomorrow"},
+            "eta is 'tomorrow' and must be a datetime, a text in ISO 8601, or a column of",
+        ),
+        ({"eta": 5}, "eta is 5 and must be"),
+        ({"eta": NOW.date()}, "eta is datetime.date(2026, 1, 2) and must be"),
+        (
+            {"expires": "soon"},
+            "expires is 'soon' and must be a datetime, a text in ISO 8601, a number of seconds",
+        ),
+        ({"expires": True}, "expires is True and must be"),
+        ({"countdown": "5"}, "countdown is '5' and must be a number of seconds"),
+        ({"countdown": dt.timedelta(seconds=5)}, "countdown is datetime.timedelta(seconds=5) and must be"),
+    ],
+)
+def test_times_that_can_not_be(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        check_options(options)
+    assert str(caught.value).startswith(what)
+    assert "\n" not in str(caught.value)
+
+
+def test_times_that_can_be() -> None:
+    for eta in (None, NOW, NOW.replace(tzinfo=None), "2026-01-02T03:04:05Z"):
+        check_options({"eta": eta})
+    for expires in (None, NOW, 5, 0.5, "2026-01-02T03:04:05+01:00"):
+        check_options({"expires": expires, "countdown": 1.5})
+
+
+# ---------------------------------------------------------------------- tasks
+def shop(*names: str) -> Celery:
+    """An app with these tasks."""
+    app = Celery("shop", broker="opendata+memory://none", set_as_current=False)
+
+    def nothing() -> None:
+        pass
+
+    for name in names:
+        app.task(nothing, name=name, shared=False)
+    return app
+
+
+def test_a_task_that_the_app_does_not_have() -> None:
+    plan = Plan(Columns())
+    with pytest.raises(RequestError) as caught:
+        plan.template(("mail.leter", ""), shop("mail.letter", "mail.visit"))
+    assert str(caught.value) == (
+        "the app has no task 'mail.leter': do you mean 'mail.letter'? For a task of another program, give broker_url "
+        "instead of app"
+    )
+    with pytest.raises(RequestError, match=r"no task 'billing': it has mail\.letter, mail\.visit\. For a task of"):
+        plan.template(("billing", ""), shop("mail.visit", "mail.letter"))
+    with pytest.raises(RequestError, match=r"no task 'letter': do you mean 'mail\.letter'\?"):
+        plan.template(("letter", ""), shop("mail.letter"))
+    assert plan.template(("mail.letter", ""), shop("mail.letter")).task == "mail.letter"
+
+
+def test_an_app_without_tasks_sends_any() -> None:
+    assert Plan(Columns()).template(("mail.leter", ""), shop()).task == "mail.leter"
+    assert Plan(Columns()).template(("mail.leter", "")).task == "mail.leter"
+
+
+def test_tasks_that_libraries_share_with_every_app() -> None:
+    """In a process of its own, as they are shared for good."""
+    program = (
+        "from celery import Celery, shared_task\n"
+        "from kombu_opendata.errors import RequestError\n"
+        "from kombu_opendata.spark.encode.plan import Columns, Plan\n"
+        "def clean(): ...\n"
+        "shared_task(clean, name='library.clean')\n"
+        "for app in None, Celery(broker='opendata+memory://none'):\n"
+        "    plan = Plan(Columns())\n"
+        "    for task in 'mail.letter', 'library.clean':\n"
+        "        assert plan.template((task, ''), app).task == task\n"
+        "try:\n"
+        "    plan.template(('library.claen', ''), app)\n"
+        "except RequestError as exc:\n"
+        "    assert 'library.clean' in str(exc)\n"
+        "else:\n"
+        "    raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_tasks_in_modules_that_the_app_names(caplog: pytest.LogCaptureFixture) -> None:
+    app = shop("mail.visit")
+    app.conf.include = ["tests.support.apps.nowhere"]
+    assert Plan(Columns()).template(("mail.letter", ""), app).task == "mail.letter"
+    (record,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
+    assert "task modules can't be imported here, so task 'mail.letter' is not looked for" in record.getMessage()
+
+
+# ---------------------------------------------------------------------- queues
+def test_a_queue_that_exists_with_other_arguments(broker_url: str) -> None:
+    with connected(broker_url) as connection:
+        channel = connection.default_channel
+        Queue("limited", queue_arguments={"x-max-length": 5})(channel).declare()
+        Queue("plain")(channel).declare()
+        Exchange("shop", type="topic")(channel).declare()
+    app = Celery("shop", broker=broker_url, set_as_current=False)
+    access = BrokerAccess.of_app(app)
+    plan = Plan(Columns())
+    for queue in ("plain", "new", "limited"):
+        plan.template(("mail.letter", queue), app)
+
+    with access.connect() as broker:
+        with pytest.raises(PreconditionFailed, match="queue 'limited' exists with x-max-length=5") as caught:
+            broker.check(plan.declared())
+        assert "\n" not in str(caught.value)
+        with pytest.raises(PreconditionFailed, match="exchange 'shop'"):
+            broker.check([Exchange("shop", type="direct")])
+        broker.check([Exchange("shop", type="topic"), Queue("limited", queue_arguments={"x-max-length": 5})])
+
+    with connected(broker_url) as connection, pytest.raises(NotFound):
+        Queue("new")(connection.default_channel).queue_declare(passive=True)
+
+
+def test_errors_keep_their_class_over_a_report() -> None:
+    refused = transport_errors.translate(PreconditionFailed("queue 'limited' exists"))
+    assert isinstance(refused, PreconditionFailed)
+    assert wire_code(refused) == "precondition_failed"
+    assert type(from_wire(wire_code(refused), "x", {})) is PreconditionFailed
+    assert wire_code(StoreFull("x")) == "store_full"
