@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .errors import FailedPublish, RequestError
 
 if TYPE_CHECKING:
-    from .client.connection import BrokerConnection
+    from .client.session.broker_connection import BrokerConnection
     from .url import Address
 
 logger = logging.getLogger(__name__)
@@ -60,8 +60,8 @@ class Batch:
 
     def _raise_failures(self) -> None:
         if self.failures:
-            from .client.pipeline import publish_failed
-            from .transport.errors import translate
+            from .client.session.publish_pipeline import publish_failed
+            from .transport.amqp_errors import translate
 
             failed = list(self.failures)
             self.failures.clear()
@@ -86,7 +86,7 @@ class Batch:
         if error is None:
             self._raise_failures()
         elif self.failures:
-            from .client.pipeline import publish_failed
+            from .client.session.publish_pipeline import publish_failed
 
             logger.error("%s (the batch ended with %r)", publish_failed(self.failures), error)
 

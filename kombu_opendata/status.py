@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .client.connection import BrokerConnection
-from .client.options import Options
+from .client.connection_options import Options
+from .client.session.broker_connection import BrokerConnection
 from .protocol.messages import GetStatus, Status
 from .url import parse
 

@@ -1,4 +1,4 @@
-"""Why a queue gets a message or not. The report is described in :mod:`kombu_opendata.client.filters`."""
+"""Why a queue gets a message or not. The report is described in :mod:`kombu_opendata.client.calls.explain_routing`."""
 
 from __future__ import annotations
 

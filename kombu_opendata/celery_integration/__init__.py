@@ -12,14 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .maintenance import setup_maintenance
+    from .maintenance_tasks import setup_maintenance
 
 __all__ = ["setup_maintenance"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "setup_maintenance":
-        from .maintenance import setup_maintenance
+        from .maintenance_tasks import setup_maintenance
 
         return setup_maintenance
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,9 +24,9 @@ from celery.utils.log import get_logger
 from kombu.exceptions import EncodeError
 
 from .. import url as urls
-from ..client.awaited import Awaited, awaited
-from ..client.options import SECONDS, Options, check_broker_options
-from ..client.results import Changes, ResultClient
+from ..client.calls.result_client import Changes, ResultClient
+from ..client.connection_options import SECONDS, Options, check_broker_options
+from ..client.published_task import Awaited, awaited
 from ..errors import ConnectionLost, InvalidURL, MessageTooLarge, RequestError, RetryLater
 from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult

@@ -99,6 +99,6 @@ def _flush_when_a_pool_process_ends() -> None:
     """Prefork's processes end without Python's exit handlers."""
     from celery.signals import worker_process_shutdown
 
-    from ..client.pipeline import flush_all
+    from ..client.session.publish_pipeline import flush_all
 
     worker_process_shutdown.connect(flush_all, weak=False)

@@ -197,10 +197,10 @@ def maintain(duties: tuple[str, ...], timeout: float, url: str | None, tls_ca: s
     A DUTY is one of route, expire_leases and collect; all are done when none is named. A broker in a folder is
     started when none runs.
     """
-    from ..client import maintenance
+    from ..client.calls.maintain import maintain as run_maintenance
 
     with find(url, tls_ca).connection() as connection:
-        report = maintenance.maintain(connection, duties, timeout=timeout)
+        report = run_maintenance(connection, duties, timeout=timeout)
     if as_json:
         print_json(report)
         return

@@ -40,7 +40,7 @@ def explain(
     Shows what each part of its filter says. Exits with 1 if the queue does not get it. --filter with --header needs
     no broker.
     """
-    from ..client.filters import header_texts
+    from ..client.calls.explain_routing import header_texts
 
     if bool(queue) == bool(filter):
         raise click.UsageError("name a QUEUE, or give a --filter")

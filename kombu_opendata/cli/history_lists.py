@@ -15,7 +15,7 @@ from .target import complete_queues, find, json_option, target_options
 from .terminal.output import Column, moment, note, pairs, plain, print_json, print_json_line, print_table, with_times
 
 if TYPE_CHECKING:
-    from ..client.history import AttemptInfo, MessageInfo, Page
+    from ..client.calls.history_queries import AttemptInfo, MessageInfo, Page
     from ..queue_client import QueueClient
 
 _CELL = 60

@@ -27,7 +27,7 @@ def create(name: str, url: str | None, tls_ca: str | None, as_json: bool) -> Non
     --url names the broker and an instance that exists, such as the default one. Nothing happens if the instance
     exists.
     """
-    from ..client.instances import create_instance
+    from ..client.calls.instances import create_instance
 
     with find(url, tls_ca).connection() as connection:
         created = create_instance(connection, name)
@@ -45,7 +45,7 @@ def list_(url: str | None, tls_ca: str | None, as_json: bool) -> None:
 
     Of a store in a bucket, only those that are open: named at the start, or used since.
     """
-    from ..client.instances import list_instances
+    from ..client.calls.instances import list_instances
 
     with find(url, tls_ca).connection(looks=True) as connection:
         found = list_instances(connection)

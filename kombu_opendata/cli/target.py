@@ -18,8 +18,8 @@ import click
 from .exit_codes import NO_BROKER, Failure
 
 if TYPE_CHECKING:
-    from ..client.connection import BrokerConnection
-    from ..client.options import Options
+    from ..client.connection_options import Options
+    from ..client.session.broker_connection import BrokerConnection
     from ..queue_client import QueueClient
     from ..url import Address
 
@@ -99,7 +99,7 @@ class Target:
     @contextmanager
     def connection(self, *, looks: bool = False) -> Iterator[BrokerConnection]:
         """A plain connection, for calls that the queue client has not."""
-        from ..client.connection import BrokerConnection
+        from ..client.session.broker_connection import BrokerConnection
 
         def make(place: Place) -> BrokerConnection:
             return BrokerConnection(place.address, place.options)
@@ -194,7 +194,7 @@ def find(url: str | None, tls_ca: str | None = None) -> Target:
 
 
 def _place(url: str, tls_ca: str | None) -> Place:
-    from ..client.options import Options
+    from ..client.connection_options import Options
     from ..url import embedded, parse
 
     address = parse(url) if "://" in url else embedded(os.path.abspath(url))

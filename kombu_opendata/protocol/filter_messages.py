@@ -26,7 +26,7 @@ class Explain(Message, tag=90):
 
 
 class Explained(Message, tag=190):
-    """The answer: see kombu_opendata.client.filters."""
+    """The answer: see kombu_opendata.client.calls.explain_routing."""
 
     rid: int
     report: dict[str, Any]

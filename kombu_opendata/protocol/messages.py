@@ -479,7 +479,7 @@ class Status(_Message, tag=114):
 
 
 class Maintained(_Message, tag=160):
-    """What was done: see kombu_opendata.client.maintenance."""
+    """What was done: see kombu_opendata.client.calls.maintain."""
 
     rid: int
     report: dict[str, Any]

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..client.clock import SYSTEM, Clock
-from ..client.options import DEFAULTS, Options
+from ..client.connection_options import DEFAULTS, Options
 from ..errors import ConnectionLost, OpenDataError, RequestError
 from ..protocol import messages as m
 from ..protocol.framing import client_messages

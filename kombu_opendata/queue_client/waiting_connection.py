@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, cast
 
-from ..client.connection import BrokerConnection
-from ..client.wire import Waker
+from ..client.session.broker_connection import BrokerConnection
+from ..client.socket.framed_socket import Waker
 from ..errors import BrokerStopping, MessageTooLarge, from_wire
 from ..protocol.framing import frame
 from ..protocol.messages import Failed

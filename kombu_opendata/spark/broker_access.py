@@ -11,7 +11,7 @@ from kombu.connection import Connection
 
 import kombu_opendata  # noqa: F401 - makes the broker URL known
 
-from ..client.staging import StagingClient
+from ..client.calls.staged_jobs import StagingClient
 from ..errors import NotFound, RequestError
 from ..url import did_you_mean, masked, parse
 from .celery_app import load_app

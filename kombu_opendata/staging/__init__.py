@@ -3,7 +3,7 @@
 Executors write, a driver commits, the broker routes in the background; docs/rfcs/0008-staged-batches.md has the formats
 and the protocol. Nothing in here needs a broker, SlateDB or PySpark, so it runs wherever rows are::
 
-    # on the driver (kombu_opendata.client.staging)
+    # on the driver (kombu_opendata.client.calls.staged_jobs)
     with StagingClient("opendata:///var/lib/app-queue") as client:
         target = client.staging_target()                      # picklable: ship it to the executors
         …
@@ -23,7 +23,7 @@ and the protocol. Nothing in here needs a broker, SlateDB or PySpark, so it runs
         client.job_status(job_id)                             # counts per queue: routed, done, failed, removed
         client.abort_job(job_id)                              # what was staged and not committed goes
 
-``envelope`` and ``headers`` are what a publish sends: :func:`kombu_opendata.transport.envelope.encode` and
+``envelope`` and ``headers`` are what a publish sends: :func:`kombu_opendata.transport.publish_request.encode` and
 :func:`kombu_opendata.protocol.envelope.metadata_headers`. ``priority`` is Kombu's (0 to 255, higher first), times are
 ms since the epoch; ``visible_at_ms`` 0 is at once, ``ttl_ms`` -1 is none, counted from the commit.
 

@@ -66,7 +66,7 @@ TLS takes Kombu's ``ssl`` parameter (Celery: ``broker_use_ssl``): True, or a dic
 from __future__ import annotations
 
 from .channel import Channel
-from .message import Message
+from .kombu_message import Message
 from .transport import TLSTransport, Transport
 
 __all__ = ["Channel", "Message", "TLSTransport", "Transport"]

@@ -18,16 +18,16 @@ from kombu.exceptions import ResourceError
 from kombu.transport import virtual
 
 from ..batching import collector_for
-from ..client.awaited import Awaited, awaited
-from ..client.connection import BrokerConnection
+from ..client.published_task import Awaited, awaited
+from ..client.session.broker_connection import BrokerConnection
 from ..errors import OpenDataError, PreconditionFailed, Unroutable
 from ..protocol import revocation
 from ..protocol.messages import Cancelled, Consume, Delivery, Outcome, Publish, Published
 from ..url import Address
-from . import message as messages
-from .envelope import encode, metadata_headers, priority_of, ttl_ms_of, visible_at_ms_of
-from .errors import ConsumerCancelled, translate
-from .message import OutgoingMessage
+from . import kombu_message as messages
+from .amqp_errors import ConsumerCancelled, translate
+from .kombu_message import OutgoingMessage
+from .publish_request import encode, metadata_headers, priority_of, ttl_ms_of, visible_at_ms_of
 from .qos import Delivered, QoS
 from .virtual_channel import VirtualChannel
 

@@ -13,16 +13,16 @@ from kombu.transport import virtual
 
 from .. import url as urls
 from ..celery_integration.worker import adapt
-from ..client.connection import BrokerConnection
-from ..client.options import SECONDS, Options, check_broker_options
+from ..client.connection_options import SECONDS, Options, check_broker_options
+from ..client.session.broker_connection import BrokerConnection
 from ..errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, StoreError, VersionMismatch
 from . import channel as channels
 from . import connection_fields
-from . import message as messages
+from . import kombu_message as messages
+from .amqp_errors import NotAdmitted, translate
 from .connection_fields import address_of
-from .errors import NotAdmitted, translate
-from .loop import LoopReader
-from .message import OutgoingMessage
+from .event_loop import LoopReader
+from .kombu_message import OutgoingMessage
 
 PUBLISH_MODES = ("confirm", "pipeline")
 #: the broker knows a session's last 1,024 publishes one by one

@@ -18,12 +18,12 @@ from ..errors import NotFound, OpenDataError
 from ..protocol.envelope import metadata_headers
 from ..protocol.messages import ListBindings, Outcome, Publish
 from ..protocol.queue_messages import AskRoutes, Routed
-from . import message as messages
-from .declare import DeclaringChannel
-from .envelope import encode, priority_of, ttl_ms_of, visible_at_ms_of
-from .errors import translate
-from .message import OutgoingMessage
+from . import kombu_message as messages
+from .amqp_errors import translate
+from .kombu_message import OutgoingMessage
+from .publish_request import encode, priority_of, ttl_ms_of, visible_at_ms_of
 from .qos import Delivered
+from .topology_channel import DeclaringChannel
 
 
 class DirectExchange(kombu_exchanges.DirectExchange):

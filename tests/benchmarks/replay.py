@@ -87,7 +87,7 @@ def is_done(barrier: Waiter, peer: Peer, name: str) -> bool:
 
 
 def _cursor(peer: Peer, name: str) -> dict[str, Any]:
-    progress = importlib.import_module("kombu_opendata.client.replay").progress
+    progress = importlib.import_module("kombu_opendata.client.calls.replay").progress
     with clients.connected(peer) as connection:
         found: dict[str, Any] = progress(connection.default_channel.connection, [name])[0]
         return found

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.staging import StagingClient
+from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol.envelope import metadata_headers
 from kombu_opendata.protocol.messages import Consume
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
-from kombu_opendata.transport.envelope import encode
+from kombu_opendata.transport.publish_request import encode
 from kombu_opendata.url import parse
 
 from . import clients

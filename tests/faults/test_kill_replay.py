@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client import replay
+from kombu_opendata.client.calls import replay
 
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected, declare, open_connection

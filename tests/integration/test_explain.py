@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client.filters import explain
+from kombu_opendata.client.calls.explain_routing import explain
 from kombu_opendata.errors import NotFound, RequestError, SelectorError
 from kombu_opendata.protocol.framing import frame
 from kombu_opendata.protocol.messages import Bind, Count, DeclareQueue, Explain, Explained, Failed, Ok, PurgeQueue

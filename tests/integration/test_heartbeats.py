@@ -17,7 +17,7 @@ import pytest
 from kombu.asynchronous import Hub as _Hub
 from kombu.connection import Connection as _Connection
 
-from kombu_opendata.transport import errors
+from kombu_opendata.transport import amqp_errors
 
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected, declare, drain_until, open_connection, send, take_bodies
@@ -189,7 +189,7 @@ def test_a_stopped_broker_is_noticed_and_resumed_when_it_goes_on(serve: Callable
             connection.connection.options = replace(
                 patient, connect_timeout=0.5, reconnect_timeout=1, resume_timeout=60
             )
-            with pytest.raises(errors.ConnectionLost, match="not resumed within 1 s"):
+            with pytest.raises(amqp_errors.ConnectionLost, match="not resumed within 1 s"):
                 send(channel, "q", "one")
             assert time.monotonic() - began < 30
         finally:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client import history
-from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.history import AttemptInfo, MessageInfo, Page
-from kombu_opendata.client.instances import create_instance
-from kombu_opendata.client.options import Options
+from kombu_opendata.client.calls import history_queries
+from kombu_opendata.client.calls.history_queries import AttemptInfo, MessageInfo, Page
+from kombu_opendata.client.calls.instances import create_instance
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import (
     CursorError,
     CursorOfAnotherList,
@@ -64,10 +64,10 @@ class Client:
             self.connection.settle(1, outcome, [delivery[2:5]])
 
     def messages(self, **filters: Any) -> Page[MessageInfo]:
-        return history.list_messages(self.connection, **filters)
+        return history_queries.list_messages(self.connection, **filters)
 
     def attempts(self, **filters: Any) -> Page[AttemptInfo]:
-        return history.list_attempts(self.connection, **filters)
+        return history_queries.list_attempts(self.connection, **filters)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def ids_of(page: Page[MessageInfo]) -> list[int]:
 
 # ---------------------------------------------------------------------- what is shown
 def test_a_message_is_shown_with_its_metadata_and_what_it_is_in_its_queue(sample: Sample) -> None:
-    found = history.retrieve_message(sample.client.connection, sample.ids[0])
+    found = history_queries.retrieve_message(sample.client.connection, sample.ids[0])
     assert found is not None
     assert found.headers["task"] == "add"
     assert found.created_at_ms == FIRST_MS
@@ -137,13 +137,13 @@ def test_an_attempt_says_who_when_and_how(sample: Sample) -> None:
         assert one.consumer == "worker-1"
         assert 0 < one.claimed_at_ms <= one.ended_at_ms
         assert not one.manual
-        assert history.retrieve_attempt(sample.client.connection, one.id) == one
+        assert history_queries.retrieve_attempt(sample.client.connection, one.id) == one
 
 
 def test_what_is_not_there_is_none(sample: Sample) -> None:
     connection = sample.client.connection
-    assert history.retrieve_message(connection, 1 << 60) is None
-    assert history.retrieve_attempt(connection, "attempt-ffffffff") is None
+    assert history_queries.retrieve_message(connection, 1 << 60) is None
+    assert history_queries.retrieve_attempt(connection, "attempt-ffffffff") is None
 
 
 def test_results_are_copies(sample: Sample) -> None:
@@ -159,10 +159,10 @@ def test_another_instance_sees_nothing_of_it(sample: Sample, module_store_folder
     other = BrokerConnection(url, Options(name="other"))
     other.connect()
     try:
-        assert history.retrieve_message(other, sample.ids[0]) is None
-        assert history.retrieve_attempt(other, attempt.id) is None
-        assert not history.list_messages(other, headers=sample.mine).items
-        assert not history.list_attempts(other).items
+        assert history_queries.retrieve_message(other, sample.ids[0]) is None
+        assert history_queries.retrieve_attempt(other, attempt.id) is None
+        assert not history_queries.list_messages(other, headers=sample.mine).items
+        assert not history_queries.list_attempts(other).items
     finally:
         other.close()
 
@@ -346,7 +346,7 @@ def test_counts_by_time_are_aligned_and_filled(sample: Sample) -> None:
     connection = sample.client.connection
     times = [one.received_at_ms for one in sample.client.messages(headers=sample.mine).items]
     low, high = min(times) - 2500, max(times) + 2500
-    buckets = history.count_messages(connection, gte=low, lt=high, bucket_seconds=1, headers=sample.mine)
+    buckets = history_queries.count_messages(connection, gte=low, lt=high, bucket_seconds=1, headers=sample.mine)
     assert sum(bucket.count for bucket in buckets) == 10
     assert [bucket.start_ms for bucket in buckets] == list(range(low // 1000 * 1000, high, 1000))
     assert buckets[0].count == 0
@@ -356,12 +356,12 @@ def test_counts_by_time_are_aligned_and_filled(sample: Sample) -> None:
 
 def test_counts_of_attempts(sample: Sample) -> None:
     ended = [one.ended_at_ms for one in sample.client.attempts(headers=sample.mine).items]
-    counted = history.count_attempts(
+    counted = history_queries.count_attempts(
         sample.client.connection, gte=min(ended), lt=max(ended) + 1, bucket_seconds=3600, headers=sample.mine,
         outcomes=["acked"],
     )  # fmt: skip
     assert sum(bucket.count for bucket in counted) == 4
-    without_last = history.count_attempts(
+    without_last = history_queries.count_attempts(
         sample.client.connection, gte=min(ended), lt=max(ended), bucket_seconds=3600, headers=sample.mine
     )
     assert sum(bucket.count for bucket in without_last) == sum(at < max(ended) for at in ended)
@@ -372,7 +372,7 @@ def test_counts_of_attempts(sample: Sample) -> None:
 )
 def test_counts_that_are_refused(client: Client, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidFilter):
-        history.count_attempts(client.connection, **{"gte": 0, "lt": 100_000, "bucket_seconds": 1, **wrong})
+        history_queries.count_attempts(client.connection, **{"gte": 0, "lt": 100_000, "bucket_seconds": 1, **wrong})
 
 
 # ---------------------------------------------------------------------- what is refused
@@ -417,7 +417,7 @@ def test_outcomes_that_do_not_exist(client: Client) -> None:
 @pytest.mark.parametrize("id", ["", "attempt-", "attempt-xyz", "attempt--1", "attempt-" + "f" * 17, "1", "attempt-٣"])
 def test_attempt_ids_that_are_none(client: Client, id: str) -> None:
     with pytest.raises(RequestError, match="no attempt's id"):
-        history.retrieve_attempt(client.connection, id)
+        history_queries.retrieve_attempt(client.connection, id)
 
 
 def cursor_of(sample: Sample) -> str:

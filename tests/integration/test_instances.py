@@ -13,9 +13,9 @@ import amqp.exceptions as amqp
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.client import instances
-from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.options import Options
+from kombu_opendata.client.calls import instances
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.storage.slate import database_exists
 from kombu_opendata.url import parse
 

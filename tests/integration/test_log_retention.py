@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.maintenance import maintain
-from kombu_opendata.client.options import Options
-from kombu_opendata.client.replay import progress
+from kombu_opendata.client.calls.maintain import maintain
+from kombu_opendata.client.calls.replay import progress
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import StartError
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse

@@ -16,7 +16,7 @@ from kombu_opendata import errors
 from kombu_opendata.broker import memory
 from kombu_opendata.broker.server import BrokerSettings
 from kombu_opendata.protocol.queue_messages import GetMetrics
-from kombu_opendata.transport import declare as declaring
+from kombu_opendata.transport import topology_channel as declaring
 
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected, declare, drain_quiet, drain_until, send, take, take_bodies

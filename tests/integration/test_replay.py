@@ -13,9 +13,9 @@ from kombu import entity
 
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.broker import memory
-from kombu_opendata.client import maintenance, replay
-from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.options import Options
+from kombu_opendata.client.calls import maintain, replay
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse
 
@@ -207,7 +207,7 @@ def test_a_consumer_gets_what_is_replayed(log: Any, connection: Any) -> None:
 def test_the_replay_is_in_the_report_and_part_of_maintenance(log: Any, store_folder: Any) -> None:
     send(log, "k", "a", exchange="log")
     begin(log, "late", "first")
-    maintenance.maintain(broker_of(log), ["route"])
+    maintain.maintain(broker_of(log), ["route"])
     fill(log, "late")
     report = EmbeddedBroker(store_folder).report()["queues"]
     assert report["late"]["replay"]["routed"] == 1

@@ -22,8 +22,8 @@ from celery import Celery
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.broker.logins import FAILURES_PER_ADDRESS
 from kombu_opendata.broker.users import hash_secret
-from kombu_opendata.client.dial import dial_socket
-from kombu_opendata.client.options import Options
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.socket.connect import dial_socket
 from kombu_opendata.spark.broker_access import access_of
 from kombu_opendata.status import read_report
 from kombu_opendata.url import Address, parse

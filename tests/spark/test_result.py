@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.client.staging import StagingClient
+from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.errors import NotFound, RequestError
 from kombu_opendata.spark import SubmitResult, submit
 from kombu_opendata.spark.broker_access import BrokerAccess

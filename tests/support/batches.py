@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.options import Options
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol.envelope import decode, encode_fields
 from kombu_opendata.protocol.messages import Consume, DeclareQueue, Outcome
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget

@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.options import Options
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol.messages import GetStatus
 from kombu_opendata.url import parse
 

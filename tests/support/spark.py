@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.options import Options
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.spark import use_java
 from kombu_opendata.url import parse
 

@@ -18,9 +18,9 @@ from kombu_opendata.broker.maintenance import DUTIES
 from kombu_opendata.broker.options import BrokerOptions
 from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.cli import broker
-from kombu_opendata.client.dial import _TLS_OPTIONS
-from kombu_opendata.client.options import BROKER_OPTIONS, SECONDS
-from kombu_opendata.client.options import DEFAULTS as CLIENT
+from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS
+from kombu_opendata.client.connection_options import DEFAULTS as CLIENT
+from kombu_opendata.client.socket.connect import _TLS_OPTIONS
 from kombu_opendata.storage import effects
 from kombu_opendata.transport import Channel
 from kombu_opendata.transport.transport import PUBLISH_MODES, options_of

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...client.clock import SYSTEM, Clock
-from ...client.options import Options, check_broker_options
+from ...client.connection_options import Options, check_broker_options
 from ..blocking_calls import AsyncCalls
 
 
@@ -20,8 +20,8 @@ class AsyncBase:
             name: how this client is called in the broker: the reader of what it reads, the worker in its list; empty is
                 ``host:pid``.
             clock: where the time comes from.
-            options: settings of its connections, the fields of :class:`kombu_opendata.client.options.Options`; times in
-                seconds.
+            options: settings of its connections, the fields of
+                :class:`kombu_opendata.client.connection_options.Options`; times in seconds.
 
         Raises:
             InvalidURL: the text says what to write.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Unpack
 
-from ...client import history
-from ...client.history import AttemptCount, AttemptQuery, MessageCount, MessageQuery
-from ...client.history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
+from ...client.calls import history_queries
+from ...client.calls.history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
+from ...client.calls.history_queries import AttemptCount, AttemptQuery, MessageCount, MessageQuery
 from ...protocol.history_messages import RetrieveAttempt, RetrieveMessage
 from ..models import body_of
 from .base import AsyncBase
 
 
 class AsyncHistory(AsyncBase):
-    """Calls about what happened. What they take is in :mod:`kombu_opendata.client.history`, where each is a class.
+    """Calls about what happened; :mod:`kombu_opendata.client.calls.history_queries` describes their arguments.
 
     Each runs on a connection that nothing else uses meanwhile: a list over much may take its time.
     """
@@ -26,7 +26,7 @@ class AsyncHistory(AsyncBase):
             LimitOutOfRange, InvalidFilter: what is asked for does not exist.
             CursorError: not a cursor for this page; there is a class for each reason.
         """
-        return messages_of(await self._calls.call_apart(history.list_messages_request(asked)))
+        return messages_of(await self._calls.call_apart(history_queries.list_messages_request(asked)))
 
     async def list_attempts(self, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
         """A page of the attempts that ended, by when they did; as :meth:`list_messages`.
@@ -34,7 +34,7 @@ class AsyncHistory(AsyncBase):
         They stay for some time when their messages are collected. With ``bodies=True`` each has its message's body,
         while that is stored; a page ends before its limit where it has more than 4 MiB.
         """
-        return attempts_of(await self._calls.call_apart(history.list_attempts_request(asked)), body_of)
+        return attempts_of(await self._calls.call_apart(history_queries.list_attempts_request(asked)), body_of)
 
     async def iter_messages(self, **asked: Unpack[MessageQuery]) -> AsyncGenerator[MessageInfo, None]:
         """All messages from a page on, page by page."""
@@ -76,8 +76,8 @@ class AsyncHistory(AsyncBase):
         Raises:
             InvalidFilter: too many buckets, or no time.
         """
-        return buckets_of(await self._calls.call_apart(history.count_messages_request(asked)))
+        return buckets_of(await self._calls.call_apart(history_queries.count_messages_request(asked)))
 
     async def count_attempts(self, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
         """How many attempts ended in each stretch of time; as :meth:`count_messages`."""
-        return buckets_of(await self._calls.call_apart(history.count_attempts_request(asked)))
+        return buckets_of(await self._calls.call_apart(history_queries.count_attempts_request(asked)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
 
-from ...client.filters import explain_request
+from ...client.calls.explain_routing import explain_request
 from ...errors import MessageNotFound
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
@@ -126,7 +126,9 @@ class AsyncLooking(AsyncBase):
     async def explain(
         self, queue: str = "", *, id: int | None = None, headers: Mapping[str, Any] | None = None, filter: str = ""
     ) -> dict[str, Any]:
-        """Why a queue gets a message or not; see :func:`kombu_opendata.client.filters.explain` for the report.
+        """Why a queue gets a message or not.
+
+        :func:`kombu_opendata.client.calls.explain_routing.explain` describes the report.
 
         Args:
             queue: or a ``filter`` to try out.

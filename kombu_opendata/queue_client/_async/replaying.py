@@ -21,7 +21,7 @@ class AsyncReplaying(AsyncBase):
     async def replay(self, queue: str, start: Point, until: Point = "now", *, where: str = "") -> dict[str, Any]:
         """Fill a queue again with stored messages, in the background; returns the progress at the beginning.
 
-        See :func:`kombu_opendata.client.replay.start_replay` for the arguments, what is raised, and the progress.
+        See :func:`kombu_opendata.client.calls.replay.start_replay` for the arguments, what is raised, and the progress.
         ``where`` is a selector that must be true besides the queue's filter.
         """
         answer: m.ReplayStarted = await self._calls.call(m.Replay(0, queue, _point(start), _point(until), where))

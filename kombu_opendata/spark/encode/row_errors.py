@@ -8,7 +8,7 @@ import pyarrow as pa
 from kombu.serialization import registry
 
 from ...errors import OpenDataError
-from ...transport.envelope import priority_of, visible_at_ms_of
+from ...transport.publish_request import priority_of, visible_at_ms_of
 from . import envelope_template
 from .argument_columns import values
 from .plan import Plan

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ...errors import InvalidMessage
 from ...protocol.envelope import metadata_headers
-from ...transport.envelope import priority_of, ttl_ms_of, visible_at_ms_of
+from ...transport.publish_request import priority_of, ttl_ms_of, visible_at_ms_of
 from . import argument_columns as cols
 from . import envelope_template
 from .arrow_text import join, packed_texts

@@ -12,7 +12,7 @@ import cloudpickle
 from pyspark.sql import Column
 
 from ...errors import RequestError
-from ...transport.envelope import priority_of
+from ...transport.publish_request import priority_of
 
 #: what a misspelt option may be meant to be
 _NAMES = (

@@ -15,7 +15,7 @@ from kombu_opendata import errors
 from kombu_opendata.broker import memory
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.transport.envelope import encode
+from kombu_opendata.transport.publish_request import encode
 
 from ...support.broker import EmbeddedBroker
 from ...support.kombu_client import declare, drain_until, send, take, take_bodies

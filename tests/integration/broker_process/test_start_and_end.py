@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.options import Options
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import StartError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.url import parse

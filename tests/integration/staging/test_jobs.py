@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.client import history
-from kombu_opendata.client.staging import StagingClient
+from kombu_opendata.client.calls import history_queries
+from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.protocol.messages import (
     DeleteQueue,
     ListJobs,
@@ -81,16 +81,16 @@ def test_staged_messages_are_in_the_lists(sink: Sink, client: StagingClient, inl
     target = client.staging_target()
     job = client.commit_job("job", stage(target if inline else as_objects(target), "job", [bodies(40), bodies(25, 40)]))
     when(client, "job", lambda job: job.routed == 65)
-    page = history.list_messages(sink.connection, queues=["q"], statuses=["available"], order="asc", limit=1000)
+    page = history_queries.list_messages(sink.connection, queues=["q"], statuses=["available"], order="asc", limit=1000)
     ids = list(range(job.first_id, job.first_id + 65))
     assert [one.id for one in page.items] == ids
     name, text = next(iter(page.items[7].headers.items()))
-    found = history.list_messages(sink.connection, headers={name: text}, limit=1000)
+    found = history_queries.list_messages(sink.connection, headers={name: text}, limit=1000)
     assert ids[7] in [one.id for one in found.items]
     consume(sink)
     sink.take(65)
     when(client, "job", lambda job: job.done == 65)
-    done = history.list_attempts(sink.connection, headers={name: text}, outcomes=["acked"], limit=1000)
+    done = history_queries.list_attempts(sink.connection, headers={name: text}, outcomes=["acked"], limit=1000)
     assert {one.message_id for one in done.items} == {one.id for one in found.items}
 
 

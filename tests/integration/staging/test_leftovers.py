@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.client.maintenance import maintain
-from kombu_opendata.client.staging import StagingClient
+from kombu_opendata.client.calls.maintain import maintain
+from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.errors import (
     NotFound,
     PreconditionFailed,

@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kombu_opendata.client.maintenance import maintain
-from kombu_opendata.client.replay import progress, redrive
-from kombu_opendata.client.staging import StagingClient
+from kombu_opendata.client.calls.maintain import maintain
+from kombu_opendata.client.calls.replay import progress, redrive
+from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.protocol.messages import (
     Bind,
     DeclareExchange,

@@ -16,7 +16,7 @@ import pytest
 from celery import Celery, signals
 from kombu.entity import Exchange, Queue
 
-from kombu_opendata.client.connection import BrokerConnection
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import InvalidMessage, RequestError
 from kombu_opendata.protocol.messages import Publish
 from kombu_opendata.spark.encode.plan import Columns, Plan

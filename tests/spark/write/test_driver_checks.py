@@ -16,7 +16,7 @@ from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, St
 from kombu_opendata.spark.broker_access import BrokerAccess
 from kombu_opendata.spark.encode.plan import Columns, Plan
 from kombu_opendata.spark.write.argument_checks import check_options
-from kombu_opendata.transport import errors as transport_errors
+from kombu_opendata.transport import amqp_errors as transport_errors
 
 from ...support.kombu_client import connected
 

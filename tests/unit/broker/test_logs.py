@@ -11,7 +11,7 @@ import pytest
 
 from kombu_opendata.broker.logs import CONTEXT, FORMATS, LEVELS, JsonFormatter
 from kombu_opendata.broker.notices import LINES_PER_PERIOD, PERIOD_SECONDS, Notices
-from kombu_opendata.client.options import BROKER_OPTIONS
+from kombu_opendata.client.connection_options import BROKER_OPTIONS
 from kombu_opendata.errors import QueueFull
 
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from kombu_opendata.client.connection import BrokerConnection
-from kombu_opendata.client.options import Options
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import PREAMBLE, PREAMBLE_BYTES, FrameReader, client_messages, frame
 from kombu_opendata.url import Address

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client.filters import header_texts
-from kombu_opendata.client.history import (
+from kombu_opendata.client.calls.explain_routing import header_texts
+from kombu_opendata.client.calls.history_queries import (
     count_attempts_request,
     count_messages_request,
     list_attempts_request,

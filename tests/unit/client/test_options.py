@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from kombu_opendata import AsyncQueueClient, QueueClient, errors
 from kombu_opendata.cli import broker
-from kombu_opendata.client.options import check_broker_options
+from kombu_opendata.client.connection_options import check_broker_options
 
 
 @pytest.mark.parametrize("size", [0, 1 << 40, "1073741824", "500M", "20G", "1t"])

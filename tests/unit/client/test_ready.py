@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kombu_opendata.client.ready import wait_ready
-from kombu_opendata.client.wire import Waker
+from kombu_opendata.client.socket.framed_socket import Waker
+from kombu_opendata.client.socket.poll import wait_ready
 
 
 @pytest.fixture

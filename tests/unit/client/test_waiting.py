@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kombu_opendata.client.options import Options
+from kombu_opendata.client.connection_options import Options
 from kombu_opendata.protocol import queue_messages as q
 from kombu_opendata.queue_client.waiting_connection import ClientConnection
 from kombu_opendata.url import Address

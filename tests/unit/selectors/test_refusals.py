@@ -206,7 +206,8 @@ def test_what_is_no_text(given: object) -> None:
 def test_the_parser_is_imported_for_the_first_filter_only() -> None:
     """A broker without filters does not pay for it, and a client never does."""
     program = (
-        "import sys, kombu_opendata.broker.server, kombu_opendata.transport, kombu_opendata.client.connection\n"
+        "import sys, kombu_opendata.broker.server, kombu_opendata.transport\n"
+        "import kombu_opendata.client.session.broker_connection\n"
         "from kombu_opendata.selectors import compile_selector\n"
         "assert not [name for name in sys.modules if 'lark' in name]\n"
         "compile_selector('a = 1')\n"
@@ -214,7 +215,7 @@ def test_the_parser_is_imported_for_the_first_filter_only() -> None:
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     client = (
-        "import sys, kombu_opendata.transport, kombu_opendata.client.connection\n"
+        "import sys, kombu_opendata.transport, kombu_opendata.client.session.broker_connection\n"
         "assert not [name for name in sys.modules if name.startswith('kombu_opendata.selectors.parser')]\n"
     )
     subprocess.run([sys.executable, "-c", client], check=True, timeout=60)

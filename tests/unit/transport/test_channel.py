@@ -10,9 +10,9 @@ from amqp import exceptions as amqp
 
 from kombu_opendata import errors
 from kombu_opendata.client.clock import Clock
-from kombu_opendata.client.options import DEFAULTS
+from kombu_opendata.client.connection_options import DEFAULTS
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.transport import Channel, envelope
+from kombu_opendata.transport import Channel, publish_request
 
 
 class Connection:
@@ -69,7 +69,7 @@ def channel(connection: Connection) -> Channel:
 
 def delivery(number: int, tag: str = "t", attempts: int = 1, data: bytes | None = None) -> m.Delivery:
     if data is None:
-        data = envelope.encode(b"b%d" % number, "text/plain", "utf-8", {"h": 1}, {"priority": 4}, "x", "k")
+        data = publish_request.encode(b"b%d" % number, "text/plain", "utf-8", {"h": 1}, {"priority": 4}, "x", "k")
     return (1, tag, "q", number, 7, attempts, data, attempts > 1)
 
 
@@ -99,7 +99,7 @@ def test_a_publish_carries_envelope_headers_priority_and_times(channel: Channel,
         "priority": "9",
         "content_type": "text/plain",
     }
-    assert envelope.decode(request.envelope)[4] == {"expiration": "1500", "priority": 9}
+    assert publish_request.decode(request.envelope)[4] == {"expiration": "1500", "priority": 9}
 
 
 def test_an_unroutable_message_is_an_error_or_a_callback(channel: Channel, connection: Connection) -> None:

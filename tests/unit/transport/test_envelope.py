@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import InvalidMessage
-from kombu_opendata.transport import envelope
+from kombu_opendata.transport import publish_request
 
 
 def encode(body: Any = b"body", headers: Any = None, properties: Any = None) -> bytes:
-    return envelope.encode(body, "application/json", "utf-8", headers or {}, properties or {}, "x", "k")
+    return publish_request.encode(body, "application/json", "utf-8", headers or {}, properties or {}, "x", "k")
 
 
 @pytest.mark.parametrize("body", [b"\x00\xff", "täxt", b"", ""])
 def test_it_comes_back_as_it_was(body: Any) -> None:
     headers = {"task": "t", "timelimit": [None, 3], "stamps": {"a": [1]}, "none": None, "float": 1.5}
     data = encode(body, headers, {"priority": 3, "correlation_id": "c"})
-    assert envelope.decode(data) == (
+    assert publish_request.decode(data) == (
         body,
         "application/json",
         "utf-8",
@@ -29,11 +29,11 @@ def test_it_comes_back_as_it_was(body: Any) -> None:
         "x",
         "k",
     )
-    assert type(envelope.decode(data)[0]) is type(body)
+    assert type(publish_request.decode(data)[0]) is type(body)
 
 
 def test_a_buffer_comes_back_as_bytes() -> None:
-    assert envelope.decode(encode(memoryview(b"abc")))[0] == b"abc"
+    assert publish_request.decode(encode(memoryview(b"abc")))[0] == b"abc"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_property_that_amqp_does_not_have_is_left_out_when_it_can_not_be_encod
     recursive: list[Any] = []
     recursive.append(recursive)
     properties = {"correlation_id": "c", "lock": object(), "huge": 2**70, "deep": recursive, "note": ["kept"]}
-    sent = envelope.decode(encode(b"", {}, properties))[4]
+    sent = publish_request.decode(encode(b"", {}, properties))[4]
     assert sent == {"correlation_id": "c", "note": ["kept"]}
     assert set(properties) == {"correlation_id", "lock", "huge", "deep", "note"}
 
@@ -84,7 +84,7 @@ def test_metadata_headers_are_the_scalars_as_text() -> None:
         "kwargsrepr": "{}",
         "exchange": "forged",
     }
-    assert envelope.metadata_headers(headers, "x", "k", 7, "application/json") == {
+    assert publish_request.metadata_headers(headers, "x", "k", 7, "application/json") == {
         "task": "t.add",
         "retries": "3",
         "ratio": "0.5",
@@ -98,49 +98,49 @@ def test_metadata_headers_are_the_scalars_as_text() -> None:
 
 
 def test_subclasses_of_text_are_text() -> None:
-    seen = envelope.metadata_headers({"colour": Colour.RED}, "", "", 0, None)
+    seen = publish_request.metadata_headers({"colour": Colour.RED}, "", "", 0, None)
     assert type(seen["colour"]) is str
     assert "red" in seen["colour"].lower()
 
 
 def test_the_number_of_headers_is_limited() -> None:
     most = {f"h{n}": n for n in range(251)}
-    assert len(envelope.metadata_headers(most, "x", "k", 0, "t")) == 255
+    assert len(publish_request.metadata_headers(most, "x", "k", 0, "t")) == 255
     with pytest.raises(InvalidMessage, match="256 headers and the limit is 255"):
-        envelope.metadata_headers({**most, "one": 1}, "x", "k", 0, "t")
+        publish_request.metadata_headers({**most, "one": 1}, "x", "k", 0, "t")
 
 
 def test_the_length_of_a_header_is_limited_in_bytes() -> None:
-    envelope.metadata_headers({"h": "x" * 65_535}, "", "", 0, None)
+    publish_request.metadata_headers({"h": "x" * 65_535}, "", "", 0, None)
     with pytest.raises(InvalidMessage, match="value of header 'h' has 65536 bytes and the limit is 65535"):
-        envelope.metadata_headers({"h": "x" * 65_536}, "", "", 0, None)
+        publish_request.metadata_headers({"h": "x" * 65_536}, "", "", 0, None)
     with pytest.raises(InvalidMessage, match="has 80000 bytes"):
-        envelope.metadata_headers({"h": "ä" * 40_000}, "", "", 0, None)
+        publish_request.metadata_headers({"h": "ä" * 40_000}, "", "", 0, None)
     with pytest.raises(InvalidMessage, match="name of header"):
-        envelope.metadata_headers({"x" * 65_536: "h"}, "", "", 0, None)
-    envelope.metadata_headers({"argsrepr": "x" * 100_000}, "", "", 0, None)
+        publish_request.metadata_headers({"x" * 65_536: "h"}, "", "", 0, None)
+    publish_request.metadata_headers({"argsrepr": "x" * 100_000}, "", "", 0, None)
 
 
 @pytest.mark.parametrize(("value", "priority"), [(None, 0), (0, 0), (255, 255), ("9", 9)])
 def test_priority(value: Any, priority: int) -> None:
-    assert envelope.priority_of(value) == priority
+    assert publish_request.priority_of(value) == priority
 
 
 @pytest.mark.parametrize("value", [300, -1, "high", 256])
 def test_priority_out_of_range(value: Any) -> None:
     with pytest.raises(InvalidMessage, match="from 0 to 255"):
-        envelope.priority_of(value)
+        publish_request.priority_of(value)
 
 
 @pytest.mark.parametrize(("value", "ttl_ms"), [(None, -1), ("", -1), ("0", 0), ("1500", 1500), (20, 20)])
 def test_expiration(value: Any, ttl_ms: int) -> None:
-    assert envelope.ttl_ms_of(value) == ttl_ms
+    assert publish_request.ttl_ms_of(value) == ttl_ms
 
 
 @pytest.mark.parametrize("value", ["-1", "soon", "1.5"])
 def test_expiration_that_is_no_number(value: Any) -> None:
     with pytest.raises(InvalidMessage, match="milliseconds from 0 up"):
-        envelope.ttl_ms_of(value)
+        publish_request.ttl_ms_of(value)
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def test_expiration_that_is_no_number(value: Any) -> None:
     ],
 )
 def test_a_task_with_an_eta_is_visible_then(eta: str | None, visible_at_ms: int) -> None:
-    assert envelope.visible_at_ms_of({"task": "proj.add", "eta": eta}) == visible_at_ms
+    assert publish_request.visible_at_ms_of({"task": "proj.add", "eta": eta}) == visible_at_ms
 
 
 def test_the_eta_of_something_else_than_a_task_is_no_business_of_ours() -> None:
-    assert envelope.visible_at_ms_of({"eta": "soon"}) == 0
+    assert publish_request.visible_at_ms_of({"eta": "soon"}) == 0
 
 
 @pytest.mark.parametrize("eta", ["soon", "", 17])
 def test_an_eta_that_is_no_time_is_refused(eta: object) -> None:
     with pytest.raises(InvalidMessage, match="eta"):
-        envelope.visible_at_ms_of({"task": "proj.add", "eta": eta})
+        publish_request.visible_at_ms_of({"task": "proj.add", "eta": eta})

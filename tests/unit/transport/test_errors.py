@@ -9,7 +9,7 @@ from amqp import exceptions as amqp
 
 from kombu_opendata import errors
 from kombu_opendata.transport import Transport
-from kombu_opendata.transport.errors import translate
+from kombu_opendata.transport.amqp_errors import translate
 
 ALL = sorted(set(errors.BY_CODE.values()), key=lambda cls: cls.code)
 

@@ -19,7 +19,7 @@ from kombu_opendata import errors
 from kombu_opendata.protocol.messages import Hello
 from kombu_opendata.transport import TLSTransport, Transport
 from kombu_opendata.transport.connection_fields import address_of
-from kombu_opendata.transport.loop import BATCH
+from kombu_opendata.transport.event_loop import BATCH
 from kombu_opendata.transport.transport import options_of
 from kombu_opendata.url import Address, parse
 

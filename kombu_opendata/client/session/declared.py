@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from ..protocol.messages import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
+from ...protocol.messages import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
 
 Declaration: TypeAlias = DeclareExchange | DeclareQueue | Bind
 

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import OpenDataError
-from ..protocol.framing import frame
-from ..protocol.messages import Cancel, CloseChannel, Consume, Credit, Delivery, Get, Goodbye, Got, Ok, Outcome, Qos
-from .pipeline import Pipeline
+from ...errors import OpenDataError
+from ...protocol.framing import frame
+from ...protocol.messages import Cancel, CloseChannel, Consume, Credit, Delivery, Get, Goodbye, Got, Ok, Outcome, Qos
+from ..socket.framed_socket import Waker
+from .publish_pipeline import Pipeline
 from .stream import Event
-from .wire import Waker
 
 
 class BrokerConnection(Pipeline):

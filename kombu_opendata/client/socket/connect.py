@@ -9,15 +9,15 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AccessRefused, ConnectionLost, InvalidURL, RequestError, SocketPathTooLong
-from ..private_folder import denied, is_alone_at, is_trusted, peer_uid, user_name
-from ..protocol.tcp import set_tcp_options
-from ..url import Address
+from ...errors import AccessRefused, ConnectionLost, InvalidURL, RequestError, SocketPathTooLong
+from ...private_folder import denied, is_alone_at, is_trusted, peer_uid, user_name
+from ...protocol.tcp import set_tcp_options
+from ...url import Address
 
 if TYPE_CHECKING:
     import ssl
 
-    from .options import Options
+    from ..connection_options import Options
 
 #: OpenSSL's words for an answer that is no TLS; they differ by its version
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
@@ -187,7 +187,7 @@ def check_socket_path(path: str) -> None:
 
 def dial_memory(name: str) -> socket.socket:
     """One end of a socket pair whose other end is served by a broker in this process."""
-    from ..broker.memory import connect
+    from ...broker.memory import connect
 
     sock: socket.socket = connect(name)
     return sock

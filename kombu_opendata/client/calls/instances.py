@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..protocol.instance_messages import CreateInstance, InstanceCreated, InstanceList, ListInstances
-from .requester import Requester
+from ...protocol.instance_messages import CreateInstance, InstanceCreated, InstanceList, ListInstances
+from ..session.requester import Requester
 
 
 def create_instance(connection: Requester, name: str) -> bool:

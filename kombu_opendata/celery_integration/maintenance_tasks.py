@@ -23,8 +23,8 @@ from celery import Celery
 from celery.exceptions import ImproperlyConfigured
 from celery.schedules import BaseSchedule, schedule
 
-from ..client.connection import BrokerConnection
-from ..client.maintenance import DEFAULT_TIMEOUT_SECONDS, maintain
+from ..client.calls.maintain import DEFAULT_TIMEOUT_SECONDS, maintain
+from ..client.session.broker_connection import BrokerConnection
 
 PREFIX = "opendata."
 MAINTAIN = f"{PREFIX}maintain"

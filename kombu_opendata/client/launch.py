@@ -25,14 +25,14 @@ from ..errors import (
 )
 from ..private_folder import PrivateFolder
 from ..url import LOG_NAME, Address
-from .dial import check_socket_path, dial_unix
-from .ready import wait_ready
+from .socket.connect import check_socket_path, dial_unix
+from .socket.poll import wait_ready
 
 if TYPE_CHECKING:
     import subprocess
 
     from .clock import Clock
-    from .options import Options
+    from .connection_options import Options
 
 START_LOCK_NAME = "broker.start.lock"
 CONNECT_INTERVAL_SECONDS = 0.02

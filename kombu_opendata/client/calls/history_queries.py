@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from types import NoneType
 from typing import Any, TypedDict, Unpack
 
-from ..errors import InvalidFilter
-from ..protocol.history_messages import (
+from ...errors import InvalidFilter
+from ...protocol.history_messages import (
     CountAttempts,
     CountMessages,
     ListAttempts,
@@ -23,8 +23,8 @@ from ..protocol.history_messages import (
     RetrieveAttempt,
     RetrieveMessage,
 )
+from ..session.requester import Requester
 from .history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
-from .requester import Requester
 
 __all__ = [
     "AttemptInfo",

@@ -19,13 +19,13 @@ import os
 import socket
 from typing import NoReturn
 
-from ..errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
-from ..protocol.framing import frame
-from .dial import dial_memory, dial_socket, dial_tcp
-from .greeting import greet
-from .keeper import Keeper, threads_are_native
+from ...errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
+from ...protocol.framing import frame
+from ..socket.connect import dial_memory, dial_socket, dial_tcp
+from ..socket.framed_socket import Wire
+from ..socket.handshake import greet
+from .reconnect_thread import Keeper, threads_are_native
 from .stream import FIRST_BACKOFF_SECONDS, Stream
-from .wire import Wire
 
 logger = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class Link(Stream):
             return dial_tcp(self.address, self.options)
         if self.address.kind == "unix":
             return dial_socket(self.address, self.options)
-        from .launcher import attach
+        from ..launch import attach
 
         return attach(self.address, self.options, self.clock)
 

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from ..errors import BrokerStopping, ConnectionLost, FailedPublish, OpenDataError, RetryLater, from_wire
-from ..protocol.framing import frame
-from ..protocol.messages import (
+from ...errors import BrokerStopping, ConnectionLost, FailedPublish, OpenDataError, RetryLater, from_wire
+from ...protocol.framing import frame
+from ...protocol.messages import (
     BrokerMessage,
     Cancelled,
     Consume,
@@ -28,14 +28,14 @@ from ..protocol.messages import (
     Settled,
     Welcome,
 )
-from ..url import Address
-from .clock import SYSTEM, Clock
-from .options import DEFAULTS, Options
+from ...url import Address
+from ..clock import SYSTEM, Clock
+from ..connection_options import DEFAULTS, Options
+from ..socket.framed_socket import Waker, Wire
 from .session import Session
-from .wire import Waker, Wire
 
 if TYPE_CHECKING:
-    from .keeper import Keeper
+    from .reconnect_thread import Keeper
 
 logger = logging.getLogger(__name__)
 

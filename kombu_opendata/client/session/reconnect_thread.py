@@ -17,11 +17,11 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from ..errors import OpenDataError
-from .wire import Waker
+from ...errors import OpenDataError
+from ..socket.framed_socket import Waker
 
 if TYPE_CHECKING:
-    from .link import Link
+    from .resumable_socket import Link
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 from amqp.protocol import queue_declare_ok_t
 from kombu.transport import base, virtual
 
-from ..client.connection import BrokerConnection
+from ..client.session.broker_connection import BrokerConnection
 from ..errors import ConnectionLost, OpenDataError, UnknownArgumentWarning
 from ..protocol.messages import (
     Bind,
@@ -24,7 +24,7 @@ from ..protocol.messages import (
     QueueInfo,
     Unbind,
 )
-from .errors import translate
+from .amqp_errors import translate
 
 _warned: set[str] = set()
 

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import ConnectionLost, ProtocolError
-from ..protocol.framing import frame
-from ..protocol.messages import (
+from ...errors import ConnectionLost, ProtocolError
+from ...protocol.framing import frame
+from ...protocol.messages import (
     ChordParts,
     CloseChord,
     ForgetResults,
@@ -28,11 +28,11 @@ from ..protocol.messages import (
     UnwatchResults,
     WatchResults,
 )
-from ..url import Address
-from .clock import SYSTEM, Clock
-from .connection import BrokerConnection
-from .options import DEFAULTS, Options
-from .wire import Wire
+from ...url import Address
+from ..clock import SYSTEM, Clock
+from ..connection_options import DEFAULTS, Options
+from ..session.broker_connection import BrokerConnection
+from ..socket.framed_socket import Wire
 
 #: how many tasks of this process are remembered to be new
 _MAX_SENT = 10_000

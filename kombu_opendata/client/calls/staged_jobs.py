@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from ..errors import RequestError
-from ..protocol.frame_limits import MAX_ITEMS
-from ..protocol.staging_messages import (
+from ...errors import RequestError
+from ...protocol.frame_limits import MAX_ITEMS
+from ...protocol.staging_messages import (
     AbortJob,
     CommitJob,
     GetJob,
@@ -22,13 +22,13 @@ from ..protocol.staging_messages import (
     ListJobs,
     StagingInfo,
 )
-from ..staging.batch_writer import write_object
-from ..staging.folder_url import open_folder
-from ..staging.job import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget, check_job_id
-from ..url import Address, parse
-from .connection import BrokerConnection
-from .options import DEFAULTS, Options
-from .requester import Requester
+from ...staging.batch_writer import write_object
+from ...staging.folder_url import open_folder
+from ...staging.job import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget, check_job_id
+from ...url import Address, parse
+from ..connection_options import DEFAULTS, Options
+from ..session.broker_connection import BrokerConnection
+from ..session.requester import Requester
 
 #: batches of one commit: they are one list of a call
 MAX_BATCHES = MAX_ITEMS

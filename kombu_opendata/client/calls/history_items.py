@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ..protocol.envelope import UNREADABLE, decode
-from ..protocol.history_messages import AttemptPage, Counts, MessagePage, StoredAttempt, StoredEvent, StoredMessage
+from ...protocol.envelope import UNREADABLE, decode
+from ...protocol.history_messages import AttemptPage, Counts, MessagePage, StoredAttempt, StoredEvent, StoredMessage
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ import os
 import sys
 from typing import Any
 
-from ..errors import ConnectionLost, FailedPublish, OpenDataError, PublishFailed
-from ..protocol.framing import frame
-from ..protocol.messages import Publish
+from ...errors import ConnectionLost, FailedPublish, OpenDataError, PublishFailed
+from ...protocol.framing import frame
+from ...protocol.messages import Publish
 from .requester import Requester
 from .stream import InFlight, open_streams
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
-from ..errors import BrokerStopping, ConnectionLost, ProtocolError, from_wire
-from ..protocol.framing import (
+from ...errors import BrokerStopping, ConnectionLost, ProtocolError, from_wire
+from ...protocol.framing import (
     DEFAULT_MAX_FRAME_BYTES,
     PREAMBLE,
     PREAMBLE_BYTES,
@@ -15,8 +15,8 @@ from ..protocol.framing import (
     check_preamble,
     frame,
 )
-from ..protocol.messages import BrokerGoodbye, BrokerMessage, Failed, Hello, LoggedIn, Resume, Welcome
-from .wire import RECEIVE_BYTES, Wire, wire_for
+from ...protocol.messages import BrokerGoodbye, BrokerMessage, Failed, Hello, LoggedIn, Resume, Welcome
+from .framed_socket import RECEIVE_BYTES, Wire, wire_for
 
 
 def greet(

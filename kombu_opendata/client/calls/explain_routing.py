@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import RequestError
-from ..protocol.messages import Explain, Explained
-from .requester import Requester
+from ...errors import RequestError
+from ...protocol.messages import Explain, Explained
+from ..session.requester import Requester
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 

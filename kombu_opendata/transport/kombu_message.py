@@ -9,7 +9,7 @@ from kombu.transport import virtual
 
 from ..errors import InvalidMessage
 from ..protocol.messages import Delivery
-from .envelope import decode
+from .publish_request import decode
 
 DELIVERY_COUNT = "x-delivery-count"
 

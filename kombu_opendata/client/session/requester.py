@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ..errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, RetryLater, from_wire
-from ..protocol.framing import frame
-from ..protocol.messages import Failed, Lease, Publish, Published, QueueInfo
-from .link import Link
-from .wire import Wire
+from ...errors import BrokerStopping, ConnectionLost, MessageTooLarge, OpenDataError, RetryLater, from_wire
+from ...protocol.framing import frame
+from ...protocol.messages import Failed, Lease, Publish, Published, QueueInfo
+from ..socket.framed_socket import Wire
+from .resumable_socket import Link
 
 #: leases that one Settle ends; the broker takes ten times as many
 _LEASES = 10_000

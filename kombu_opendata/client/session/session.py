@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from ..protocol.messages import Consume, Credit, Delivery, Hello, Lease, Qos, Resume, Settle
-from .topology import Declaration, Topology
+from ...protocol.messages import Consume, Credit, Delivery, Hello, Lease, Qos, Resume, Settle
+from .declared import Declaration, Topology
 
 
 class Session:

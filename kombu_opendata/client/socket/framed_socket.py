@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ..protocol.framing import FrameReader
-from ..protocol.messages import BrokerMessage
-from .ready import wait_ready
+from ...protocol.framing import FrameReader
+from ...protocol.messages import BrokerMessage
+from .poll import wait_ready
 
 RECEIVE_BYTES = 256 << 10
 _TIMEVAL = struct.Struct("ll")

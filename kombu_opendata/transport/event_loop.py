@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ..client.connection import BrokerConnection
-from ..client.wire import Waker
+from ..client.session.broker_connection import BrokerConnection
+from ..client.socket.framed_socket import Waker
 from ..errors import ConnectionLost, OpenDataError
-from .errors import translate
+from .amqp_errors import translate
 
 #: Events handed out before the loop's other work gets its turn. Celery acknowledges with ``call_soon``: with more than
 #: one, the ack of a task would wait for the run of the next.
@@ -24,8 +24,8 @@ class LoopReader:
     What is buffered is handed out by a pipe that stays readable meanwhile, not by ``call_soon``: what is scheduled so
     from a scheduled call waits until the loop's poll ends, up to a second, and so would Celery's acknowledgements.
 
-    While the loop is in a task, another thread may resume the session (see client/keeper.py): what is to be done about
-    it then waits for the loop, which the pipe wakes.
+    While the loop is in a task, another thread may resume the session (client/session/reconnect_thread.py). The pipe
+    then wakes the loop, which follows the session to its new socket.
     """
 
     def __init__(self, connection: BrokerConnection, loop: Any) -> None:

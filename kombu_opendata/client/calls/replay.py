@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from ..errors import RequestError
-from ..protocol.messages import CursorList, Cursors, DeleteSettled, Redrive, Redriven, Replay, ReplayStarted
-from .requester import Requester
+from ...errors import RequestError
+from ...protocol.messages import CursorList, Cursors, DeleteSettled, Redrive, Redriven, Replay, ReplayStarted
+from ..session.requester import Requester
 
 #: a place in the log: "now", "first", a time, or a message id
 Point = str | int | datetime
