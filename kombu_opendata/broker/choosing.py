@@ -143,7 +143,7 @@ async def _candidates(self: Handlers, queue: BrokerQueue) -> AsyncIterator[list[
         if number >= 0:
             if number in messages.cold and queue.stored is not None and loads < _MAX_LOADS:
                 loads += 1
-                await self.engine.load_bucket(queue.stored, number)
+                await self.engine.loader.load_bucket(queue.stored, number)
             bucket = messages.buckets.get(number)
             for entry in bucket.available.values() if bucket is not None else ():
                 if looking.is_visible(entry, now):

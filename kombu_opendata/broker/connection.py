@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
         session.connection = self
         session.settled = session.reported_settled = 0
         adopted = leases.resume(instance, session, said)
-        instance.engine.name_session(session.id, hello.name)
+        instance.engine.operations.name_session(session.id, hello.name)
         self._handlers = Handlers(instance, session, settings.max_message_bytes, self._server.status)
         last = instance.engine.state.producers.get(session.id)
         instance.reply(

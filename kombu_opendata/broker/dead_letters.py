@@ -54,7 +54,7 @@ class DeadLetters:
         self._wanted = asyncio.Event()
         self._logged: set[tuple[str, ...]] = set()
         self.published = self.unroutable = self.cycles = self.lost = 0
-        instance.engine.on_dead_letters = self._wanted.set  # type: ignore[method-assign]
+        instance.engine.operations.on_dead_letters = self._wanted.set
         if instance.engine.state.dead_letters:
             self._wanted.set()
 
@@ -120,7 +120,7 @@ class DeadLetters:
                 except CorruptRecord as exc:
                     self.lost += 1
                     log.error("a dead letter of queue %r is lost: %s", queue, exc)
-                    engine.dead_letter_sent(queue, id)
+                    engine.operations.dead_letter_sent(queue, id)
         revoked = [place for place in places if engine.state.dead_letters[place].reason == REVOKED]
         await asyncio.gather(
             *(revocations.load(self._instance, engine.payloads.find(id) or b"") for _queue, id in revoked)
@@ -140,7 +140,7 @@ class DeadLetters:
                 revocations.store(self._instance, envelope)
             else:
                 self._publish(store, queue, letter, envelope)
-            engine.dead_letter_sent(queue, id)
+            engine.operations.dead_letter_sent(queue, id)
 
     def _publish(self, store: Store, queue: str, letter: DeadLetter, envelope: bytes) -> None:
         """Publish one.

@@ -88,10 +88,10 @@ async def _explain_stored(handlers: Handlers, msg: m.Explain) -> None:
 async def _metadata(engine: Engine, id: int) -> dict[str, str]:
     found = await metadata_of(engine, id)
     if found is None and id < engine.state.next_id:  # a staged row may be in the journal only
-        if engine.is_dirty:
-            await engine.checkpoint()
+        if engine.commits.is_dirty:
+            await engine.commits.checkpoint()
         else:
-            await engine.checkpoint_ended()
+            await engine.commits.checkpoint_ended()
         found = await metadata_of(engine, id)
     if found is None:
         raise NotFound(

@@ -139,7 +139,7 @@ async def _claim(self: Handlers, msg: q.Read, queue: BrokerQueue, lines: list[li
         if line_of[id] in passed:
             continue
         if queue.stored is not None:
-            await self.engine.find_entries(queue.stored, [id])
+            await self.engine.loader.find_entries(queue.stored, [id])
             envelope = await self.engine.payloads.read(id)
         else:
             envelope = None

@@ -21,7 +21,7 @@ from ..errors import (
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
 from ..protocol.topic_syntax import check_topic_pattern
-from ..storage.operations import Call
+from ..storage.removals import Call
 from . import arguments, explain, leases, replay_calls, starts
 from . import history as history_calls
 from . import results as result_calls
@@ -102,7 +102,7 @@ class Handlers:
     # ------------------------------------------------------------------ publishing
     def publish(self, msg: m.Publish) -> None:
         instance, session = self.instance, self.session
-        before = self.engine.published(session.id, msg.seq)
+        before = self.engine.operations.published(session.id, msg.seq)
         if before is not None or msg.seq in session.transient_publishes:
             latest = before is not None and before.last_sequence == msg.seq
             id, queues = (before.last_message_id, before.last_queues) if before is not None and latest else (0, -1)
@@ -158,10 +158,10 @@ class Handlers:
             if queue.is_bounded:
                 instance.upkeep.check_room(queue, len(msg.envelope))
         if stored:
-            self.engine.check_room(len(msg.envelope))
+            self.engine.commits.check_room(len(msg.envelope))
             if msg.revocable:
                 self.engine.results.note_revocable()
-            id = self.engine.publish(
+            id = self.engine.operations.publish(
                 stored,
                 msg.envelope,
                 msg.headers,
@@ -215,7 +215,7 @@ class Handlers:
         now = self.engine.clock.now_ms()
         cursor = starts.cursor(parsed.start, starts.NOW, next_id=self.engine.state.next_id, now_ms=now)
         if properties.stored:
-            stored = self.engine.declare_queue(name, parsed.options(properties.arguments))
+            stored = self.engine.operations.declare_queue(name, parsed.options(properties.arguments))
             if parsed.start != starts.NOW:
                 self.instance.replays.start(stored, cursor)  # in the same commit
         elif not cursor.is_done:
@@ -265,7 +265,7 @@ class Handlers:
 
     async def delete_queue(self, msg: m.DeleteQueue) -> None:
         queue, call = self.instance.queues.get(msg.queue), Call(self.session.id, msg.rid)
-        before = self.engine.removal_of(call)
+        before = self.engine.removals.before(call)
         count = before.messages
         if queue is None:
             _check_name(msg.queue, "queue")
@@ -281,7 +281,7 @@ class Handlers:
     async def purge_queue(self, msg: m.PurgeQueue) -> None:
         queue = self._queue(msg.queue)
         if queue.stored is not None:
-            count = await self.engine.purge(queue.stored, Call(self.session.id, msg.rid))
+            count = await self.engine.removals.purge(queue.stored, Call(self.session.id, msg.rid))
         else:
             waiting = list(queue.messages.available.values())
             count = len(waiting)
@@ -300,7 +300,7 @@ class Handlers:
             )
         elif self._exchange_is_new(msg):
             if msg.durable:
-                self.engine.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
+                self.engine.operations.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
             else:
                 self.topology.add_exchange(msg.exchange, msg.type, False, msg.auto_delete, msg.arguments)
         warnings = arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
@@ -321,7 +321,7 @@ class Handlers:
             if msg.if_unused and exchange.bindings:
                 raise PreconditionFailed(f"exchange {msg.exchange!r} has bindings", exchange=msg.exchange)
             if exchange.durable:
-                self.engine.delete_exchange(msg.exchange)
+                self.engine.operations.delete_exchange(msg.exchange)
             else:
                 self.topology.remove_exchange(msg.exchange)
         self._ok(msg.rid)
@@ -339,7 +339,7 @@ class Handlers:
             check_topic_pattern(msg.routing_key)
         if not self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
             if queue.stored is not None and exchange.durable:
-                self.engine.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
+                self.engine.operations.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
             else:
                 self.topology.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
             if queue.stored is not None:
@@ -352,7 +352,7 @@ class Handlers:
         if queue is not None and exchange is not None:
             if self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
                 if queue.stored is not None and exchange.durable:
-                    self.engine.unbind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
+                    self.engine.operations.unbind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
                 else:
                     self.topology.unbind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
             self.instance.drop_unused_exchange(msg.exchange)

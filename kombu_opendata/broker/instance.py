@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OpenDataError, StoreError, StoreFull
 from ..protocol.messages import Cancelled, Deliver, Delivery, Settled
 from ..storage.engine import Engine
-from ..storage.operations import Call
 from ..storage.queue_buckets import Entry
 from ..storage.records.kinds import FIRST_TRANSIENT_ID
+from ..storage.removals import Call
 from ..storage.state import Queue
 from .arguments import parse_stored
 from .dead_letters import DeadLetters
@@ -81,7 +81,7 @@ class Instance:
         self.timed = TimedLeases(self)
         self.staging = StagingService(self)
         self._warned: set[str] = set()
-        engine.on_loaded = self._on_loaded  # type: ignore[method-assign, assignment]
+        engine.loader.on_loaded = self._on_loaded
         self.dead_letters = DeadLetters(self)
         for queue in engine.state.queues.values():
             properties = QueueProperties(True, False, False, queue.options.arguments)
@@ -161,12 +161,12 @@ class Instance:
         self.upkeep.end_turn()
         if self.engine.journal is None:
             self._collect_outboxes()
-            if self._committer is None and (self._outgoing or self.engine.effects):
+            if self._committer is None and (self._outgoing or self.engine.commits.effects):
                 self._committer = self.loop.create_task(self._commit_store())
                 self._committer.add_done_callback(self._store_committed)
             return
         try:
-            self.engine.commit_journal()
+            self.engine.commits.commit_journal()
         except StoreFull:
             self.loop.call_later(_RETRY_SECONDS, self.schedule)
             return
@@ -186,12 +186,12 @@ class Instance:
 
     async def _commit_store(self) -> None:
         """Without a journal: commit until nothing waits."""
-        while self._outgoing or self.engine.effects:
+        while self._outgoing or self.engine.commits.effects:
             outgoing, self._outgoing = self._outgoing, []
-            if self.engine.is_dirty:
-                await self.engine.checkpoint()
+            if self.engine.commits.is_dirty:
+                await self.engine.commits.checkpoint()
             else:
-                await self.engine.checkpoint_ended()  # one that somebody else began may have what is to be told
+                await self.engine.commits.checkpoint_ended()  # one that somebody else began may have what is to be told
             for connection, messages in outgoing:
                 connection.send_all(messages)
 
@@ -201,12 +201,14 @@ class Instance:
             exc = task.exception()
             if exc is not None:
                 self.fail(exc)
-            elif self._outgoing or self.engine.effects:
+            elif self._outgoing or self.engine.commits.effects:
                 self.schedule()
 
     def fail(self, exc: BaseException) -> None:
         """The engine can't go on: memory is ahead of the store. The broker must stop and start again."""
-        self.engine.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"the broker failed: {exc!r}")
+        self.engine.commits.failure = (
+            exc if isinstance(exc, OpenDataError) else StoreError(f"the broker failed: {exc!r}")
+        )
         if not self.failed.done():
             self.failed.set_exception(exc)
 
@@ -268,8 +270,8 @@ class Instance:
 
     def _next_entry(self, queue: BrokerQueue, now: int) -> tuple[Entry | None, bool]:
         if queue.stored is not None:
-            self.engine.prefetch(queue.stored)
-            return self.engine.next_entry(queue.stored, now)
+            self.engine.loader.prefetch(queue.stored)
+            return self.engine.loader.next_entry(queue.stored, now)
         messages = queue.messages
         messages.promote(now)
         while True:
@@ -285,9 +287,9 @@ class Instance:
         engine = self.engine
         if queue.stored is not None:
             envelope = engine.payloads.find(entry.id) or b""
-            engine.claim(queue.stored, (entry,), session.id)
+            engine.operations.claim(queue.stored, (entry,), session.id)
             if no_ack:
-                engine.ack(queue.stored, (entry,))
+                engine.operations.ack(queue.stored, (entry,))
         else:
             envelope = entry.envelope or b""
             queue.messages.claim(entry, session.id, max(engine.clock.now_ms(), entry.visible_at), 0)
@@ -346,7 +348,7 @@ class Instance:
         if queue.stored is None:
             return self.drop_transient(queue)
         self.forget_users(queue)
-        count = await self.engine.delete_queue(queue.stored, call)
+        count = await self.engine.removals.delete_queue(queue.stored, call)
         self.queues.pop(queue.name, None)
         self.on_queue_gone(queue)
         self.notices.say(
@@ -393,7 +395,7 @@ class Instance:
         exchange = self.engine.state.topology.exchanges.get(name)
         if exchange is not None and exchange.auto_delete and not exchange.bindings:
             if exchange.durable:
-                self.engine.delete_exchange(name)
+                self.engine.operations.delete_exchange(name)
             else:
                 self.engine.state.topology.remove_exchange(name)
 

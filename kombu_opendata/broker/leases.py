@@ -60,12 +60,12 @@ def end(
                 queue.counts.rejected += 1
                 instance.dead_letters.add_transient(queue, entry, "rejected")
     elif outcome == Outcome.ACK:
-        engine.ack(stored, (entry,))
+        engine.operations.ack(stored, (entry,))
     elif outcome == Outcome.REJECT:
-        engine.fail(stored, (entry,), session.name, "rejected")
+        engine.operations.fail(stored, (entry,), session.name, "rejected")
     else:
         costs = outcome == Outcome.REQUEUE
-        engine.put_back(stored, (entry,), session.name, costs_attempt=costs, lease_expired=lease_expired)
+        engine.operations.put_back(stored, (entry,), session.name, costs_attempt=costs, lease_expired=lease_expired)
     if outcome != Outcome.ACK:
         instance.wake(queue)
 
@@ -148,7 +148,7 @@ def close(instance: Instance, session: Session, outcome: Outcome, *, lease_expir
             instance.drop_transient(queue)
     instance.sessions.pop(session.id, None)
     if outcome == Outcome.RELEASE:
-        instance.engine.forget_session(session.id)
+        instance.engine.operations.forget_session(session.id)
     instance.schedule()
 
 
@@ -156,7 +156,7 @@ def renew_all(instance: Instance) -> None:
     """Prolong, on disk, the leases of all sessions that are connected."""
     for session in instance.sessions.values():
         if session.connection is not None and session.id in instance.engine.state.leases:
-            instance.engine.renew_by_queue(session.id)
+            instance.engine.operations.renew_by_queue(session.id)
             instance.schedule()
 
 
@@ -181,11 +181,13 @@ def expire(instance: Instance, grace_ms: int) -> int:
         for entry in list(state.leases[id].values()):
             queue = instance.queues.get(entry.queue)
             if entry.lease_until <= now and queue is not None and queue.stored is not None:
-                instance.engine.put_back(queue.stored, (entry,), name, costs_attempt=True, lease_expired=True)
+                instance.engine.operations.put_back(
+                    queue.stored, (entry,), name, costs_attempt=True, lease_expired=True
+                )
                 expired += 1
                 instance.wake(queue)
                 instance.schedule()
     for id in state.session_names.keys() - instance.sessions.keys() - state.leases.keys() - state.producers.keys():
-        instance.engine.forget_session(id)
+        instance.engine.operations.forget_session(id)
         instance.schedule()
     return expired

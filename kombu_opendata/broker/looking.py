@@ -124,7 +124,7 @@ async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | No
     envelope = await engine.payloads.read(msg.id)
     about = await looking.metadata_of(engine, msg.id)
     if about is None and envelope is not None:
-        await engine.checkpoint()  # a staged row that came into its queue just now
+        await engine.commits.checkpoint()  # a staged row that came into its queue just now
         about = await looking.metadata_of(engine, msg.id)
     if queues is None:
         queues = await _queues_of(self, msg.id)
@@ -145,7 +145,7 @@ async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | No
         if row is not None:
             states.append((queue.name, row))
     if not states and left > 0 and envelope is not None:
-        await engine.checkpoint()  # it may have left its last queue just now
+        await engine.commits.checkpoint()  # it may have left its last queue just now
         envelope = None if msg.queue else await engine.payloads.read(msg.id)
     headers: dict[str, str] = {}
     if about is not None:

@@ -170,7 +170,7 @@ class Maintenance:
             return {"leases_expired": self.leases_expired}
         return {
             "settled_collected": self.collected,
-            "expired_removed": instance.engine.expired,
+            "expired_removed": instance.engine.operations.expired,
             "staged_removed": instance.engine.staging.removed,
         }
 
@@ -217,14 +217,14 @@ class Maintenance:
 
     async def _collect(self) -> None:
         engine = self._instance.engine
-        expired_before = engine.expired
+        expired_before = engine.operations.expired
         settled = await engine.collector.sweep()
         self.collected += settled
         early = await self._keep_size()
         await self._instance.staging.collect()
-        if engine.is_dirty:
-            await engine.checkpoint()
-        if settled or early or engine.expired > expired_before:
+        if engine.commits.is_dirty:
+            await engine.commits.checkpoint()
+        if settled or early or engine.operations.expired > expired_before:
             await engine.tidy()
 
     async def _keep_size(self) -> int:

@@ -52,8 +52,8 @@ class Claimed:
         stored, holder = queue.stored, self._holder
         if stored is not None:
             envelope = engine.payloads.find(entry.id) or b"" if envelope is None else envelope
-            engine.name_session(holder, name)
-            engine.claim(stored, (entry,), holder, msg.vt_ms)
+            engine.operations.name_session(holder, name)
+            engine.operations.claim(stored, (entry,), holder, msg.vt_ms)
         else:
             envelope = entry.envelope or b""
             at = max(engine.clock.now_ms(), entry.visible_at)

@@ -124,7 +124,7 @@ class Replays:
             pace.error = "the disk is full"
             return Step([], 0, False)
         except OpenDataError as exc:
-            if self._engine.failure is not None:
+            if self._engine.commits.failure is not None:
                 raise
             log.error("queue %r: the replay waits: %s", name, exc.text)
             pace.error = exc.text

@@ -47,7 +47,7 @@ class ReplayCalls:
         try:
             answer = await work
         except OpenDataError as exc:
-            if instance.engine.failure is not None:
+            if instance.engine.commits.failure is not None:
                 instance.fail(exc)
                 return
             answer = m.Failed(rid, exc.code, exc.text, exc.values)

@@ -272,7 +272,7 @@ def open_chord(self: Handlers, msg: m.OpenChord) -> None:
     if len(msg.header) > self.max_message_bytes:
         size, limit = len(msg.header), self.max_message_bytes
         raise MessageTooLarge(f"the chord's header has {size} bytes, the limit is {limit}", size=size, limit=limit)
-    self.engine.check_room(len(msg.header))
+    self.engine.commits.check_room(len(msg.header))
     self.engine.results.open_chord(
         msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again, body=msg.body
     )

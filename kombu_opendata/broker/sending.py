@@ -94,7 +94,7 @@ def _send(self: Handlers, msg: q.Send, named: BrokerQueue | None, name: bytes) -
     if sent is not None:
         _answer_again(self, msg, sent)
         return
-    before = self.engine.published(self.session.id, msg.seq)
+    before = self.engine.operations.published(self.session.id, msg.seq)
     if before is not None:  # the broker that answered it is gone
         last_id = before.last_message_id if before.last_sequence == msg.seq else -1
         self.instance.calls.answer(self.session, _answer_after_restart(self, msg, last_id))
@@ -201,7 +201,7 @@ def _check_room(self: Handlers, routed: Routed) -> None:
         QueueFull, StoreFull: nothing was stored.
         RequestError: nor will it ever be.
     """
-    self.engine.check_room(sum(len(publish.envelope) for publish, targets in routed if targets))
+    self.engine.commits.check_room(sum(len(publish.envelope) for publish, targets in routed if targets))
     if len(routed) == 1:
         return  # the store of one message looks itself
     coming: dict[BrokerQueue, list[int]] = {}
@@ -255,7 +255,7 @@ def _send_new(self: Handlers, msg: q.Send, named: BrokerQueue | None, names: lis
     """Store the messages whose keys are new, and say what the others are."""
     found = [_find(self, msg, named, name)[1] if name else None for name in names]
     same = _repetitions(msg, names, found)
-    before = self.engine.published(self.session.id, msg.seq)
+    before = self.engine.operations.published(self.session.id, msg.seq)
     if before is not None:  # the broker that answered it is gone: what has the same time as its last message was new
         last_id = before.last_message_id if before.last_sequence == msg.seq else -1
         times = {sent.expires_at_ms for sent in found if sent is not None and sent.ids[0] == last_id}

@@ -179,7 +179,7 @@ class Server:
             await instance.replay_calls.close()
             try:
                 if not instance.failed.done():
-                    await instance.engine.commit()
+                    await instance.engine.commits.commit()
             except OpenDataError as exc:
                 failures.append(exc)
         for connection in list(self.connections):

@@ -54,7 +54,7 @@ async def _load_and_settle(self: Handlers, msg: q.SettleMessages, queue: BrokerQ
     items, stored = dict(msg.items), queue.stored
     for number in stored.messages.cold_buckets_of(ids):
         if number in stored.messages.cold and not queue.deleting:
-            await self.engine.load_bucket(stored, number)
+            await self.engine.loader.load_bucket(stored, number)
             here = [(id, items.pop(id)) for id in list(items) if stored.messages.find(id) is not None]
             _end_some(self, msg, self._queue(msg.queue), here, found)
     _end_some(self, msg, self._queue(msg.queue), list(items.items()), found)
@@ -128,19 +128,19 @@ def _end_waiting(self: Handlers, queue: BrokerQueue, entry: Entry, ending: Endin
     stored = queue.stored
     if ending == Ending.ARCHIVE:
         if stored is not None:
-            self.engine.archive(stored, (entry,), self.session.name)
+            self.engine.operations.archive(stored, (entry,), self.session.name)
         else:
             queue.messages.remove(entry)
             queue.counts.archived += 1
     elif ending == Ending.DELETE:
         if stored is not None:
-            self.engine.delete(stored, (entry,))
+            self.engine.operations.delete(stored, (entry,))
         else:
             queue.messages.remove(entry)
             queue.counts.purged += 1
     elif ending == Ending.SET_VT:
         if stored is not None:
-            self.engine.delay(stored, (entry,), delay_ms)
+            self.engine.operations.delay(stored, (entry,), delay_ms)
         else:
             now = self.engine.clock.now_ms()
             queue.messages.delay(entry, now + delay_ms, now)
@@ -163,14 +163,14 @@ def _end_held(self: Handlers, queue: BrokerQueue, entry: Entry, ending: Ending, 
                 message_id=entry.id,
             )
         if stored is not None:
-            self.engine.extend(stored, (entry,), delay_ms)
+            self.engine.operations.extend(stored, (entry,), delay_ms)
         else:
             entry.lease_until = now + delay_ms
         instance.timed.note(queue.name, entry)
     elif ending == Ending.DELETE:
         leases.let_go(instance, holder, queue, entry)
         if stored is not None:
-            self.engine.delete(stored, (entry,))
+            self.engine.operations.delete(stored, (entry,))
         else:
             queue.messages.settle(entry)
             queue.counts.deleted += 1
@@ -181,9 +181,9 @@ def _end_held(self: Handlers, queue: BrokerQueue, entry: Entry, ending: Ending, 
             queue.messages.put_back(entry, now, costs_attempt=costs, visible_at=now + delay_ms)
             queue.counts.came_back(costs_attempt=costs, lease_expired=False)
         elif costs:
-            self.engine.give_up(stored, (entry,), holder.name)
+            self.engine.operations.give_up(stored, (entry,), holder.name)
         else:
-            self.engine.release(stored, (entry,), holder.name, delay_ms)
+            self.engine.operations.release(stored, (entry,), holder.name, delay_ms)
     else:
         leases.end(instance, holder, queue, entry, _OUTCOMES[ending])
 

@@ -168,7 +168,7 @@ class StagingService:
             found += read_inline(batch, self._instance.name, job_id, max_message_bytes)
         engine = self._instance.engine
         plans = self.router.planner.plan_all([(block, payload) for _encoded, block, payload in found])
-        engine.check_room(2 * size)
+        engine.commits.check_room(2 * size)
         job = engine.staging.commit(job_id, [("", batch.rows, batch.bytes, batch.checksum) for batch in batches])
         for (encoded, block, payload), plan in zip(found, plans, strict=True):
             first_id = job.first_id + job.routed

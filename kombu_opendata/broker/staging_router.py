@@ -113,7 +113,7 @@ class StagingRouter:
 
     # ------------------------------------------------------------------ a job
     async def _route_job(self, job: StagedJob) -> None:
-        while not job.is_routed and self._engine.failure is None:
+        while not job.is_routed and self._engine.commits.failure is None:
             try:
                 await self._route_object(job)
             except _Stuck:
@@ -121,7 +121,7 @@ class StagingRouter:
                 self._instance.loop.call_later(_PARKED_SECONDS, self.wake)
                 return
             except OpenDataError as exc:
-                if self._engine.failure is not None:
+                if self._engine.commits.failure is not None:
                     return
                 self._log("job %r can't be routed now: %s; trying again", job.id, exc)
                 self._block(job, exc.text)
@@ -262,8 +262,8 @@ class StagingRouter:
 
     async def _pace(self) -> None:
         """Wait until the store can take more."""
-        while self._engine.batch.nbytes > _MAX_BATCH_BYTES:
-            await self._engine.checkpoint()
+        while self._engine.commits.batch.nbytes > _MAX_BATCH_BYTES:
+            await self._engine.commits.checkpoint()
 
     async def _yield(self, seconds: float) -> None:
         """Let others have their turn: as long as this took, if there is something for them to do."""

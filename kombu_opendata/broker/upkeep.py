@@ -50,7 +50,7 @@ class Upkeep:
     def remove(self, queue: BrokerQueue, entries: Iterable[Entry], reason: str) -> None:
         """Take available messages out of a queue of either kind."""
         if queue.stored is not None:
-            self._instance.engine.remove(queue.stored, entries, reason)
+            self._instance.engine.operations.remove(queue.stored, entries, reason)
         else:
             for entry in entries:
                 queue.messages.remove(entry)
@@ -219,7 +219,7 @@ class Upkeep:
             await work
         except OpenDataError as exc:
             log.error("queue %r: %s", queue.name, exc)
-            if instance.engine.failure is not None:
+            if instance.engine.commits.failure is not None:
                 instance.fail(exc)
             instance.loop.call_later(_RETRY_SECONDS, self._busy.discard, queue)
         except Exception as exc:

@@ -191,7 +191,7 @@ def reclaim(self: Handlers, msg: q.Reclaim) -> None:
 
 
 def ping(self: Handlers, msg: q.Ping) -> None:
-    self.engine.needs_sync = True
+    self.engine.commits.needs_sync = True
     self.instance.reply(self.session, m.Ok(msg.rid))
 
 

@@ -35,7 +35,7 @@ class Collector:
         now = self._engine.clock.now_ms()
         removed = 0
         for queue in list(self._engine.state.queues.values()):
-            async with self._engine.checkpointing:
+            async with self._engine.commits.checkpointing:
                 removed += await self._sweep_queue(queue, now)
             await self.expire(queue, now)
         await self._engine.log_sweep.sweep(now)
@@ -54,10 +54,10 @@ class Collector:
     async def expire(self, queue: Queue, now: int) -> int:
         """Remove the messages that are past their deadline, also where nobody consumes; returns how many."""
         engine, messages = self._engine, queue.messages
-        removed = engine.remove(queue, messages.expired(now), "expired")
+        removed = engine.operations.remove(queue, messages.expired(now), "expired")
         while (number := messages.due(now)) is not None and engine.state.queues.get(queue.name) is queue:
-            await engine.load_bucket(queue, number)
-            removed += engine.remove(queue, messages.expired(now), "expired")
+            await engine.loader.load_bucket(queue, number)
+            removed += engine.operations.remove(queue, messages.expired(now), "expired")
             await self._let_go()
         return removed
 
@@ -67,10 +67,10 @@ class Collector:
         while is_too_long() and engine.state.queues.get(queue.name) is queue:
             entry, cold = queue.messages.oldest()
             if cold is not None:
-                await engine.load_bucket(queue, cold)
+                await engine.loader.load_bucket(queue, cold)
                 await self._let_go()
             elif entry is not None:
-                dropped += engine.remove(queue, (entry,), "maxlen")
+                dropped += engine.operations.remove(queue, (entry,), "maxlen")
             else:
                 break
         return dropped
@@ -78,7 +78,7 @@ class Collector:
     async def _let_go(self) -> None:
         """A long backlog is removed in several checkpoints, so that none of them is large."""
         if len(self._engine.state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
-            await self._engine.checkpoint()
+            await self._engine.commits.checkpoint()
 
     async def _sweep_log(
         self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int
@@ -147,4 +147,4 @@ class Collector:
         for session in state.producers.keys() | state.removals.keys():
             did = state.producers.get(session), state.removals.get(session)
             if session not in state.leases and all(last is None or last.at_ms < before for last in did):
-                self._engine.forget_session(session)
+                self._engine.operations.forget_session(session)

@@ -111,7 +111,7 @@ class Idempotency:
     def remember(self, name: bytes, sending: Sending) -> None:
         """In the commit of the messages."""
         self._engine.state.idempotency.remember(name, *sending)
-        self._engine.effects.append((fx.SENT_WITH_KEY, name, *sending))
+        self._engine.commits.effects.append((fx.SENT_WITH_KEY, name, *sending))
 
     def remember_in_memory(self, name: bytes, sending: Sending) -> None:
         """Of messages that are not stored: while the broker runs, and only the newest."""

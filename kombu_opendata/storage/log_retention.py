@@ -92,12 +92,12 @@ class LogSweep:
         engine, deleted, looked = self._engine, 0, 0
         while (stored := engine.state.log.stored) is not None and now >= self._next_at_ms and looked < _PASS_ROWS:
             began = asyncio.get_running_loop().time()
-            async with engine.checkpointing:
+            async with engine.commits.checkpointing:
                 outdated = await self._step(stored, now)
             deleted += outdated
             looked += _STEP_ROWS
             if len(engine.state.dirty.outdated) >= _GARBAGE_PER_CHECKPOINT:
-                await engine.checkpoint()
+                await engine.commits.checkpoint()
             await asyncio.sleep(asyncio.get_running_loop().time() - began)  # half of the time is for others
         return deleted
 
@@ -133,7 +133,7 @@ class LogSweep:
         rows: list[tuple[bytes, bytes]] = []
         position, end = 0, keys.kind_range(keys.RecordKind.METADATA)[1]
         while dropped < min(count, engine.state.log.kept) and (not position or len(rows) == _STEP_ROWS):
-            async with engine.checkpointing:
+            async with engine.commits.checkpointing:
                 rows = await engine.store.scan(keys.metadata_key(position), end, limit=_STEP_ROWS)
                 ids = [int.from_bytes(key[-8:], "big") for key, _value in rows]
                 kept, outdated = await self._kept(ids), engine.state.dirty.outdated
@@ -142,7 +142,7 @@ class LogSweep:
                 dropped += len(oldest)
             position = ids[-1] + 1 if ids else 1
             if len(outdated) >= _GARBAGE_PER_CHECKPOINT:
-                await engine.checkpoint()
+                await engine.commits.checkpoint()
         return dropped
 
     def _move(self, stored: LogRetention, position: int, now: int, *, is_over: bool) -> None:

@@ -139,7 +139,7 @@ async def settled_bucket(engine: Engine, queue: Queue, which: Which, number: int
     log = settled_log(queue, which)
     key = bucket_key(queue.name, which, number)
     if number != log.tail and number not in log.dirty:
-        async with engine.checkpointing:  # else the store may be behind what memory let go
+        async with engine.commits.checkpointing:  # else the store may be behind what memory let go
             if number != log.tail and number not in log.dirty:
                 value = await engine.store.get(key)
                 return list(settled.decode(key, value)) if value is not None else []
@@ -173,7 +173,7 @@ async def count_settled(engine: Engine, queue: Queue, which: Which) -> int:
     """How long a list is. After a start its buckets are read once; past 4,096 of them, older ones count as full."""
     log = settled_log(queue, which)
     while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
-        async with engine.checkpointing:
+        async with engine.commits.checkpointing:
             numbers = range(max(oldest, log.unread - _COUNTED_AT_ONCE), log.unread)
             values = await engine.store.get_many([bucket_key(queue.name, which, number) for number in numbers])
             log.learn(numbers.start, [0 if value is None else settled.count_of(value) for value in values])

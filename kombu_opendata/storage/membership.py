@@ -43,7 +43,7 @@ class Membership:
             CorruptRecord: a bucket does not decode.
         """
         found = cls(engine, queue, wanted)
-        async with engine.checkpointing:  # so the store has everything but what is dirty now
+        async with engine.commits.checkpointing:  # so the store has everything but what is dirty now
             found._attach()
         try:
             await found._read_cold()

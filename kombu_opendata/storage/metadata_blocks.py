@@ -95,19 +95,19 @@ class BlockReader:
 
     async def _read(self, start: int, end: int) -> Block:
         collected: set[int] = set()
-        async with self._engine.checkpointing:  # what one under way deletes may still be seen
-            self._engine.watches.append(collected)
+        async with self._engine.commits.checkpointing:  # what one under way deletes may still be seen
+            self._engine.commits.watches.append(collected)
         try:
             rows, upto = await read_block(self._engine.store, start, end, self._row_bytes)
             self._row_bytes = mean_bytes(rows) if rows else 0
             return Block(rows, upto, collected)
         except BaseException:
-            self._engine.unwatch(collected)
+            self._engine.commits.unwatch(collected)
             raise
 
     def _drop(self) -> None:
         if self.block is not None:
-            self._engine.unwatch(self.block.collected)
+            self._engine.commits.unwatch(self.block.collected)
             self.block = None
 
     def _abandon(self) -> None:
@@ -115,7 +115,7 @@ class BlockReader:
 
         def end(task: asyncio.Task[Block]) -> None:
             if not task.cancelled() and task.exception() is None:
-                self._engine.unwatch(task.result().collected)
+                self._engine.commits.unwatch(task.result().collected)
 
         ahead, self._ahead = self._ahead, None
         if ahead is not None:

@@ -1,60 +1,48 @@
 """What can be done to the durable queues. Each operation changes memory at once and notes its effects for the commit.
 
-Nothing an operation did may be shown to anybody before :class:`~kombu_opendata.storage.engine.Engine` committed it.
+Nothing an operation did may be shown to anybody before :class:`~kombu_opendata.storage.commits.Commits` committed it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from ..errors import InvalidMessage, RequestError, StoreFull
-from . import checkpoint, payloads
+from ..errors import InvalidMessage, RequestError
+from . import checkpoint
 from . import effects as fx
 from .clock import Clock
-from .ffi import Batch
-from .journal import Journal
+from .commits import Commits
 from .limits import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from .payloads import Payloads
 from .queue_buckets import Entry
 from .records.dead_letter import REVOKED
 from .records.payload import MAX_INLINE_BYTES
 from .records.producer import Producer
-from .records.removal import Removal
 from .state import UNLIMITED_ATTEMPTS, Queue, QueueOptions, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log
 BLOCK_IDS = 4096
-#: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
-RESERVED_BYTES = 4 << 20
-#: of a call that has removed nothing yet
-NO_REMOVAL = Removal(0, 0, 0, False)
 #: of a queue's filter, whose text is in its config record
 MAX_FILTER_BYTES = 0xFFFF
 
 
-class Call(NamedTuple):
-    """A client's call, which it makes again with the same number if it lost the broker in between."""
-
-    session: bytes
-    number: int
-
-
 class Operations:
-    """Base of the engine: the operations on its state."""
+    """The operations on the queues of one instance.
 
-    state: StoreState
-    payloads: Payloads
-    clock: Clock
-    journal: Journal | None
-    batch: Batch
+    Attributes:
+        expired: messages that were removed because they were past their deadline, since the start.
+        on_dead_letters: is called when there are new dead letters.
+    """
 
-    def __init__(self) -> None:
-        self.effects: list[fx.Effect] = []
-        self.needs_sync = False
-        self.sync_soon = False  # at the next checkpoint, if nothing needs it before
-        self.new_bytes = 0  # payload bytes in `effects`
-        self.expired = 0  # messages that were removed because they were past their deadline, since the start
+    def __init__(self, state: StoreState, payloads: Payloads, clock: Clock, commits: Commits) -> None:
+        self.state = state
+        self.payloads = payloads
+        self.clock = clock
+        self.commits = commits
+        self.effects = commits.effects
+        self.expired = 0
+        self.on_dead_letters: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------ publishing
     def allocate_id(self) -> int:
@@ -75,23 +63,6 @@ class Operations:
             state.block(first, count + BLOCK_IDS)
             self.effects.append((fx.BLOCK, first, count + BLOCK_IDS))
         return first
-
-    def check_room(self, size: int) -> None:
-        """Refuse a publish that would use the last of the journal.
-
-        Raises:
-            StoreFull: the disk is full, or the store takes no writes.
-        """
-        journal = self.journal
-        if journal is None:
-            return
-        need = self.new_bytes + 2 * size + RESERVED_BYTES
-        if journal.room < need and not journal.make_room(need):
-            raise StoreFull(
-                "the broker's disk is full or its store takes no writes: nothing was stored; "
-                "free space and publish again",
-                path=str(journal.folder),
-            )
 
     def published(self, session: bytes, seq: int) -> Producer | None:
         """The session's last publish, if ``seq`` was applied before (that one, or one before it)."""
@@ -143,19 +114,11 @@ class Operations:
             session, seq, total,
         )  # fmt: skip
         self.effects.append(effect)
-        self.needs_sync = True
-        self.new_bytes += len(envelope)
-        self._stage(id, envelope, row)
+        commits = self.commits
+        commits.needs_sync = True
+        commits.new_bytes += size
+        commits.stage(id, envelope, row)
         return id
-
-    def _stage(self, id: int, envelope: bytes, row: tuple[bytes, bytes]) -> None:
-        """Put a new message's payload and metadata in the batch of the next checkpoint."""
-        put = self.batch.put
-        put(*row)
-        for key, value in payloads.rows(id, envelope):
-            put(key, value)
-        self.payloads.pending[id] = envelope
-        self.payloads.pending_metadata[id] = row[1]
 
     # ------------------------------------------------------------------ consuming
     def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes, lease_ms: int = 0) -> None:
@@ -272,21 +235,6 @@ class Operations:
             self.expired += count
         return count
 
-    def removal_of(self, call: Call | None) -> Removal:
-        """What a purge or a deletion of a queue has removed so far, when its client called before."""
-        last = self.state.removals.get(call.session) if call is not None else None
-        return last if last is not None and call is not None and last.call == call.number else NO_REMOVAL
-
-    def note_removal(self, call: Call | None, messages: int, *, is_over: bool = False) -> None:
-        """Remember, in one commit with the removal, how many messages a call has removed so far."""
-        if call is not None:
-            effect = (fx.REMOVAL, *call, messages, self.clock.now_ms(), is_over)
-            self.state.replay(effect)
-            self.effects.append(effect)
-
-    def on_dead_letters(self) -> None:
-        """Called when there are new dead letters; replaced by the owner, who publishes them."""
-
     def dead_letter_sent(self, queue: str, id: int) -> None:
         """Forget a dead letter, in one step with its publish: both are in the same commit."""
         self.state.dead_letter_sent(queue, id)
@@ -309,7 +257,7 @@ class Operations:
     def _define(self, effect: fx.Effect) -> None:
         self.state.replay(effect)
         self.effects.append(effect)
-        self.needs_sync = True
+        self.commits.needs_sync = True
 
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         """Create a durable queue: its config and its empty active, done and failed records."""

@@ -1,7 +1,7 @@
 """Operations on messages that somebody names by their ids, and leases for a time: what the queue client adds.
 
 As all operations, each changes memory at once and notes an effect for the commit. Entries must be loaded
-(:meth:`Engine.find_entries`).
+(:meth:`.loader.QueueLoader.find_entries`).
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ async def check_header(store: SlateStore, instance: str, now: int) -> None:
 
 
 async def recover(
-    store: SlateStore, journal: Journal | None, clock: Clock, history: HistoryLog | None = None
-) -> tuple[StoreState, list[fx.Effect]]:
-    """The state that was answered for, and the publishes whose records the store does not have yet.
+    state: StoreState, store: SlateStore, journal: Journal | None, clock: Clock, history: HistoryLog | None = None
+) -> list[fx.Effect]:
+    """Fill an empty state with what was answered for; returns the publishes whose records the store does not have yet.
 
     Args:
         history: takes the rows of what the journal's effects did; it goes on where the store's log ends.
@@ -71,18 +71,23 @@ async def recover(
     Raises:
         CorruptRecord: a record does not decode.
     """
-    return await rebuild(store, await _journal_records(store, journal), clock, history)
+    return await rebuild(state, store, await _journal_records(store, journal), clock, history)
 
 
 async def rebuild(
-    store: Reads, records: list[list[fx.Effect]], clock: Clock, history: HistoryLog | None = None
-) -> tuple[StoreState, list[fx.Effect]]:
-    """The state after these commits, and the publishes among them; ``records`` follow the store's journal position.
+    state: StoreState,
+    store: Reads,
+    records: list[list[fx.Effect]],
+    clock: Clock,
+    history: HistoryLog | None = None,
+) -> list[fx.Effect]:
+    """Fill an empty state with the store's records and these commits, which follow the store's journal position.
+
+    Returns the publishes among them.
 
     Raises:
         CorruptRecord: a record does not decode.
     """
-    state = StoreState()
     wanted: Wanted = {place for effects in records for effect in effects for place in buckets_of(effect)}
     await _load_settings(store, state)
     await _load_active(store, state, wanted, clock.now_ms())
@@ -105,7 +110,7 @@ async def rebuild(
         moves.forget_at_hand(queue)
     _forget_idle_sessions(state)
     await measure(store, state)
-    return state, publishes
+    return publishes
 
 
 async def _journal_records(store: SlateStore, journal: Journal | None) -> list[list[fx.Effect]]:

@@ -278,7 +278,7 @@ class Results:
         if found is None or found.value:
             return found
         key = keys.result_key(name)
-        async with self._engine.checkpointing:
+        async with self._engine.commits.checkpointing:
             if self.find(name)[0]:
                 return found
             found = await self._record(name)  # it may have been forgotten or replaced before
@@ -303,7 +303,7 @@ class Results:
             value = await self._engine.store.get(key)
             found = None if value is None else records.decode_part(key, value)
             if not found and key in self.state.large:
-                async with self._engine.checkpointing:
+                async with self._engine.commits.checkpointing:
                     if key in self.state.large:
                         found = await self.state.large.read(self._engine.store, key)
         return found or b""
@@ -337,7 +337,7 @@ class Results:
             group = b""
         if not name and not group:
             return stored
-        engine.check_room(len(value))
+        engine.commits.check_room(len(value))
         fields = (name, kind, _until(now, ttl_ms), value, group, index, member, _until(now, chord_ttl_ms))
         self.state.store(*fields, at_ms=now)
         self.stored += stored
@@ -385,9 +385,9 @@ class Results:
             self._done((fx.CLOSE_CHORD, group))
 
     def _done(self, effect: fx.Effect, size: int = 0) -> None:
-        self._engine.effects.append(effect)
-        self._engine.new_bytes += size
-        self._engine.sync_soon = True
+        self._engine.commits.effects.append(effect)
+        self._engine.commits.new_bytes += size
+        self._engine.commits.sync_soon = True
 
     # ------------------------------------------------------------------ retention
     async def sweep(self, now: int) -> int:
@@ -397,7 +397,7 @@ class Results:
         start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")
         removed = seen = 0
         while seen < _SWEEP_LIMIT:
-            async with self._engine.checkpointing:  # what is put meanwhile stays pending, and so known
+            async with self._engine.commits.checkpointing:  # what is put meanwhile stays pending, and so known
                 rows = await self._engine.store.scan(start, end, limit=_SWEEP_PAGE)
                 reached = [keys.parse(key) for key, _value in rows]
                 stored = await asyncio.gather(*(self._peek(row.result or b"") for row in reached))

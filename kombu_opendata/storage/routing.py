@@ -160,15 +160,15 @@ class Router:
     def _set(self, queue: Queue, cursor: Cursor) -> None:
         self.forget(queue.name)
         self._apply(queue, cursor, [], [])
-        self._engine.needs_sync = True
+        self._engine.commits.needs_sync = True
 
     def _apply(self, queue: Queue, cursor: Cursor, rows: list[list[int]], taken: list[moves.Taken]) -> None:
         engine = self._engine
         at = engine.clock.now_ms()
         cursor = cursor._replace(changed_at_ms=at)
         moves.route(engine.state, queue.name, cursor, at, rows, taken)
-        engine.effects.append((fx.ROUTE, queue.name, tuple(cursor), at, rows, taken))
-        engine.sync_soon = True
+        engine.commits.effects.append((fx.ROUTE, queue.name, tuple(cursor), at, rows, taken))
+        engine.commits.sync_soon = True
 
     # ------------------------------------------------------------------ steps
     async def step(self, name: str, seconds: float, accepts: Accepts = accept_all) -> Step:
@@ -183,8 +183,8 @@ class Router:
         if cursor is None or queue is None or cursor.is_done:
             self.forget(name)
             return Step([], 0, True)
-        if engine.stored_upto < cursor.end:
-            await engine.checkpoint()  # what was published just now is in the store only after it
+        if engine.commits.stored_upto < cursor.end:
+            await engine.commits.checkpoint()  # what was published just now is in the store only after it
         reader = self._readers.get(name)
         if reader is None:
             reader = self._readers[name] = _Reader(engine)
@@ -293,7 +293,7 @@ class Router:
             if not self._is_current(reader, queue, cursor):
                 return Step([], 0, False)
             rows, taken = self._sort_out(reader, queue, cursor, found.rows)
-            engine.check_room(_ROW_BYTES * (len(rows) + 4))
+            engine.commits.check_room(_ROW_BYTES * (len(rows) + 4))
             seen = found.next - reader.next
             stored_messages.place(queue, rows)
             new = cursor._replace(

@@ -83,11 +83,11 @@ async def settled_down(engine: Engine, rows: Iterable[list[int]]) -> AsyncIterat
     """
     ids = {row[0] for row in rows}
     while True:
-        async with engine.checkpointing:
+        async with engine.commits.checkpointing:
             if ids.isdisjoint(engine.state.dirty.garbage):
                 yield
                 return
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
 
 
 # ---------------------------------------------------------------------- buckets
@@ -112,7 +112,7 @@ def rows_at_hand(queue: Queue, which: Which, number: int) -> list[SettledRow]:
 
 async def _read(engine: Engine, queue: Queue, which: Which, number: int) -> list[SettledRow]:
     """The entries of a bucket as they are now."""
-    async with engine.checkpointing:
+    async with engine.commits.checkpointing:
         try:
             await bring(engine, queue, which, number)
             return rows_at_hand(queue, which, number)
@@ -154,9 +154,9 @@ class Redrive:
         """
         engine = self._engine
         last = self._log.tail
-        if engine.is_dirty:
+        if engine.commits.is_dirty:
             # What came and failed just now has its metadata and size in the store only after it.
-            await engine.checkpoint()
+            await engine.commits.checkpoint()
         number = self._log.first
         while number <= last and self._is_alive():
             numbered: list[tuple[int, list[SettledRow]]] = []
@@ -247,7 +247,7 @@ class Redrive:
         done.ids = [row[0] for row in rows]
         if not rows:
             return
-        engine.check_room(_ROW_BYTES * (len(rows) + 4))
+        engine.commits.check_room(_ROW_BYTES * (len(rows) + 4))
         stored_messages.place(self._target, rows)
         _apply(engine, self._source, self._which, number, done.ids, self._target.name, rows)
         done.moved += len(rows)
@@ -258,8 +258,8 @@ def _apply(
 ) -> None:
     at = engine.clock.now_ms()
     moves.move_settled(engine.state, queue.name, at, which, number, ids, target, rows)
-    engine.effects.append((fx.MOVE_SETTLED, queue.name, at, which, number, ids, target, rows))
-    engine.needs_sync = True
+    engine.commits.effects.append((fx.MOVE_SETTLED, queue.name, at, which, number, ids, target, rows))
+    engine.commits.needs_sync = True
 
 
 # ---------------------------------------------------------------------- failed → archived failed
@@ -275,7 +275,7 @@ async def archive_failed(engine: Engine, queue: Queue, selection: Selection, go_
     """
     log, archived, limit = queue.failed, 0, selection.limit
     for number in range(log.first, log.tail + 1):
-        async with engine.checkpointing:
+        async with engine.commits.checkpointing:
             try:
                 await bring(engine, queue, "failed", number)
                 rows = [row for row in rows_at_hand(queue, "failed", number) if selection.takes(row)]
@@ -284,11 +284,11 @@ async def archive_failed(engine: Engine, queue: Queue, selection: Selection, go_
                     break
                 rows = rows[: limit - archived] if limit else rows
                 if rows:
-                    engine.check_room(_ROW_BYTES * (len(rows) + 4))
+                    engine.commits.check_room(_ROW_BYTES * (len(rows) + 4))
                     flat = [field for row in rows for field in row]
                     moves.archive_failed(engine.state, queue.name, number, flat)
-                    engine.effects.append((fx.ARCHIVE_FAILED, queue.name, number, flat))
-                    engine.needs_sync = True
+                    engine.commits.effects.append((fx.ARCHIVE_FAILED, queue.name, number, flat))
+                    engine.commits.needs_sync = True
                     archived += len(rows)
             finally:
                 log.at_hand.clear()
@@ -318,7 +318,7 @@ async def delete(engine: Engine, queue: Queue, which: Which, selection: Selectio
     """
     log, deleted = moves.settled_log(queue, which), 0
     for number in range(log.first, log.tail + 1):
-        async with engine.checkpointing:
+        async with engine.commits.checkpointing:
             try:
                 await bring(engine, queue, which, number)
                 if engine.state.queues.get(queue.name) is not queue:
@@ -326,7 +326,7 @@ async def delete(engine: Engine, queue: Queue, which: Which, selection: Selectio
                 rows = rows_at_hand(queue, which, number)
                 ids = [row[0] for row in rows if selection.takes(row)]
                 if ids:
-                    engine.check_room(_ROW_BYTES * (len(ids) + 4))
+                    engine.commits.check_room(_ROW_BYTES * (len(ids) + 4))
                     _apply(engine, queue, which, number, ids, "", [])
                     for id in ids:
                         engine.payloads.drop(id)
@@ -337,5 +337,5 @@ async def delete(engine: Engine, queue: Queue, which: Which, selection: Selectio
         if not go_on(deleted) or (rest_is_younger and which != "archived_failed"):  # that is in the order of archiving
             break
         if len(engine.state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
-            await engine.checkpoint()
+            await engine.commits.checkpoint()
     return deleted

@@ -106,7 +106,7 @@ class SizeLimit:
         await engine.tidy()  # what was removed is in tables then
         for _ in range(_TRIES):
             with contextlib.suppress(StoreError):  # the compactor came between, for one: at the next step, at worst
-                async with engine.checkpointing:  # nothing else is flushed
+                async with engine.commits.checkpointing:  # nothing else is flushed
                     manifest = await store.admin.manifest_at_rest()
                     if manifest is not None and len(manifest.unsorted) == 1:
                         await store.flush_memtable(keys.STORE_HEADER_KEY)  # one is left alone, two are not
@@ -151,7 +151,7 @@ class SizeLimit:
             while heap and removed < min(self._to_remove, _PER_STEP):
                 _, _, queue = heapq.heappop(heap)
                 settled: SettledLog = getattr(queue, attribute)
-                async with self._engine.checkpointing:
+                async with self._engine.commits.checkpointing:
                     rows = await self._engine.collector.head(queue, settled, key_of)
                     if not rows:
                         continue
@@ -161,7 +161,7 @@ class SizeLimit:
                 removed += len(oldest)
                 newest_at_ms = max(newest_at_ms, oldest[-1][1])
                 if len(self._engine.state.dirty.garbage) >= _PER_CHECKPOINT:
-                    await self._engine.checkpoint()
+                    await self._engine.commits.checkpoint()
                 if settled.length:
                     heapq.heappush(heap, (settled.oldest_at_ms or oldest[-1][1], queue.name, queue))
         self._to_remove = max(0, self._to_remove - removed) if removed else 0
@@ -171,7 +171,7 @@ class SizeLimit:
             # the history of what is gone goes, too
             history = self._engine.history
             await history.sweep(newest_at_ms + history.retention_ms)
-            await self._engine.checkpoint()
+            await self._engine.commits.checkpoint()
         return removed
 
     async def _by_age(self, attribute: str, key_of: KeyOf) -> list[tuple[int, str, Queue]]:
@@ -183,7 +183,7 @@ class SizeLimit:
                 continue
             oldest_at_ms = settled.oldest_at_ms
             if oldest_at_ms is None:
-                async with self._engine.checkpointing:
+                async with self._engine.commits.checkpointing:
                     rows = await self._engine.collector.head(queue, settled, key_of)
                 if not rows:
                     continue

@@ -99,12 +99,12 @@ class Staging:
             StoreFull: the disk is full, or the store takes no writes.
         """
         engine = self._engine
-        engine.check_room(_BATCH_BYTES * (1 + len(batches)))
-        first_id = engine.allocate_ids(sum(batch[1] for batch in batches))
+        engine.commits.check_room(_BATCH_BYTES * (1 + len(batches)))
+        first_id = engine.operations.allocate_ids(sum(batch[1] for batch in batches))
         effect = (fx.STAGED_COMMIT, job_id, engine.clock.now_ms(), first_id, batches)
         engine.state.replay(effect)
-        engine.effects.append(effect)
-        engine.needs_sync = True
+        engine.commits.effects.append(effect)
+        engine.commits.needs_sync = True
         return self.state.jobs[job_id]
 
     def route(self, chunk: Chunk, block: Block | None, targets: list[list[Queue]], runs: list[int]) -> None:
@@ -120,7 +120,7 @@ class Staging:
         """
         engine, state = self._engine, self._engine.state
         size = len(chunk.block) + len(chunk.payload)
-        engine.check_room(size)
+        engine.commits.check_room(size)
         places = PlaceRuns()
 
         def place(name: str) -> int:
@@ -131,9 +131,9 @@ class Staging:
         names = [[queue.name for queue in queues] for queues in targets]
         rows: Iterable[Row] = rows_of(chunk, block) if block is not None else ()
         staged_rows.apply(state, chunk, rows, names, runs, place)
-        engine.effects.append((fx.STAGED_ROUTE, *chunk, names, runs, places))
-        engine.new_bytes += size
-        engine.sync_soon = True
+        engine.commits.effects.append((fx.STAGED_ROUTE, *chunk, names, runs, places))
+        engine.commits.new_bytes += size
+        engine.commits.sync_soon = True
         if block is not None:
             self._put(records_of(chunk, block, runs))
 
@@ -143,7 +143,7 @@ class Staging:
 
     def _put(self, records: Iterable[Record]) -> None:
         engine = self._engine
-        put, payloads = engine.batch.put, engine.payloads
+        put, payloads = engine.commits.batch.put, engine.payloads
         for record in records:
             row = keys.metadata_key(record.id), record.metadata
             if record.uri:
@@ -151,7 +151,7 @@ class Staging:
                 put(keys.payload_key(record.id), record.uri)
                 payloads.pending_staged[record.id] = record
             else:
-                engine._stage(record.id, record.envelope, row)
+                engine.commits.stage(record.id, record.envelope, row)
 
     async def page(self, after: str, limit: int) -> tuple[list[StagedJob], bool]:
         """The jobs after an id, in the order of the ids' bytes, and whether there are more."""

@@ -60,7 +60,7 @@ async def publish(engine: Engine, queues: list[Queue], first: int, count: int) -
     """Publish so many messages in turn to the queues; nothing waits for the disk."""
     now = engine.clock.now_ms()
     for number in range(first, first + count):
-        engine.publish(
+        engine.operations.publish(
             [queues[number % len(queues)]], b"x" * 200, headers_of(number), priority=255, created_at=now, visible_at=-1,
             ttl_ms=-1, session=SESSION, seq=number + 1, total=1,
         )  # fmt: skip
@@ -69,16 +69,16 @@ async def publish(engine: Engine, queues: list[Queue], first: int, count: int) -
 async def settle(engine: Engine, queue: Queue, count: int) -> None:
     """Claim and acknowledge so many; one in a hundred fails."""
     for number in range(count):
-        entry, loading = engine.next_entry(queue, engine.clock.now_ms())
+        entry, loading = engine.loader.next_entry(queue, engine.clock.now_ms())
         while loading:
             await asyncio.sleep(0)
-            entry, loading = engine.next_entry(queue, engine.clock.now_ms())
+            entry, loading = engine.loader.next_entry(queue, engine.clock.now_ms())
         assert entry is not None
-        engine.claim(queue, (entry,), SESSION)
+        engine.operations.claim(queue, (entry,), SESSION)
         if number % 100:
-            engine.ack(queue, (entry,))
+            engine.operations.ack(queue, (entry,))
         else:
-            engine.fail(queue, (entry,), "worker")
+            engine.operations.fail(queue, (entry,), "worker")
 
 
 class Filler:
@@ -88,8 +88,8 @@ class Filler:
         self._engine, self._clock = engine, clock
         self._filled = 0
         for number in range(QUEUES):
-            engine.declare_queue(f"q{number}", QueueOptions())
-        engine.name_session(SESSION, "worker")
+            engine.operations.declare_queue(f"q{number}", QueueOptions())
+        engine.operations.name_session(SESSION, "worker")
 
     async def fill(self, upto: int) -> None:
         engine = self._engine
@@ -99,7 +99,7 @@ class Filler:
             for queue in queues:
                 await settle(engine, queue, _BATCH // QUEUES * 9 // 10)
             self._clock.advance(100)
-            await engine.checkpoint()
+            await engine.commits.checkpoint()
             await engine.history.indexer.catch_up()
             if start % (100 * _BATCH) == 0:
                 while await engine.history.sweeper.merge_some():

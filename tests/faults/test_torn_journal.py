@@ -241,20 +241,20 @@ def test_a_tear_below_the_checkpoint_costs_nothing(tmp_path: Path) -> None:
 
     async def work() -> set[int]:
         engine = await Engine.open(f"file://{tmp_path / 'store'}", "default", SystemClock())
-        queue = engine.declare_queue(QUEUE, QueueOptions())
+        queue = engine.operations.declare_queue(QUEUE, QueueOptions())
         ids = set()
         for _ in range(10):
             ids.add(
-                engine.publish(
+                engine.operations.publish(
                     [queue], b"x", {}, priority=255, created_at=0, visible_at=0, ttl_ms=-1, session=b"", seq=0, total=1
                 )
             )
-            await engine.commit()
+            await engine.commits.commit()
         for entry in list(queue.messages.available.values())[:5]:
-            engine.claim(queue, [entry], b"s" * 16)
-            engine.ack(queue, [entry])
-            engine.commit_journal()
-        await engine.checkpoint()
+            engine.operations.claim(queue, [entry], b"s" * 16)
+            engine.operations.ack(queue, [entry])
+            engine.commits.commit_journal()
+        await engine.commits.checkpoint()
         await engine.store.close()
         assert engine.journal is not None
         engine.journal.close()

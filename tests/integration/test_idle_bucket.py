@@ -87,5 +87,5 @@ def test_an_idle_broker_hardly_asks_and_answers_at_once(s3: S3) -> None:
             return engine.store.settings.manifest_poll_ms < idle_settings.manifest_poll_ms
 
         wait_until(is_busy, 60, lambda: repr(engine.store.settings))
-        assert engine.failure is None
+        assert engine.commits.failure is None
         assert client.pop("q", 1)[0].body == b"more"

@@ -24,13 +24,13 @@ class ByIdRules(ReplayRules):
             return
         queue, expected = self.engine.state.queues[name], self.model.queues[name]
         now = self.clock.now_ms()
-        self.engine.name_session(READER, "reader")
+        self.engine.operations.name_session(READER, "reader")
         for _ in range(count):
             entry, _envelope = self.run(self.next_entry(queue))
             self.expire_before(name, entry.id if entry is not None else None, now)
             if entry is None:
                 break
-            self.engine.claim(queue, (entry,), READER, lease_ms)
+            self.engine.operations.claim(queue, (entry,), READER, lease_ms)
             assert (name, entry.id, entry.claimed_at) not in self.stale
             message = expected.available[entry.id]
             assert not message.is_expired(now)
@@ -55,7 +55,7 @@ class ByIdRules(ReplayRules):
             return None
         of = queue.in_flight if held else queue.available
         ids = sorted(of, reverse=newest)[:count]
-        self.run(self.engine.find_entries(self.engine.state.queues[name], ids))
+        self.run(self.engine.loader.find_entries(self.engine.state.queues[name], ids))
         return queue, [of[id] for id in ids]
 
     @rule(name=TERMS, ms=WAITS, newest=st.booleans(), count=st.integers(1, 5), commit=st.booleans())
@@ -65,7 +65,7 @@ class ByIdRules(ReplayRules):
             return
         _model, messages = found
         queue = self.engine.state.queues[name]
-        until = self.engine.extend(queue, [queue.messages.in_flight[message.id] for message in messages], ms)
+        until = self.engine.operations.extend(queue, [queue.messages.in_flight[message.id] for message in messages], ms)
         for message in messages:
             message.lease_until = until
         self.end(commit)
@@ -81,7 +81,7 @@ class ByIdRules(ReplayRules):
         for entry, message in zip(entries, found[1], strict=True):
             message.visible_at = max(now + ms, entry.claimed_at + 1)
             message.returned = message.visible_at == entry.claimed_at + 1
-        self.engine.delay(queue, entries, ms)
+        self.engine.operations.delay(queue, entries, ms)
         self.end(commit)
 
     @rule(name=TERMS, held=st.booleans(), newest=st.booleans(), count=st.integers(1, 5), commit=st.booleans())
@@ -93,7 +93,7 @@ class ByIdRules(ReplayRules):
         queue = self.engine.state.queues[name]
         of = queue.messages.in_flight if held else queue.messages.available
         self.stale += [(name, message.id, message.token) for message in messages if held]
-        self.engine.delete(queue, [of[message.id] for message in messages])
+        self.engine.operations.delete(queue, [of[message.id] for message in messages])
         for message in messages:
             del (model.in_flight if held else model.available)[message.id]
         self.end(commit)
@@ -105,7 +105,7 @@ class ByIdRules(ReplayRules):
             return
         model, messages = found
         queue = self.engine.state.queues[name]
-        self.engine.archive(queue, [queue.messages.available[message.id] for message in messages], "x")
+        self.engine.operations.archive(queue, [queue.messages.available[message.id] for message in messages], "x")
         for message in messages:
             del model.available[message.id]
             model.done.append((message.id, self.clock.now_ms(), message.attempts))
@@ -119,7 +119,9 @@ class ByIdRules(ReplayRules):
         model, messages = found
         queue, now = self.engine.state.queues[name], self.clock.now_ms()
         self.stale += [(name, message.id, message.token) for message in messages]
-        self.engine.release(queue, [queue.messages.in_flight[message.id] for message in messages], "reader", ms)
+        self.engine.operations.release(
+            queue, [queue.messages.in_flight[message.id] for message in messages], "reader", ms
+        )
         for message in messages:
             model.put_back(message, now, False)
             message.visible_at = max(message.visible_at, now + ms)
@@ -135,7 +137,7 @@ class ByIdRules(ReplayRules):
         model, messages = found
         queue, now = self.engine.state.queues[name], self.clock.now_ms()
         self.stale += [(name, message.id, message.token) for message in messages]
-        self.engine.give_up(queue, [queue.messages.in_flight[message.id] for message in messages], "reader")
+        self.engine.operations.give_up(queue, [queue.messages.in_flight[message.id] for message in messages], "reader")
         delay, model.retry_delay_ms = model.retry_delay_ms, 0
         for message in messages:
             self.model.attempts.setdefault(message.id, []).append("reader")

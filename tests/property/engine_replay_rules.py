@@ -32,18 +32,18 @@ class ReplayRules(EngineRules):
     @contextlib.contextmanager
     def noting_checkpoints(self) -> Iterator[None]:
         """What the engine commits by itself on the way is committed in the model, too."""
-        engine, original = self.engine, self.engine.checkpoint
+        engine, original = self.engine, self.engine.commits.checkpoint
 
         async def checkpoint() -> None:
             await original()
             self.model.cursors = dict(engine.state.cursors)
             self.note_commit(checkpoint=True)
 
-        engine.checkpoint = checkpoint  # type: ignore[method-assign]
+        engine.commits.checkpoint = checkpoint  # type: ignore[method-assign]
         try:
             yield
         finally:
-            del engine.checkpoint
+            del engine.commits.checkpoint
 
     # ------------------------------------------------------------------ replay
     @rule(name=TERMS, ttl_ms=TTLS, retry_delay_ms=RETRY_DELAYS, commit=st.booleans())

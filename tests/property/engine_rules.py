@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.storage import moves
-from kombu_opendata.storage.operations import Call
+from kombu_opendata.storage.removals import Call
 from kombu_opendata.storage.state import QueueOptions
 from tests.property.engine_model import Message, ModelQueue, StoredMessage
 from tests.property.engine_store import PRODUCER, CrashableEngine
@@ -78,20 +78,20 @@ class EngineRules(CrashableEngine):
                 arguments["x-message-ttl"] = ttl_ms
             if has_dead_letters:
                 arguments |= {"x-dead-letter-exchange": "", **LETTERS_GO_TO_B}
-            self.engine.declare_queue(name, QueueOptions(max_attempts, done, failed, 30, arguments))
+            self.engine.operations.declare_queue(name, QueueOptions(max_attempts, done, failed, 30, arguments))
             self.end(commit)
 
     @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())
     def bind(self, name: str, binding: tuple[str, str, str], commit: bool) -> None:
         if name in self.model.queues:
-            self.engine.bind(name, *binding[1:], {})
+            self.engine.operations.bind(name, *binding[1:], {})
             self.model.bindings.add((name, *binding[1:]))
             self.end(commit)
 
     @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())
     def unbind(self, name: str, binding: tuple[str, str, str], commit: bool) -> None:
         if (name, *binding[1:]) in self.model.bindings:
-            self.engine.unbind(name, *binding[1:], {})
+            self.engine.operations.unbind(name, *binding[1:], {})
             self.model.bindings.discard((name, *binding[1:]))
             self.end(commit)
 
@@ -100,8 +100,8 @@ class EngineRules(CrashableEngine):
         if name in self.model.queues:
             waiting = self.model.queues[name].available
             call = Call(PRODUCER, next(self.number))
-            assert self.run(self.engine.purge(self.engine.state.queues[name], call)) == len(waiting)
-            assert self.run(self.engine.purge(self.engine.state.queues[name], call)) == len(waiting)
+            assert self.run(self.engine.removals.purge(self.engine.state.queues[name], call)) == len(waiting)
+            assert self.run(self.engine.removals.purge(self.engine.state.queues[name], call)) == len(waiting)
             waiting.clear()
             self.note_commit()
 
@@ -126,12 +126,12 @@ class EngineRules(CrashableEngine):
         self.model.bindings = {binding for binding in self.model.bindings if binding[0] != name}
         self.model.orphans.update({(name, id): reason for id, reason in gone.letters.items()})
         if again:  # declared again before the checkpoint
-            self.run(self.engine._remove_available(self.engine.state.queues[name]))
-            self.engine.drop_queue(name)
+            self.run(self.engine.removals._remove_available(self.engine.state.queues[name]))
+            self.engine.operations.drop_queue(name)
             self.forget_swept(name)
             self.declare(name, 2, 2, 1, commit)
         else:
-            assert self.run(self.engine.delete_queue(self.engine.state.queues[name])) == len(gone.available)
+            assert self.run(self.engine.removals.delete_queue(self.engine.state.queues[name])) == len(gone.available)
             self.forget_swept(name)
             self.note_commit(checkpoint=True)
 
@@ -157,8 +157,8 @@ class EngineRules(CrashableEngine):
         for _ in range(count if names else 0):
             number = next(self.number)
             envelope = b"%d" % number if size is None else b"x" * size
-            assert self.engine.published(PRODUCER, number) is None
-            id = self.engine.publish(
+            assert self.engine.operations.published(PRODUCER, number) is None
+            id = self.engine.operations.publish(
                 [self.engine.state.queues[name] for name in names],
                 envelope,
                 {"n": str(number), "exchange": route[0], "routing_key": route[1], "priority": str(255 - priority)},
@@ -190,7 +190,7 @@ class EngineRules(CrashableEngine):
         """What was lost in a crash is not taken for stored because later ones are."""
         for session, (number, id, queues) in self.model.producers.items():
             for seq in range(1, number + 2):
-                last = self.engine.published(session, seq)
+                last = self.engine.operations.published(session, seq)
                 assert (last is not None) == (seq in self.model.stored)
                 assert last is None or last[:3] == (number, id, queues)
 
@@ -214,7 +214,7 @@ class EngineRules(CrashableEngine):
             if entry is None or message is None:
                 break
             assert envelope == self.model.envelopes[entry.id]
-            self.engine.claim(queue, (entry,), session)
+            self.engine.operations.claim(queue, (entry,), session)
             assert (name, entry.id, entry.claimed_at) not in self.stale
             expected.claim(message, session, now)
             assert (entry.claimed_at, entry.attempts) == (message.token, message.attempts)
@@ -237,11 +237,11 @@ class EngineRules(CrashableEngine):
             return
         self.stale += [(name, entry.id, entry.claimed_at) for entry in entries]
         if outcome == "ack":
-            self.engine.ack(queue, entries)
+            self.engine.operations.ack(queue, entries)
         elif outcome == "reject":
-            self.engine.fail(queue, entries, "consumer")
+            self.engine.operations.fail(queue, entries, "consumer")
         else:
-            self.engine.put_back(queue, entries, "consumer", costs_attempt=outcome == "requeue")
+            self.engine.operations.put_back(queue, entries, "consumer", costs_attempt=outcome == "requeue")
         self.settle_in_model(name, outcome, held, "consumer")
         self.end(commit)
 
@@ -262,7 +262,7 @@ class EngineRules(CrashableEngine):
 
     @rule(session=st.sampled_from(SESSIONS), lease_ms=st.integers(0, 60_000), commit=st.booleans())
     def renew(self, session: bytes, lease_ms: int, commit: bool) -> None:
-        self.engine.renew(session, lease_ms)
+        self.engine.operations.renew(session, lease_ms)
         for queue in self.model.queues.values():
             for message in queue.in_flight.values():
                 if message.session == session:
@@ -277,7 +277,7 @@ class EngineRules(CrashableEngine):
         for session in list(state.leases):
             for entry in list(state.leases[session].values()):
                 if entry.lease_until <= now:
-                    self.engine.put_back(state.queues[entry.queue], (entry,), "lost", costs_attempt=True)
+                    self.engine.operations.put_back(state.queues[entry.queue], (entry,), "lost", costs_attempt=True)
                     self.stale.append((entry.queue, entry.id, entry.claimed_at))
                     self.settle_in_model(entry.queue, "requeue", [entry.id], "lost")
         assert not any(m.lease_until <= now for queue in self.model.queues.values() for m in queue.in_flight.values())
@@ -311,13 +311,13 @@ class EngineRules(CrashableEngine):
             assert (letter.exchange, letter.routing_key) == ("", "b")
             if routable and "b" in self.model.queues:
                 self.publish_copy(id, letter.priority)
-            self.engine.dead_letter_sent(name, id)
+            self.engine.operations.dead_letter_sent(name, id)
             self.model.forget_letter(name, id)
         self.end(commit)
 
     def publish_copy(self, id: int, priority: int) -> None:
         now, envelope = self.clock.now_ms(), b"copy of %d" % id
-        copied = self.engine.publish(
+        copied = self.engine.operations.publish(
             [self.engine.state.queues["b"]],
             envelope,
             {},
@@ -336,7 +336,7 @@ class EngineRules(CrashableEngine):
     # ------------------------------------------------------------------ maintenance
     @rule()
     def checkpoint(self) -> None:
-        self.run(self.engine.checkpoint())
+        self.run(self.engine.commits.checkpoint())
         self.note_commit(checkpoint=True)
 
     @rule(tidy=st.sampled_from([True, False, False]))
@@ -385,7 +385,7 @@ class EngineRules(CrashableEngine):
 
         setattr(store, name, interrupted)
         with pytest.raises(Crash):
-            self.run(self.engine.checkpoint())
+            self.run(self.engine.commits.checkpoint())
         delattr(store, name)
         self.note_commit(checkpoint=moment == "after the flush")
         swept = self.model.swept

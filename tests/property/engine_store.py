@@ -124,20 +124,20 @@ class CrashableEngine(RuleBasedStateMachine):
     def end(self, commit: bool) -> None:
         """The end of a step: some commit, some leave their effects to a later one."""
         if commit:
-            self.run(self.engine.commit())
+            self.run(self.engine.commits.commit())
             self.note_commit()
 
     # ------------------------------------------------------------------ reading
     async def loads(self) -> None:
         """Wait until everything that is being loaded is there."""
-        while self.engine._loading:
-            await asyncio.gather(*self.engine._loading.values())
+        while self.engine.loader._loading:
+            await asyncio.gather(*self.engine.loader._loading.values())
 
     async def next_entry(self, queue: Queue) -> tuple[Entry | None, bytes | None]:
         """The next one and its payload, as the broker does it: if something must be loaded, wait and try again."""
         for _ in range(1000):
-            self.engine.prefetch(queue)
-            entry, loading = self.engine.next_entry(queue, self.clock.now_ms())
+            self.engine.loader.prefetch(queue)
+            entry, loading = self.engine.loader.next_entry(queue, self.clock.now_ms())
             if not loading:
                 return entry, self.engine.payloads.find(entry.id) if entry is not None else None
             await self.loads()

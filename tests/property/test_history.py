@@ -66,13 +66,13 @@ class Story(World):
     async def begin(self) -> None:
         await self.open()
         for name in QUEUES:
-            self.engine.declare_queue(name, QueueOptions(max_attempts=2))
+            self.engine.operations.declare_queue(name, QueueOptions(max_attempts=2))
         await self.introduce()
 
     async def introduce(self) -> None:
         for session in CONSUMERS:
-            self.engine.name_session(session, f"worker-{session[:1].decode()}")
-        await self.engine.commit()
+            self.engine.operations.name_session(session, f"worker-{session[:1].decode()}")
+        await self.engine.commits.commit()
 
     async def step(self) -> None:
         chosen = self.random.choices(
@@ -87,7 +87,7 @@ class Story(World):
             number = self.number
             headers = {"task": self.random.choice(TASKS), "id": f"id-{number}", "parity": str(number % 2)}
             self.number += 1
-            id = self.engine.publish(
+            id = self.engine.operations.publish(
                 [self.queue(name) for name in names], b"x", headers, priority=255, created_at=0, visible_at=-1,
                 ttl_ms=-1, session=CONSUMERS[0], seq=self.number, total=len(names),
             )  # fmt: skip
@@ -100,7 +100,7 @@ class Story(World):
             entry = await self.next(name)
             if entry is None:
                 continue
-            self.engine.claim(self.queue(name), (entry,), session)
+            self.engine.operations.claim(self.queue(name), (entry,), session)
             self.model.messages[entry.id].statuses[name] = "in_flight"
             if self.random.random() < 0.9:
                 self.clock.advance(self.random.choice((0, 1, 5)))
@@ -112,14 +112,14 @@ class Story(World):
         number, claimed = entry.attempts, min(entry.claimed_at, self.clock.now_ms())
         spent = how in ("requeue", "expire") and entry.attempts >= 2
         if how == "ack":
-            engine.ack(queue, (entry,))
+            engine.operations.ack(queue, (entry,))
             outcome, status = "acked", "done"
         elif how == "reject":
-            engine.fail(queue, (entry,), consumer)
+            engine.operations.fail(queue, (entry,), consumer)
             outcome, status = "rejected", "failed"
         else:
             costs = how != "release"
-            engine.put_back(queue, (entry,), consumer, costs_attempt=costs, lease_expired=how == "expire")
+            engine.operations.put_back(queue, (entry,), consumer, costs_attempt=costs, lease_expired=how == "expire")
             outcome = {"requeue": "rejected", "release": "released", "expire": "expired"}[how]
             status = "available"
         if spent:
@@ -132,14 +132,14 @@ class Story(World):
         for known in self.model.messages.values():
             if known.statuses.get(name) == "available":
                 self.model.left(known.id, name, "removed")
-        await self.engine.purge(self.queue(name))
-        await self.engine.checkpoint()  # until then what is in no queue is still stored
+        await self.engine.removals.purge(self.queue(name))
+        await self.engine.commits.checkpoint()  # until then what is in no queue is still stored
 
     async def pause(self) -> None:
         self.clock.advance(self.random.choice((1, 1, 10, 1000)))
 
     async def checkpoint(self) -> None:
-        await self.engine.checkpoint()
+        await self.engine.commits.checkpoint()
 
     async def index(self) -> None:
         await self.engine.history.indexer.work(self.random.choice((0.0, 0.0, 0.001, 0.05)))
@@ -149,7 +149,7 @@ class Story(World):
         await self.engine.history.sweep(self.clock.now_ms())
 
     async def crash_now(self) -> None:
-        await self.engine.commit()
+        await self.engine.commits.commit()
         await self.crash()
         await self.introduce()
 

@@ -54,20 +54,20 @@ class World:
             "priority": 255, "created_at": self.clock.now_ms(), "visible_at": -1, "ttl_ms": ttl_ms, "session": SESSION,
             "seq": self.number, "total": len(names), "headers": {},
         }  # fmt: skip
-        return self.engine.publish([self.queue(name) for name in names], envelope, **{**given, **changes})
+        return self.engine.operations.publish([self.queue(name) for name in names], envelope, **{**given, **changes})
 
     async def next(self, name: str) -> Entry | None:
         for _ in range(1000):
-            entry, loading = self.engine.next_entry(self.queue(name), self.clock.now_ms())
+            entry, loading = self.engine.loader.next_entry(self.queue(name), self.clock.now_ms())
             if not loading:
                 return entry
-            await asyncio.gather(*self.engine._loading.values())
+            await asyncio.gather(*self.engine.loader._loading.values())
         raise AssertionError("loading does not end")
 
     async def claim(self, name: str, session: bytes = SESSION) -> Entry:
         entry = await self.next(name)
         assert entry is not None
-        self.engine.claim(self.queue(name), (entry,), session)
+        self.engine.operations.claim(self.queue(name), (entry,), session)
         return entry
 
 
@@ -78,8 +78,8 @@ def run(root: Path, steps: Callable[[World], Awaitable[None]], settings: EngineS
     async def main() -> None:
         await world.open()
         if "q" not in world.engine.state.queues:
-            world.engine.declare_queue("q", QueueOptions(max_attempts=2))
-        await world.engine.commit()
+            world.engine.operations.declare_queue("q", QueueOptions(max_attempts=2))
+        await world.engine.commits.commit()
         await steps(world)
         await world.engine.close()
 

@@ -53,8 +53,8 @@ async def index_all(engine: Engine) -> None:
     """Index, write and merge everything that there is."""
     await engine.history.indexer.catch_up()
     while await engine.history.indexer.work(1.0):
-        await engine.checkpoint()
-    await engine.checkpoint()
+        await engine.commits.checkpoint()
+    await engine.commits.checkpoint()
     while await engine.history.sweeper.merge_some():
         pass
-    await engine.checkpoint()
+    await engine.commits.checkpoint()

@@ -60,13 +60,13 @@ def build(root: Path, *, tail: bool) -> Ids:
         await world.open()
         await _define(world)
         await _settle(world, ids)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.engine.tidy()
         await _wait(world, ids)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await _hold(world, ids)
         await _results(world)
-        await world.engine.commit()
+        await world.engine.commits.commit()
         if tail:
             shutil.copytree(world.root, root, ignore=shutil.ignore_patterns("*#*"))
         await world.engine.close()
@@ -80,41 +80,41 @@ async def _define(world: World) -> None:
     engine = world.engine
     letters = {"x-dead-letter-exchange": "amq.fanout", "x-dead-letter-routing-key": "gone"}
     for name in ("many", "a", "b", "c", "held", "settled"):
-        engine.declare_queue(name, QueueOptions(max_attempts=2))
-    engine.declare_queue("letters", QueueOptions(max_attempts=1, arguments=letters))
-    engine.declare_queue("späti 'ö'", QueueOptions(arguments={"x-message-ttl": 10_000}))
-    engine.declare_exchange("x", "headers", False, {})
-    engine.declare_exchange("t", "topic", False, {"alternate-exchange": "amq.fanout"})
+        engine.operations.declare_queue(name, QueueOptions(max_attempts=2))
+    engine.operations.declare_queue("letters", QueueOptions(max_attempts=1, arguments=letters))
+    engine.operations.declare_queue("späti 'ö'", QueueOptions(arguments={"x-message-ttl": 10_000}))
+    engine.operations.declare_exchange("x", "headers", False, {})
+    engine.operations.declare_exchange("t", "topic", False, {"alternate-exchange": "amq.fanout"})
     for arguments in ({"x-match": "any", "kind": "b"}, {"kind": "a", "n": 1}):
-        engine.bind("a", "x", "", arguments)
-    engine.bind("a", "t", "x.#", {})
-    engine.bind("b", "t", "it's.*", {})
-    engine.bind("a", "amq.direct", "key", {})
-    await engine.commit()
+        engine.operations.bind("a", "x", "", arguments)
+    engine.operations.bind("a", "t", "x.#", {})
+    engine.operations.bind("b", "t", "it's.*", {})
+    engine.operations.bind("a", "amq.direct", "key", {})
+    await engine.commits.commit()
 
 
 async def _settle(world: World, ids: Ids) -> None:
     engine = world.engine
     for number in range(3 * SMALL_BUCKET):
         world.publish("settled", envelope=b"s%d" % number)
-    await engine.commit()
+    await engine.commits.commit()
     for number in range(3 * SMALL_BUCKET):
         entry = await world.claim("settled")
         if number % 3:
-            engine.ack(world.queue("settled"), (entry,))
+            engine.operations.ack(world.queue("settled"), (entry,))
             ids.done = entry.id
         else:
-            engine.fail(world.queue("settled"), (entry,), "consumer")
+            engine.operations.fail(world.queue("settled"), (entry,), "consumer")
             ids.failed = entry.id
     ids.large = world.publish("a", envelope=LARGE)
     ids.letter = world.publish("letters")
     ids.expired = world.publish("letters")
-    await engine.commit()
+    await engine.commits.commit()
     entry = await world.claim("letters")
-    engine.put_back(world.queue("letters"), (entry,), "consumer", costs_attempt=True)
+    engine.operations.put_back(world.queue("letters"), (entry,), "consumer", costs_attempt=True)
     last = await world.next("letters")
     assert last is not None
-    engine.remove(world.queue("letters"), (last,), "expired")
+    engine.operations.remove(world.queue("letters"), (last,), "expired")
 
 
 async def _wait(world: World, ids: Ids) -> None:
@@ -127,25 +127,25 @@ async def _wait(world: World, ids: Ids) -> None:
     world.publish("späti 'ö'", ttl_ms=5000)
     world.number += 3  # numbers that are not stored: holes
     world.publish("b")
-    await world.engine.commit()
+    await world.engine.commits.commit()
 
 
 async def _hold(world: World, ids: Ids) -> None:
     engine = world.engine
-    engine.name_session(SESSION, "holder@host")
-    engine.name_session(OTHER, "other@host")
+    engine.operations.name_session(SESSION, "holder@host")
+    engine.operations.name_session(OTHER, "other@host")
     for _ in range(5):
         world.publish("held")
-    await engine.commit()
+    await engine.commits.commit()
     for session in (SESSION, SESSION, OTHER):
         entry = await world.claim("held", session)
         ids.held = entry.id
     back = await world.claim("held")
-    engine.put_back(world.queue("held"), (back,), "consumer", costs_attempt=True)
+    engine.operations.put_back(world.queue("held"), (back,), "consumer", costs_attempt=True)
     ids.returned = back.id
     shared = await world.claim("c")
-    engine.ack(world.queue("c"), (shared,))
-    await engine.commit()
+    engine.operations.ack(world.queue("c"), (shared,))
+    await engine.commits.commit()
 
 
 async def _results(world: World) -> None:

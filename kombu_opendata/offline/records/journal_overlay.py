@@ -13,6 +13,7 @@ from ...storage.clock import Clock
 from ...storage.ffi import Batch
 from ...storage.records import keys
 from ...storage.slate import Reads
+from ...storage.state import StoreState
 
 #: what contradictory records and commits make of the methods of recovery
 CONTRADICTIONS = (LookupError, TypeError, ValueError, AttributeError, AssertionError, OverflowError)
@@ -50,7 +51,8 @@ async def replayed(store: Reads, commits: list[list[fx.Effect]], last: int, cloc
         CorruptRecord: a record that is needed does not decode, or the commits contradict the store.
     """
     try:
-        state, publishes = await recovery.rebuild(store, commits, clock)
+        state = StoreState()
+        publishes = await recovery.rebuild(state, store, commits, clock)
         batch = MemoryBatch()
         fresh: dict[int, bytes] = {}
         for effect in publishes:

@@ -90,7 +90,7 @@ class History:
         Raises:
             StoreError: it failed for good.
         """
-        await self._engine.checkpoint()
+        await self._engine.commits.checkpoint()
 
     # ------------------------------------------------------------------ the engine's calls
     async def load(self) -> HistoryLog:
@@ -116,10 +116,10 @@ class History:
             self.index.snapshot(batch)
             self.collected.snapshot(batch)
 
-    async def keep_headers(self, gone: Set[int], batch: Batch) -> None:
-        """Have the checkpoint that collects these messages keep of them what the index may still need."""
+    async def before_deletion(self, ids: Set[int], batch: Batch) -> None:
+        """The checkpoint keeps of these messages what the index may still need."""
         if self.enabled:
-            await self.collected.keep(gone, batch)
+            await self.collected.keep(ids, batch)
 
     def end_flush(self) -> None:
         """The checkpoint is in the store."""

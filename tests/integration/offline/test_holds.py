@@ -39,7 +39,7 @@ async def broker(root: Path) -> AsyncIterator[World]:
     lock.acquire()
     world = World(root, SETTINGS)
     await world.open()
-    world.engine.declare_queue("q", QueueOptions())
+    world.engine.operations.declare_queue("q", QueueOptions())
     maintenance = asyncio.create_task(world.engine.run_maintenance())
     try:
         await fill(world)
@@ -55,8 +55,8 @@ async def fill(world: World) -> None:
     for number in range(40):
         for _ in range(20):
             world.publish("q", envelope=random.Random(number).randbytes(1000))
-        await world.engine.commit()
-        await world.engine.checkpoint()
+        await world.engine.commits.commit()
+        await world.engine.commits.checkpoint()
 
 
 async def replace(engine: Engine, names: set[str]) -> None:
@@ -81,8 +81,8 @@ def files(root: Path) -> list[Path]:
 
 async def forget(engine: Engine) -> None:
     """Remove all messages, and write others, so that what was there is compacted."""
-    await engine.purge(engine.state.queues["q"])
-    await engine.checkpoint()
+    await engine.removals.purge(engine.state.queues["q"])
+    await engine.commits.checkpoint()
 
 
 async def kept(engine: Engine) -> set[str]:

@@ -62,7 +62,7 @@ def report_of_a_bucket(break_it: Callable[[], None]) -> Report:
     async def main() -> Report:
         url = f"memory://{uuid.uuid4().hex}"
         engine = await Engine.open(url, "default", ManualClock())
-        await engine.commit()
+        await engine.commits.commit()
         break_it()
         report = await verify_store(url, "default")
         with pytest.raises(StoreError, match="connection refused"):

@@ -66,12 +66,12 @@ async def _another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     session.connection = cast(Connection, peer)
     handlers = Handlers(instance, session, 1 << 20, no_status)
     handlers.declare_queue(DeclareQueue(1, "q", True, False, False, {}, False))
-    await engine.commit()
+    await engine.commits.commit()
     gate = Gate(engine, monkeypatch)
 
     handlers.publish(Publish(11, 1, "", "q", b"envelope", {}, 0, 1))
     await gate.arrived()  # the first publish is on its way to the store
-    other = asyncio.create_task(engine.checkpoint())  # as that of a queue's deletion
+    other = asyncio.create_task(engine.commits.checkpoint())  # as that of a queue's deletion
     handlers.publish(Publish(12, 2, "", "q", b"envelope", {}, 0, 1))
     await asyncio.sleep(0)
     gate.let_through()

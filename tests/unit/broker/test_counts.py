@@ -84,7 +84,7 @@ def run(durable: bool, test: Test) -> None:
         world = World(durable)
         await world.open()
         await test(world)
-        await world.engine.commit()
+        await world.engine.commits.commit()
         world.instance.upkeep.stop()
         await world.engine.close()
 

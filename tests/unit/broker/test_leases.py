@@ -24,8 +24,10 @@ class Reopened:
         self.engine = SimpleNamespace(
             clock=SimpleNamespace(now_ms=lambda: self.now_ms),
             state=state,
-            put_back=lambda _queue, entries, name, *, costs_attempt, lease_expired: self.returned.append(
-                (entries, name, costs_attempt and lease_expired)
+            operations=SimpleNamespace(
+                put_back=lambda _queue, entries, name, *, costs_attempt, lease_expired: self.returned.append(
+                    (entries, name, costs_attempt and lease_expired)
+                ),
             ),
         )
         self.opened_at_ms = OPENED_AT_MS

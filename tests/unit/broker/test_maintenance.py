@@ -53,7 +53,7 @@ class World:
         await eventually(lambda: len(self.instance.queues["q"].messages.in_flight) == before + 1)
 
     async def settle(self) -> None:
-        await self.engine.commit()
+        await self.engine.commits.commit()
 
 
 async def eventually(condition: Callable[[], object]) -> None:
@@ -115,11 +115,11 @@ def test_settled_messages_past_their_retention_are_counted() -> None:
         await world.claim()
         stored = world.instance.queues["q"].stored
         assert stored is not None
-        world.engine.ack(stored, list(stored.messages.in_flight.values()))
+        world.engine.operations.ack(stored, list(stored.messages.in_flight.values()))
         assert (await world.maintenance.run([COLLECT], "me"))["settled_collected"] == 0
         world.clock.advance(86_400_000)
         assert (await world.maintenance.run([COLLECT], "me"))["settled_collected"] == 1
-        assert not world.engine.is_dirty, "it is in the store when the report comes"
+        assert not world.engine.commits.is_dirty, "it is in the store when the report comes"
 
     run(steps)
 
@@ -219,7 +219,7 @@ def test_a_report_tells_what_the_broker_did_by_itself_since_the_last_one() -> No
         await world.claim()
         stored = world.instance.queues["q"].stored
         assert stored is not None
-        world.engine.ack(stored, list(stored.messages.in_flight.values()))
+        world.engine.operations.ack(stored, list(stored.messages.in_flight.values()))
         await world.claim()
         await world.settle()
         world.handlers.declare_queue(

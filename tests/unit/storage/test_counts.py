@@ -24,7 +24,9 @@ def counted(world: World, name: str = "q") -> dict[str, int]:
 async def do_everything(world: World) -> None:
     """Each kind of end once or twice, in the queue ``many``."""
     engine = world.engine
-    engine.declare_queue("many", QueueOptions(max_attempts=2, arguments={"x-dead-letter-exchange": "amq.fanout"}))
+    engine.operations.declare_queue(
+        "many", QueueOptions(max_attempts=2, arguments={"x-dead-letter-exchange": "amq.fanout"})
+    )
     queue = world.queue("many")
 
     async def claim() -> Entry:
@@ -33,19 +35,19 @@ async def do_everything(world: World) -> None:
 
     for _ in range(8):
         world.publish("many")
-    engine.ack(queue, [await claim()])
-    engine.fail(queue, [await claim()], "c")
-    engine.put_back(queue, [await claim()], "c", costs_attempt=True)
-    engine.put_back(queue, [await claim()], "c", costs_attempt=True)  # it has no attempt left
-    engine.put_back(queue, [await claim()], "c", costs_attempt=True, lease_expired=True)
-    engine.release(queue, [await claim()], "c", 0)
-    engine.put_back(queue, [await claim()], "c", costs_attempt=False)
-    engine.delete(queue, [await claim()])
+    engine.operations.ack(queue, [await claim()])
+    engine.operations.fail(queue, [await claim()], "c")
+    engine.operations.put_back(queue, [await claim()], "c", costs_attempt=True)
+    engine.operations.put_back(queue, [await claim()], "c", costs_attempt=True)  # it has no attempt left
+    engine.operations.put_back(queue, [await claim()], "c", costs_attempt=True, lease_expired=True)
+    engine.operations.release(queue, [await claim()], "c", 0)
+    engine.operations.put_back(queue, [await claim()], "c", costs_attempt=False)
+    engine.operations.delete(queue, [await claim()])
     world.clock.advance(2)
-    engine.archive(queue, [next(iter(queue.messages.available.values()))], "c")
-    engine.delete(queue, [next(iter(queue.messages.available.values()))])
-    engine.remove(queue, [next(iter(queue.messages.available.values()))], "expired")
-    engine.remove(queue, list(queue.messages.available.values()), "")
+    engine.operations.archive(queue, [next(iter(queue.messages.available.values()))], "c")
+    engine.operations.delete(queue, [next(iter(queue.messages.available.values()))])
+    engine.operations.remove(queue, [next(iter(queue.messages.available.values()))], "expired")
+    engine.operations.remove(queue, list(queue.messages.available.values()), "")
     world.publish("many")
     world.clock.advance(2)
     await world.claim("many", OTHER)
@@ -56,7 +58,7 @@ def test_counters_survive_a_clean_restart_and_a_crash(tmp_path: Path) -> None:
         await do_everything(world)
         expected = counted(world, "many")
         since = world.queue("many").counts.since_ms
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()  # all of it is in the journal
         assert counted(world, "many") == expected
         world.clock.advance(5000)
@@ -65,7 +67,7 @@ def test_counters_survive_a_clean_restart_and_a_crash(tmp_path: Path) -> None:
         assert counted(world, "many") == expected
         assert world.queue("many").counts.since_ms == world.queue("many").counts.created_at_ms == since
         world.publish("many")
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()  # some of it is here, some there
         assert counted(world, "many") == {**expected, "published": expected["published"] + 1}
 
@@ -88,16 +90,16 @@ def test_everything_is_counted_once(tmp_path: Path) -> None:
 def test_a_queue_that_comes_again_begins_at_0(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.publish("q")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         world.clock.advance(1000)
-        world.engine.drop_queue("q")
-        world.engine.declare_queue("q", QueueOptions())
-        await world.engine.commit()
+        world.engine.operations.drop_queue("q")
+        world.engine.operations.declare_queue("q", QueueOptions())
+        await world.engine.commits.commit()
         await world.crash()
         assert counted(world) == {}
         assert world.queue("q").counts.created_at_ms == world.clock.now_ms()
-        world.engine.drop_queue("q")
-        await world.engine.checkpoint()
+        world.engine.operations.drop_queue("q")
+        await world.engine.commits.checkpoint()
         assert await world.engine.store.get(keys.queue_counts_key("q")) is None
 
     run(tmp_path / "store", steps)
@@ -106,7 +108,7 @@ def test_a_queue_that_comes_again_begins_at_0(tmp_path: Path) -> None:
 def test_a_store_without_counters_opens(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.publish("q")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         batch = world.engine.store.batch()
         batch.delete(keys.queue_counts_key("q"))
         await world.engine.store.write(batch)
@@ -123,15 +125,15 @@ def test_a_store_without_counters_opens(tmp_path: Path) -> None:
 
 def test_counters_are_written_for_queues_in_which_something_happened(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.declare_queue("idle", QueueOptions())
-        await world.engine.checkpoint()
+        world.engine.operations.declare_queue("idle", QueueOptions())
+        await world.engine.commits.checkpoint()
         batch = world.engine.store.batch()
         for name in ("q", "idle"):
             batch.delete(keys.queue_counts_key(name))
         await world.engine.store.write(batch)
         world.publish("q")
-        world.engine.ack(world.queue("q"), [await world.claim("q")])
-        await world.engine.checkpoint()
+        world.engine.operations.ack(world.queue("q"), [await world.claim("q")])
+        await world.engine.commits.checkpoint()
         value = await world.engine.store.get(keys.queue_counts_key("q"))
         assert value is not None
         assert queue_counts.decode(b"", value).values[:4] == (1, 1, 0, 1)

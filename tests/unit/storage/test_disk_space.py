@@ -172,9 +172,9 @@ async def settle_some(world: World, rounds: int, size: int = 1000) -> None:
     for number in range(rounds):
         for _ in range(20):
             world.publish("q", envelope=random.Random(number).randbytes(size))
-            world.engine.ack(world.queue("q"), (await world.claim("q"),))
-        await world.engine.commit()
-        await world.engine.checkpoint()
+            world.engine.operations.ack(world.queue("q"), (await world.claim("q"),))
+        await world.engine.commits.commit()
+        await world.engine.commits.checkpoint()
 
 
 def small(**changes: object) -> EngineSettings:

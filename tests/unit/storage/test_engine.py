@@ -23,7 +23,7 @@ def test_a_new_queue_has_its_config_and_three_empty_records(tmp_path: Path) -> N
     """Workflow 1: in one commit."""
 
     async def steps(world: World) -> None:
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         written: list[set[bytes]] = []
         write = world.engine.store.write
 
@@ -33,8 +33,8 @@ def test_a_new_queue_has_its_config_and_three_empty_records(tmp_path: Path) -> N
             written.append({key for key, _ in await world.engine.store.scan(b"", None)} - {key for key, _ in before})
 
         world.engine.store.write = spy  # type: ignore[method-assign]
-        world.engine.declare_queue("new", QueueOptions(3, 60))
-        await world.engine.checkpoint()
+        world.engine.operations.declare_queue("new", QueueOptions(3, 60))
+        await world.engine.commits.checkpoint()
         settings = keys.config_key, keys.options_key, keys.queue_counts_key
         lists = keys.active_key, keys.done_key, keys.failed_key
         assert written == [{key("new") for key in (*settings, *lists)}]
@@ -52,7 +52,7 @@ def test_a_message_from_publish_to_done_and_failed(tmp_path: Path) -> None:
         engine, queue, now = world.engine, world.queue("q"), world.clock.now_ms
 
         async def stored() -> tuple[list[Any], list[Any]]:
-            await engine.checkpoint()
+            await engine.commits.checkpoint()
             value = await engine.store.get(keys.active_key("q"))
             return active.decode(keys.active_key("q"), value or b"")
 
@@ -62,15 +62,15 @@ def test_a_message_from_publish_to_done_and_failed(tmp_path: Path) -> None:
         claimed = (id, 255, published_at, published_at + 60_000, 1)
         assert await stored() == ([], [claimed])
         world.clock.advance(5)
-        engine.put_back(queue, (entry,), "me", costs_attempt=True)  # unsuccessful, has attempts left
+        engine.operations.put_back(queue, (entry,), "me", costs_attempt=True)  # unsuccessful, has attempts left
         assert await stored() == ([(id, 255, published_at + 1, 0, 1)], [])
         entry = await world.claim("q")
-        engine.put_back(queue, (entry,), "you", costs_attempt=True)  # none left
+        engine.operations.put_back(queue, (entry,), "you", costs_attempt=True)  # none left
         assert await stored() == ([], [])
         second = world.publish("q")
-        engine.ack(queue, (await world.claim("q"),))
+        engine.operations.ack(queue, (await world.claim("q"),))
         assert await stored() == ([], [])
-        engine.fail(queue, (), "nobody")
+        engine.operations.fail(queue, (), "nobody")
         assert [row[0] for row in (await settled_rows(world, "q"))] == [id, second]
 
     world = run(tmp_path / "s", steps)
@@ -96,10 +96,10 @@ def test_ids_are_never_used_twice(tmp_path: Path) -> None:
 
     async def steps(world: World) -> None:
         ids.append(world.publish("q"))
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         ids.append(world.publish("q"))
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.crash()
         ids.extend(world.publish("q") for _ in range(operations.BLOCK_IDS + 1))
 
@@ -111,13 +111,13 @@ def test_ids_are_never_used_twice(tmp_path: Path) -> None:
 
 def test_attempts_of_two_queues_and_over_checkpoints(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.declare_queue("r", QueueOptions())
+        world.engine.operations.declare_queue("r", QueueOptions())
         world.publish("q", "r")
         for name, consumer in (("q", "one"), ("r", "two"), ("q", "three")):
             entry = await world.claim(name)
-            world.engine.put_back(world.queue(name), (entry,), consumer, costs_attempt=True)
+            world.engine.operations.put_back(world.queue(name), (entry,), consumer, costs_attempt=True)
             world.clock.advance(1)
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
 
     store = PlainStore(run(tmp_path / "s", steps).root)
     assert list(store.of[RecordKind.ATTEMPTS].values()) == [["one", "two", "three"]]
@@ -126,13 +126,13 @@ def test_attempts_of_two_queues_and_over_checkpoints(tmp_path: Path) -> None:
 def test_a_checkpoint_that_began_is_not_cut_off_with_its_caller(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         id = world.publish("q")
-        caller = asyncio.create_task(world.engine.checkpoint())
+        caller = asyncio.create_task(world.engine.commits.checkpoint())
         for _ in range(3):
             await asyncio.sleep(0)
-        assert world.engine.checkpoint_started_at is not None
+        assert world.engine.commits.checkpoint_started_at is not None
         caller.cancel()
         await asyncio.gather(caller, return_exceptions=True)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.crash()
         assert (await world.claim("q")).id == id
 
@@ -142,19 +142,19 @@ def test_a_checkpoint_that_began_is_not_cut_off_with_its_caller(tmp_path: Path) 
 def test_a_publish_is_recognized_after_a_crash(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         id = world.publish("q", seq=7)
-        await world.engine.commit()
+        await world.engine.commits.commit()
         world.publish("q", seq=8)  # not committed
         await world.crash()
-        last = world.engine.published(SESSION, 7)
+        last = world.engine.operations.published(SESSION, 7)
         assert last is not None
         assert last[:3] == (7, id, 1)
-        assert world.engine.published(SESSION, 8) is None
-        assert world.engine.published(OTHER, 7) is None
+        assert world.engine.operations.published(SESSION, 8) is None
+        assert world.engine.operations.published(OTHER, 7) is None
         assert len(world.queue("q").messages) == 1
-        world.engine.forget_session(SESSION)
-        await world.engine.checkpoint()
+        world.engine.operations.forget_session(SESSION)
+        await world.engine.commits.checkpoint()
         await world.crash()
-        assert world.engine.published(SESSION, 7) is None
+        assert world.engine.operations.published(SESSION, 7) is None
 
     assert not PlainStore(run(tmp_path / "s", steps).root).of[RecordKind.PRODUCER]
 
@@ -162,8 +162,8 @@ def test_a_publish_is_recognized_after_a_crash(tmp_path: Path) -> None:
 def test_names_of_sessions_that_hold_nothing_do_not_pile_up(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.publish("q", session=b"")
-        world.engine.name_session(SESSION, "holder")
-        world.engine.name_session(OTHER, "idle")
+        world.engine.operations.name_session(SESSION, "holder")
+        world.engine.operations.name_session(OTHER, "idle")
         await world.claim("q")
 
     world = run(tmp_path / "s", steps)
@@ -185,10 +185,10 @@ def test_a_clock_that_was_set_back_over_a_restart(tmp_path: Path, last: str, sto
         held = await world.claim("q") if last != "publish" else None
         if held is not None and last == "ack":
             world.clock.advance(10)
-            world.engine.ack(world.queue("q"), (held,))
+            world.engine.operations.ack(world.queue("q"), (held,))
             world.publish("q")
         newest = world.clock.now_ms()
-        await (world.engine.checkpoint() if stored else world.engine.commit())
+        await (world.engine.commits.checkpoint() if stored else world.engine.commits.commit())
         world.clock = ManualClock(newest - 3_600_000)
         await world.crash()
         assert world.clock.now_ms() >= newest
@@ -203,21 +203,21 @@ def test_a_clock_that_was_set_back_over_a_restart(tmp_path: Path, last: str, sto
 
 async def _renewed(world: World) -> None:
     await world.claim("q")
-    await world.engine.commit()
+    await world.engine.commits.commit()
     world.clock.advance(10_000)
-    world.engine.renew(SESSION, 60_000)
+    world.engine.operations.renew(SESSION, 60_000)
 
 
 async def _expired(world: World) -> None:
     (entry,) = world.queue("q").messages.available.values()
     world.clock.advance(10_000)
-    world.engine.remove(world.queue("q"), (entry,), "expired")
+    world.engine.operations.remove(world.queue("q"), (entry,), "expired")
 
 
 async def _claimed_ahead(world: World) -> None:
     """Each claim in the same millisecond is of the next one."""
     for _ in range(5):
-        world.engine.put_back(world.queue("q"), (await world.claim("q"),), "me", costs_attempt=False)
+        world.engine.operations.put_back(world.queue("q"), (await world.claim("q"),), "me", costs_attempt=False)
 
 
 async def _result(world: World) -> None:
@@ -227,7 +227,7 @@ async def _result(world: World) -> None:
 
 async def _queue(world: World) -> None:
     world.clock.advance(10_000)
-    world.engine.declare_queue("new", QueueOptions())
+    world.engine.operations.declare_queue("new", QueueOptions())
 
 
 async def _staged(world: World) -> None:
@@ -247,11 +247,11 @@ def test_time_goes_on_from_the_last_commit_whatever_it_did(
 
     async def steps(world: World) -> None:
         world.publish("q")
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await step(world)
         entries = [*world.queue("q").messages.available.values(), *world.queue("q").messages.in_flight.values()]
         newest = max([world.clock.now_ms(), *(entry.claimed_at for entry in entries)])
-        await (world.engine.checkpoint() if stored else world.engine.commit())
+        await (world.engine.commits.checkpoint() if stored else world.engine.commits.commit())
         world.clock = ManualClock(newest - 3_600_000)
         await world.crash()
         assert world.clock.now_ms() >= newest
@@ -269,7 +269,7 @@ def test_with_and_without_syncing(tmp_path: Path, sync: bool) -> None:
         for round in range(3):
             await world.open()
             if not round:
-                world.engine.declare_queue("q", QueueOptions())
+                world.engine.operations.declare_queue("q", QueueOptions())
             assert len(world.queue("q").messages) == round
             world.publish("q")
             await world.engine.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, StoreFull
-from kombu_opendata.storage import operations
+from kombu_opendata.storage import commits
 from kombu_opendata.storage.journal import Journal
 from kombu_opendata.storage.records import header, keys
 from kombu_opendata.storage.records.keys import RecordKind
@@ -40,10 +40,10 @@ def test_what_can_not_be_stored_is_refused_before_anything_changed(tmp_path: Pat
         assert len(world.queue("q").messages) == 0
         number = 0
         while world.engine.state.topology.filter_size("q", "amq.direct", f"{number:0200}", {}) <= 65_535:
-            world.engine.bind("q", "amq.direct", f"{number:0200}", {})
+            world.engine.operations.bind("q", "amq.direct", f"{number:0200}", {})
             number += 1
         with pytest.raises(RequestError, match="too many bindings") as caught:
-            world.engine.bind("q", "amq.direct", f"{number:0200}", {})
+            world.engine.operations.bind("q", "amq.direct", f"{number:0200}", {})
         assert caught.value.queue == "q"  # type: ignore[attr-defined]
         world.publish("q")
 
@@ -58,7 +58,7 @@ def test_three_thousand_messages_over_cold_buckets_come_in_order(tmp_path: Path)
         for number in range(3000):
             ids.append(world.publish("q", envelope=b"%d" % number))
             if number % 500 == 499:
-                await world.engine.checkpoint()
+                await world.engine.commits.checkpoint()
         assert len(world.queue("q").messages.cold) > 100
         for position in range(3000):
             if position == 1000:
@@ -67,12 +67,12 @@ def test_three_thousand_messages_over_cold_buckets_come_in_order(tmp_path: Path)
                 await world.engine.close()
                 await world.open()
             elif position % 300 == 0:
-                await world.engine.checkpoint()
+                await world.engine.commits.checkpoint()
             entry = await world.claim("q")
             assert entry.id == ids[position]
             assert world.engine.payloads.find(entry.id) == b"%d" % position
-            world.engine.ack(world.queue("q"), (entry,))
-            world.engine.commit_journal()
+            world.engine.operations.ack(world.queue("q"), (entry,))
+            world.engine.commits.commit_journal()
         assert await world.next("q") is None
 
     with small_buckets(16, 8):
@@ -81,7 +81,7 @@ def test_three_thousand_messages_over_cold_buckets_come_in_order(tmp_path: Path)
 
 
 def test_a_full_disk_refuses_publishes_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "RESERVED_BYTES", 8 << 10)
+    monkeypatch.setattr(commits, "RESERVED_BYTES", 8 << 10)
 
     def full(*_arguments: Any) -> None:
         raise StoreFull("no space")
@@ -91,19 +91,19 @@ def test_a_full_disk_refuses_publishes_and_loses_nothing(tmp_path: Path, monkeyp
         with monkeypatch.context() as patch:
             patch.setattr(Journal, "_allocate", full)  # what is allocated can be written
             while (engine.journal.room if engine.journal else 0) >= 2000 + (8 << 10):
-                engine.check_room(1000)
+                engine.commits.check_room(1000)
                 world.publish("q", envelope=bytes(1000))
-                engine.commit_journal()
+                engine.commits.commit_journal()
                 sent += 1
             with pytest.raises(StoreFull, match="nothing was stored"):
-                engine.check_room(1000)
+                engine.commits.check_room(1000)
             assert sent > 30
             held = [await world.claim("q") for _ in range(20)]  # what was reserved is for these
-            engine.ack(world.queue("q"), held)
-            engine.commit_journal()
-        engine.check_room(1000)
+            engine.operations.ack(world.queue("q"), held)
+            engine.commits.commit_journal()
+        engine.commits.check_room(1000)
         world.publish("q")
-        await engine.commit()
+        await engine.commits.commit()
         await world.crash()
         assert len(world.queue("q").messages) == sent - 20 + 1
 
@@ -120,10 +120,10 @@ def test_effects_that_found_no_room_are_committed_later(tmp_path: Path, monkeypa
             world.publish("q")
             for _ in range(2):
                 with pytest.raises(StoreFull):
-                    world.engine.commit_journal()
+                    world.engine.commits.commit_journal()
             with pytest.raises(StoreFull):
-                await world.engine.checkpoint()
-        await world.engine.commit()
+                await world.engine.commits.checkpoint()
+        await world.engine.commits.commit()
         await world.crash()
         assert len(world.queue("q").messages) == 1
 

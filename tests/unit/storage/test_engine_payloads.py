@@ -22,9 +22,9 @@ def test_payloads_of_every_size(tmp_path: Path, size: int) -> None:
         id = world.publish("q", envelope=envelope)
         assert (await world.claim("q")).id == id
         held = list(world.queue("q").messages.in_flight.values())
-        world.engine.put_back(world.queue("q"), held, "", costs_attempt=False)
+        world.engine.operations.put_back(world.queue("q"), held, "", costs_attempt=False)
         world.clock.advance(1)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.crash()
         entry = await world.claim("q")
         assert world.engine.payloads.find(entry.id) == envelope
@@ -45,7 +45,7 @@ def test_large_payloads_and_a_small_cache(tmp_path: Path) -> None:
             entry = await world.claim("q")
             assert entry.priority == priority
             assert world.engine.payloads.find(entry.id) == bytes([priority]) * 600
-            world.engine.ack(world.queue("q"), (entry,))
+            world.engine.operations.ack(world.queue("q"), (entry,))
 
     run(tmp_path / "s", steps, EngineSettings(sync=False, payload_cache_bytes=1000))
 
@@ -70,15 +70,15 @@ def test_one_message_in_two_queues_is_stored_once(tmp_path: Path) -> None:
     large = bytes(100_000)
 
     async def steps(world: World) -> None:
-        world.engine.declare_queue("r", QueueOptions())
+        world.engine.operations.declare_queue("r", QueueOptions())
         for envelope in (b"small", large):
             world.publish("q", "r", envelope=envelope)
         for _ in range(2):
-            world.engine.ack(world.queue("q"), (await world.claim("q"),))
-        await world.engine.checkpoint()
+            world.engine.operations.ack(world.queue("q"), (await world.claim("q"),))
+        await world.engine.commits.checkpoint()
         world.clock.advance(2 * 86_400_000)
         await world.engine.collector.sweep()
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert world.engine.payloads.find((await world.claim("r")).id) == b"small"
 
     world = run(tmp_path / "s", steps)
@@ -87,7 +87,7 @@ def test_one_message_in_two_queues_is_stored_once(tmp_path: Path) -> None:
     assert set(store.of[RecordKind.ROUTES_BLOCK].values()) == {1}
 
     async def purge(world: World) -> None:
-        assert await world.engine.delete_queue(world.queue("r")) == 1
+        assert await world.engine.removals.delete_queue(world.queue("r")) == 1
 
     store = PlainStore(run(world.root, purge).root)
     assert not any(store.message_ids().values())
@@ -96,6 +96,6 @@ def test_one_message_in_two_queues_is_stored_once(tmp_path: Path) -> None:
 def test_a_large_message_that_is_purged_before_it_was_stored_leaves_nothing(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.publish("q", envelope=bytes(3 << 20))
-        assert await world.engine.purge(world.queue("q")) == 1
+        assert await world.engine.removals.purge(world.queue("q")) == 1
 
     assert not any(PlainStore(run(tmp_path / "s", steps).root).message_ids().values())

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.operations import Call
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.removals import Call
 from kombu_opendata.storage.state import Queue, QueueOptions
 from tests.support.engine import SESSION, World, nothing, run, small_buckets
 from tests.support.plain_store import PlainStore
@@ -19,17 +19,20 @@ from tests.support.plain_store import PlainStore
 
 def test_settled_messages_are_collected_when_their_retention_is_over(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        for settle in (world.engine.ack, lambda queue, entries: world.engine.fail(queue, entries, "c")):
+        for settle in (
+            world.engine.operations.ack,
+            lambda queue, entries: world.engine.operations.fail(queue, entries, "c"),
+        ):
             world.publish("q")
             settle(world.queue("q"), (await world.claim("q"),))
-        await world.engine.commit()
+        await world.engine.commits.commit()
         world.clock.advance(86_400_000 - 1)
         assert await world.engine.collector.sweep() == 0
         world.clock.advance(1)
         assert await world.engine.collector.sweep() == 1
         await world.crash()  # the sweep is done again
         assert await world.engine.collector.sweep() == 1
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.crash()
         assert await world.engine.collector.sweep() == 0
         world.clock.advance(13 * 86_400_000)
@@ -45,7 +48,7 @@ def test_expired_messages_go_also_where_nobody_consumes(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         for _ in range(700):
             world.publish("q", ttl_ms=1000)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.crash()
         assert world.queue("q").messages.cold
         world.clock.advance(1000)
@@ -59,13 +62,13 @@ def test_a_queue_that_is_deleted_and_declared_again_at_once(tmp_path: Path) -> N
     async def steps(world: World) -> None:
         for _ in range(2):
             world.publish("q", envelope=b"old")
-        world.engine.ack(world.queue("q"), (await world.claim("q"),))
-        await world.engine.checkpoint()
-        await world.engine.purge(world.queue("q"))
-        world.engine.drop_queue("q")
-        world.engine.declare_queue("q", QueueOptions(max_attempts=9))
+        world.engine.operations.ack(world.queue("q"), (await world.claim("q"),))
+        await world.engine.commits.checkpoint()
+        await world.engine.removals.purge(world.queue("q"))
+        world.engine.operations.drop_queue("q")
+        world.engine.operations.declare_queue("q", QueueOptions(max_attempts=9))
         world.publish("q", envelope=b"new")
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         assert world.queue("q").options.max_attempts == 9
         assert world.engine.payloads.find((await world.claim("q")).id) == b"new"
@@ -81,13 +84,13 @@ def test_what_is_published_into_a_queue_that_is_being_deleted_goes_with_it(tmp_p
     async def steps(world: World) -> None:
         for _ in range(50):
             world.publish("q")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert world.queue("q").messages.cold
-        deleting = asyncio.create_task(world.engine.delete_queue(world.queue("q")))
+        deleting = asyncio.create_task(world.engine.removals.delete_queue(world.queue("q")))
         while not deleting.done():
             if "q" in world.engine.state.queues:
                 world.publish("q")
-                world.engine.commit_journal()
+                world.engine.commits.commit_journal()
             await asyncio.sleep(0)
 
     with small_buckets(4, 3):
@@ -97,7 +100,7 @@ def test_what_is_published_into_a_queue_that_is_being_deleted_goes_with_it(tmp_p
 
 async def _cut(world: World, call: Callable[[Engine, Queue], Coroutine[Any, Any, int]]) -> None:
     """Begin the call, commit what it did so far while it reads a bucket, and crash."""
-    load_bucket, loads, reached = world.engine.load_bucket, 0, asyncio.Event()
+    load_bucket, loads, reached = world.engine.loader.load_bucket, 0, asyncio.Event()
 
     async def slow(queue: Queue, number: int) -> None:
         nonlocal loads
@@ -107,10 +110,10 @@ async def _cut(world: World, call: Callable[[Engine, Queue], Coroutine[Any, Any,
             await asyncio.Event().wait()
         await load_bucket(queue, number)
 
-    world.engine.load_bucket = slow  # type: ignore[method-assign]
+    world.engine.loader.load_bucket = slow  # type: ignore[method-assign]
     task = asyncio.create_task(call(world.engine, world.queue("q")))
     await reached.wait()
-    await world.engine.commit()
+    await world.engine.commits.commit()
     await world.crash()
     task.cancel()
 
@@ -122,28 +125,28 @@ def test_a_removal_that_a_crash_cut_returns_the_whole_count(tmp_path: Path, what
 
     async def steps(world: World) -> None:
         def call(number: int) -> Callable[[Engine, Queue], Coroutine[Any, Any, int]]:
-            return lambda engine, queue: getattr(engine, what)(queue, Call(SESSION, number))
+            return lambda engine, queue: getattr(engine.removals, what)(queue, Call(SESSION, number))
 
         for _ in range(100):
             world.publish("q")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await _cut(world, call(7))
         if checkpointed:
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
             await world.crash()
         assert 0 < len(world.queue("q").messages) < 100
         assert await call(7)(world.engine, world.queue("q")) == 100
         await world.crash()
         if what == "delete_queue":
-            world.engine.declare_queue("q", QueueOptions())
+            world.engine.operations.declare_queue("q", QueueOptions())
         world.publish("q")
-        before = world.engine.removal_of(Call(SESSION, 7))
+        before = world.engine.removals.before(Call(SESSION, 7))
         assert (before.messages, before.is_over) == (100, True)
         if what == "purge":
             assert await call(7)(world.engine, world.queue("q")) == 100
             assert len(world.queue("q").messages) == 1, "what was published since then stays"
         assert await call(8)(world.engine, world.queue("q")) == 1
-        world.engine.forget_session(SESSION)
+        world.engine.operations.forget_session(SESSION)
 
     with small_buckets(4, 3):
         store = PlainStore(run(tmp_path / "s", steps).root)

@@ -71,10 +71,10 @@ def test_cold_and_loaded_buckets_of_a_real_store(tmp_path: Path) -> None:
         for number in range(40):
             world.publish("q", visible_at=began + 60_000 if number % 4 == 3 else -1)
             world.clock.advance(10)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert world.queue("q").messages.cold, "the test is about them"
         world.publish("q")
-        await world.engine.commit()
+        await world.engine.commits.commit()
         expected = (31, 10, began, began + 400)
         assert figures_of(world.queue("q").messages, world.clock.now_ms()) == expected
         await world.crash()

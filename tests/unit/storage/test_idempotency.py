@@ -32,16 +32,16 @@ def test_keys_go_in_the_commit_that_drops_their_queue(tmp_path: Path, checkpoint
         send(world)
         for _ in range(700):
             world.publish("q")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.crash()
         assert world.queue("q").messages.cold
-        deleting = asyncio.create_task(world.engine.delete_queue(world.queue("q")))
+        deleting = asyncio.create_task(world.engine.removals.delete_queue(world.queue("q")))
         seen = set()
         while not deleting.done():
             exists = "q" in world.engine.state.queues
             assert await is_known(world) is exists
             seen.add(exists)
-            await (world.engine.checkpoint() if checkpoint else world.engine.commit())
+            await (world.engine.commits.checkpoint() if checkpoint else world.engine.commits.commit())
             await asyncio.sleep(0)
         await deleting
         assert True in seen
@@ -59,17 +59,17 @@ def test_a_queue_of_the_same_name_has_keys_of_its_own(tmp_path: Path) -> None:
         for _ in range(2):
             send(world)
             assert await is_known(world)
-            await world.engine.delete_queue(world.queue("q"))
+            await world.engine.removals.delete_queue(world.queue("q"))
             await world.crash()
             assert not await is_known(world)
-            world.engine.declare_queue("q", options)
+            world.engine.operations.declare_queue("q", options)
 
     run(tmp_path / "s", steps)
 
 
 def test_queues_leave_nothing_where_no_key_was_used(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        await world.engine.delete_queue(world.queue("q"))
+        await world.engine.removals.delete_queue(world.queue("q"))
         assert not world.engine.state.idempotency.shelf.is_dirty
         assert world.engine.idempotency.find(name_of("", "q", ""))[1] is None
 

@@ -15,7 +15,9 @@ from tests.support.plain_store import PlainStore
 
 def declare(world: World, name: str, max_attempts: int = 20, lease_seconds: int = 60, **arguments: int) -> None:
     given = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-    world.engine.declare_queue(name, QueueOptions(max_attempts, lease_seconds=lease_seconds, arguments=given))
+    world.engine.operations.declare_queue(
+        name, QueueOptions(max_attempts, lease_seconds=lease_seconds, arguments=given)
+    )
 
 
 def deadlines(world: World, *names: str) -> list[int]:
@@ -42,7 +44,7 @@ def test_a_message_has_a_deadline_in_each_queue(tmp_path: Path, checkpointed: bo
         if claimed:
             for name in names[:3]:
                 await world.claim(name)
-        await (world.engine.checkpoint() if checkpointed else world.engine.commit())
+        await (world.engine.commits.checkpoint() if checkpointed else world.engine.commits.commit())
         await world.crash()
         assert deadlines(world, *names, "later") == [4000, 1500, 4000, 0, 800]
         world.clock.advance(1500)
@@ -72,11 +74,11 @@ def test_a_message_that_was_held_at_a_crash_expires_to_the_millisecond(
     async def again(world: World) -> None:
         """Claimed before a crash and returned after it."""
         await world.claim("q")
-        await (world.engine.checkpoint() if checkpointed else world.engine.commit())
+        await (world.engine.commits.checkpoint() if checkpointed else world.engine.commits.commit())
         await world.crash()
         (entry,) = world.queue("q").messages.in_flight.values()
         world.clock.advance(ends_at - 1 - world.clock.now_ms())
-        world.engine.put_back(world.queue("q"), (entry,), "worker", **RETURNS[how])
+        world.engine.operations.put_back(world.queue("q"), (entry,), "worker", **RETURNS[how])
 
     async def steps(world: World) -> None:
         nonlocal ends_at
@@ -120,15 +122,15 @@ def test_a_delay_after_a_return_survives_a_crash(tmp_path: Path, checkpointed: b
         for attempt, delay in enumerate([1000, 1500, 1500], 1):
             entry = await world.claim("slow")
             assert entry.attempts == attempt
-            world.engine.put_back(world.queue("slow"), (entry,), "worker", costs_attempt=True)
-            await (world.engine.checkpoint() if checkpointed else world.engine.commit())
+            world.engine.operations.put_back(world.queue("slow"), (entry,), "worker", costs_attempt=True)
+            await (world.engine.commits.checkpoint() if checkpointed else world.engine.commits.commit())
             await world.crash()
             world.clock.advance(delay - 1)
             assert await world.next("slow") is None
             world.clock.advance(1)
             assert await world.next("slow") is not None
         entry = await world.claim("slow")
-        world.engine.put_back(world.queue("slow"), (entry,), "worker", costs_attempt=False)
+        world.engine.operations.put_back(world.queue("slow"), (entry,), "worker", costs_attempt=False)
         assert await world.next("slow") is entry  # a release costs nothing
 
     run(tmp_path / "s", steps)
@@ -141,7 +143,7 @@ def test_no_limit_of_attempts(tmp_path: Path) -> None:
         for _ in range(3):
             entry = await world.claim("patient")
             entry.attempts = UNLIMITED_ATTEMPTS
-            world.engine.put_back(world.queue("patient"), (entry,), "worker", costs_attempt=True)
+            world.engine.operations.put_back(world.queue("patient"), (entry,), "worker", costs_attempt=True)
         assert len(world.queue("patient").messages) == 1
 
     store = PlainStore(run(tmp_path / "s", steps).root)
@@ -155,11 +157,11 @@ def test_leases_are_renewed_by_their_queues_lease(tmp_path: Path) -> None:
         world.publish("short", "long")
         held = [await world.claim(name) for name in ("short", "long")]
         world.clock.advance(20_000)
-        world.engine.renew_by_queue(SESSION)
-        world.engine.renew_by_queue(OTHER)
+        world.engine.operations.renew_by_queue(SESSION)
+        world.engine.operations.renew_by_queue(OTHER)
         now = world.clock.now_ms()
         assert [entry.lease_until - now for entry in held] == [30_000, 600_000]
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         held = [entry for name in ("short", "long") for entry in world.queue(name).messages.in_flight.values()]
         assert [entry.lease_until - now for entry in held] == [30_000, 600_000]
@@ -175,7 +177,7 @@ def test_sizes_are_known_after_a_crash_also_of_cold_buckets(tmp_path: Path) -> N
             world.publish("bytes", envelope=b"x" * size)
         messages = world.queue("bytes").messages
         assert messages.available_bytes == sum(sizes)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert messages.cold
         assert messages.available_bytes == sum(sizes)
         for size in (50, 60):  # in the journal only
@@ -183,18 +185,20 @@ def test_sizes_are_known_after_a_crash_also_of_cold_buckets(tmp_path: Path) -> N
         await world.claim("bytes")
         entry = await world.claim("bytes")
         assert entry.size == 1
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         messages = world.queue("bytes").messages
         assert messages.cold
         assert messages.available_bytes == sum(sizes) + 110 - 1
-        world.engine.put_back(world.queue("bytes"), tuple(messages.in_flight.values()), "w", costs_attempt=False)
+        world.engine.operations.put_back(
+            world.queue("bytes"), tuple(messages.in_flight.values()), "w", costs_attempt=False
+        )
         assert messages.available_bytes == sum(sizes) + 110
         drop = world.engine.collector.drop_oldest(world.queue("bytes"), lambda: messages.available_bytes > 70_110)
         assert await drop == 40
         assert not messages.cold
         assert [entry.size for entry in messages.available.values()] == [70_000, 50, 60]
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         assert [entry.size for entry in world.queue("bytes").messages.available.values()] == [70_000, 50, 60]
 
@@ -208,7 +212,7 @@ def test_expired_messages_of_cold_buckets_go(tmp_path: Path) -> None:
         queue = world.queue("q2")
         for number in range(40):
             world.publish("q2", ttl_ms=1000 if number % 2 else -1)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert queue.messages.cold
         now = world.clock.now_ms()
         assert queue.messages.next_deadline == now + 1000
@@ -216,7 +220,7 @@ def test_expired_messages_of_cold_buckets_go(tmp_path: Path) -> None:
         world.clock.advance(1000)
         assert await world.engine.collector.expire(queue, now + 1000) == 20
         assert (len(queue.messages), queue.messages.next_deadline) == (20, now + 5000)
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         queue = world.queue("q2")
         assert await world.engine.collector.expire(queue, now + 1000) == 0

@@ -32,7 +32,7 @@ async def settled(world: World, count: int = 10, **changes: Any) -> list[int]:
     headers = {"exchange": "", "routing_key": "q"}
     ids = [world.publish("q", envelope=b"x" * size, headers=headers, **changes) for size in sizes]
     for _ in ids:
-        world.engine.ack(world.queue("q"), (await world.claim("q"),))
+        world.engine.operations.ack(world.queue("q"), (await world.claim("q"),))
     world.clock.advance(86_400_000)
     await collect(world)
     assert not len(world.queue("q").messages)
@@ -42,22 +42,22 @@ async def settled(world: World, count: int = 10, **changes: Any) -> list[int]:
 
 async def collect(world: World) -> None:
     await world.engine.collector.sweep()
-    await world.engine.checkpoint()
+    await world.engine.commits.checkpoint()
 
 
 async def replayed(world: World, name: str) -> list[int]:
     """What a new queue gets that begins with the first stored message; it is delivered, payloads and all, and done."""
     arguments = {"x-filter": "routing_key = 'q'"}
-    queue = world.engine.declare_queue(name, QueueOptions(arguments=arguments))
+    queue = world.engine.operations.declare_queue(name, QueueOptions(arguments=arguments))
     world.engine.router.start(queue, Cursor(0, 0, world.engine.state.next_id, started_at_ms=world.clock.now_ms()))
     while not (await world.engine.router.step(name, 1.0)).is_over:
         pass
     found = []
     while (entry := await world.next(name)) is not None:
         found.append(entry.id)
-        world.engine.claim(queue, (entry,), b"s" * 16)
-        world.engine.ack(queue, (entry,))
-    await world.engine.commit()
+        world.engine.operations.claim(queue, (entry,), b"s" * 16)
+        world.engine.operations.ack(queue, (entry,))
+    await world.engine.commits.commit()
     return found
 
 
@@ -106,7 +106,7 @@ def test_when_their_time_is_over_they_go(tmp_path: Path) -> None:
         world.queue("late").options = QueueOptions(done_retention_seconds=1)
         world.clock.advance(1001)
         await world.engine.collector.sweep()
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()  # nothing of the sweep was stored: it is done again
         world.queue("late").options = QueueOptions(done_retention_seconds=1)
         await collect(world)
@@ -116,7 +116,7 @@ def test_when_their_time_is_over_they_go(tmp_path: Path) -> None:
         await collect(world)  # one that waits stays, and goes with its queue's last need
         entry = await world.claim("q")
         assert entry.id == held
-        world.engine.ack(world.queue("q"), (entry,))
+        world.engine.operations.ack(world.queue("q"), (entry,))
         world.clock.advance(86_400_000)
         await collect(world)
 

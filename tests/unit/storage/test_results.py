@@ -31,12 +31,12 @@ async def rows_of(world: World, kind: RecordKind) -> list[bytes]:
 def test_a_result_survives_a_crash_before_and_after_its_checkpoint(tmp_path: Path, settings: object) -> None:
     async def steps(world: World) -> None:
         world.engine.results.store(b"early", FINAL, b"1", HOUR_MS)
-        await world.engine.commit()
-        await world.engine.checkpoint()
+        await world.engine.commits.commit()
+        await world.engine.commits.checkpoint()
         world.engine.results.store(b"late", FINAL, b"2", 0)
         world.engine.results.store(b"forgotten", FINAL, b"3", 0)
         world.engine.results.forget([b"forgotten"])
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         assert [await value_of(world, name) for name in (b"early", b"late", b"forgotten")] == [b"1", b"2", None]
 
@@ -46,14 +46,14 @@ def test_a_result_survives_a_crash_before_and_after_its_checkpoint(tmp_path: Pat
 def test_a_result_is_synced_by_the_next_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def steps(world: World) -> None:
         engine, synced = world.engine, list[int]()
-        await engine.checkpoint()
-        monkeypatch.setattr(engine.journal, "sync", lambda: synced.append(engine.commits))
+        await engine.commits.checkpoint()
+        monkeypatch.setattr(engine.journal, "sync", lambda: synced.append(engine.commits.count))
         engine.results.store(b"task", FINAL, b"x", 0)
-        engine.commit_journal()
+        engine.commits.commit_journal()
         assert synced == []
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
         assert len(synced) == 1
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
         assert len(synced) == 1
 
     run(tmp_path / "store", steps)
@@ -78,20 +78,20 @@ def test_an_expired_result_is_not_seen_and_is_removed(tmp_path: Path, settings: 
         engine.results.store(b"short", FINAL, b"1", 1000)
         engine.results.store(b"longer", INTERIM, b"2", 1000)
         engine.results.store(b"for ever", FINAL, b"3", 0)
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
         engine.results.store(b"longer", FINAL, b"4", 5000)
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
         world.clock.advance(1500)
         assert await value_of(world, b"short") is None
         assert len(await rows_of(world, RecordKind.RESULT)) == 3
         await engine.collector.sweep()
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
         assert [await value_of(world, name) for name in (b"short", b"longer", b"for ever")] == [None, b"4", b"3"]
         assert await rows_of(world, RecordKind.RESULT) == [keys.result_key(b"for ever"), keys.result_key(b"longer")]
         assert len(await rows_of(world, RecordKind.RESULT_EXPIRY)) == 1
         world.clock.advance(5000)
         await engine.collector.sweep()
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
         assert await rows_of(world, RecordKind.RESULT) == [keys.result_key(b"for ever")]
         assert await rows_of(world, RecordKind.RESULT_EXPIRY) == []
 
@@ -102,11 +102,11 @@ def test_a_result_that_is_stored_again_while_it_expires_stays(tmp_path: Path) ->
     async def steps(world: World) -> None:
         engine = world.engine
         engine.results.store(b"task", FINAL, b"old", 1000)
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
         world.clock.advance(1500)
         await engine.collector.sweep()
         engine.results.store(b"task", FINAL, b"new", 1000)
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
         assert await value_of(world, b"task") == b"new"
         assert await rows_of(world, RecordKind.RESULT) == [keys.result_key(b"task")]
 
@@ -117,10 +117,10 @@ def test_more_expired_results_than_a_page(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         for number in range(250):
             world.engine.results.store(b"task %d" % number, FINAL, b"x", 1000)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         world.clock.advance(1000)
         assert await world.engine.results.sweep(world.clock.now_ms()) == 250
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await rows_of(world, RecordKind.RESULT) == []
         assert await rows_of(world, RecordKind.RESULT_EXPIRY) == []
 
@@ -133,7 +133,7 @@ def test_what_is_not_at_hand_is_known_by_its_age(tmp_path: Path) -> None:
         assert world.engine.results.find(b"task") == (False, None)
         assert world.engine.results.find(b"task", 10_000) == (True, None)
         world.engine.results.store(b"other", FINAL, b"x", 0)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert world.engine.results.find(b"other", 10_000) == (False, None), "it may be one that left the cache"
         world.clock.advance(20_000)
         assert world.engine.results.find(b"task", 10_000) == (True, None)
@@ -150,11 +150,11 @@ def test_a_chord_counts_each_part_once_over_crashes(tmp_path: Path, settings: ob
 
         world.engine.results.open_chord(b"group", HOUR_MS, header=b"header")
         part(1, b"first")
-        await world.engine.commit()
-        await world.engine.checkpoint()
+        await world.engine.commits.commit()
+        await world.engine.commits.checkpoint()
         part(0)
         part(1, b"again")
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         world.engine.results.open_chord(b"group", HOUR_MS, 2)
         world.engine.results.open_chord(b"group", HOUR_MS, added=1)
@@ -166,12 +166,12 @@ def test_a_chord_counts_each_part_once_over_crashes(tmp_path: Path, settings: ob
         assert chord.header == b"header"
         values = [await world.engine.results.part(chord.parts[key]) for key in sorted(chord.parts)]
         assert values == [b"x", b"first", b"x"]
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         world.engine.results.close_chord(b"group")
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         assert world.engine.state.results.chords == {}
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await rows_of(world, RecordKind.CHORD) == await rows_of(world, RecordKind.CHORD_PART) == []
 
     run(tmp_path / "store", steps, settings)  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def test_a_chord_that_came_and_went_is_never_written(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.engine.results.store(b"task", FINAL, b"x", 0, b"group", 0, b"task", HOUR_MS)
         world.engine.results.close_chord(b"group")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await rows_of(world, RecordKind.CHORD) == await rows_of(world, RecordKind.CHORD_PART) == []
         assert await value_of(world, b"task") == b"x"
 
@@ -191,10 +191,10 @@ def test_a_chord_that_came_and_went_is_never_written(tmp_path: Path) -> None:
 def test_a_chord_expires(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.engine.results.store(b"", READY, b"x", 0, b"group", 0, b"task", 1000)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         world.clock.advance(1000)
         await world.engine.collector.sweep()
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert world.engine.state.results.chords == {}
         assert await rows_of(world, RecordKind.CHORD) == await rows_of(world, RecordKind.CHORD_PART) == []
 
@@ -207,7 +207,7 @@ def test_an_applied_again_chord_starts_anew(tmp_path: Path) -> None:
             world.engine.results.open_chord(b"group", HOUR_MS, again=True)
             assert not world.engine.state.results.chords[b"group"].parts
             world.engine.results.store(b"", READY, b"x", 0, b"group", 0, b"task", HOUR_MS)
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
         assert len(await rows_of(world, RecordKind.CHORD_PART)) == 1
 
     run(tmp_path / "store", steps)
@@ -217,7 +217,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         for number in range(50):
             world.engine.results.store(b"task %d" % number, FINAL, bytes(1000), 0)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert 0 < world.engine.state.results.results.size_bytes <= 10_000
         assert await value_of(world, b"task 0") == bytes(1000)
 
@@ -240,7 +240,7 @@ def test_a_damaged_result_names_its_key(tmp_path: Path) -> None:
 def test_two_that_ask_at_once(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.engine.results.store(b"task", FINAL, b"x", 0)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         found = await asyncio.gather(*(world.engine.results.get(b"task") for _ in range(5)))
         assert [result.value for result in found if result] == [b"x"] * 5
 
@@ -261,10 +261,10 @@ def test_a_large_value_is_stored_in_chunks_which_go_with_it(tmp_path: Path, sett
     async def steps(world: World) -> None:
         world.engine.results.store(b"task", READY, LARGE, HOUR_MS)
         world.engine.results.store(b"other", READY, LARGE[: 2 << 20], HOUR_MS)
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         assert await value_of(world, b"task") == LARGE
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await chunks_of(world) == (2, 5)
         stored = await world.engine.store.get(keys.result_key(b"task"))
         assert stored is not None
@@ -272,16 +272,16 @@ def test_a_large_value_is_stored_in_chunks_which_go_with_it(tmp_path: Path, sett
         await world.crash()
         assert [await value_of(world, name) for name in (b"task", b"other")] == [LARGE, LARGE[: 2 << 20]]
         world.engine.results.store(b"task", READY, LARGE[1 : 3 << 19], HOUR_MS)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await chunks_of(world) == (2, 4)
         await world.crash()
         assert await value_of(world, b"task") == LARGE[1 : 3 << 19]
         world.engine.results.store(b"task", FINAL, b"small", HOUR_MS)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await chunks_of(world) == (1, 2)
         world.clock.advance(HOUR_MS + 1)
         await world.engine.collector.sweep()
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await chunks_of(world) == (0, 0)
         assert await rows_of(world, RecordKind.RESULT) == []
 
@@ -297,7 +297,7 @@ def test_a_large_value_that_goes_while_it_is_read(
     async def steps(world: World) -> None:
         results = world.engine.results
         results.store(b"task", READY, LARGE, HOUR_MS)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         read = results._record
 
         async def slowly(name: bytes) -> Result | None:
@@ -307,7 +307,7 @@ def test_a_large_value_that_goes_while_it_is_read(
                 results.forget([name])
             else:
                 results.store(name, READY, value, HOUR_MS)
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
             return found
 
         monkeypatch.setattr(results, "_record", slowly)
@@ -323,13 +323,13 @@ def test_large_parts_of_a_chord_go_with_it(tmp_path: Path) -> None:
         results = world.engine.results
         results.open_chord(b"group", HOUR_MS, 2)
         results.store(b"", READY, LARGE, 0, b"group", 0, b"one", HOUR_MS)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.crash()
         [key] = world.engine.state.results.chords[b"group"].parts.values()
         assert await world.engine.results.part(key) == LARGE
         assert await chunks_of(world) == (1, 3)
         world.engine.results.close_chord(b"group")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await chunks_of(world) == (0, 0)
 
     run(tmp_path / "store", steps)
@@ -338,7 +338,7 @@ def test_large_parts_of_a_chord_go_with_it(tmp_path: Path) -> None:
 def test_a_missing_chunk_is_said(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.engine.results.store(b"task", READY, LARGE, 0)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.crash()
         batch = world.engine.store.batch()
         batch.delete(keys.value_chunk_key(keys.result_key(b"task"), 1))

@@ -187,16 +187,16 @@ def test_a_store_of_before_is_opened_and_its_messages_last_until_their_last_queu
     large = bytes(70_000)
 
     async def make(world: World) -> None:
-        world.engine.declare_queue("r", QueueOptions(max_attempts=5))
+        world.engine.operations.declare_queue("r", QueueOptions(max_attempts=5))
         ids["both"] = world.publish("q", "r")
         ids["failed once"] = world.publish("q", "r")
         ids["large"] = world.publish("r", envelope=large)
         for _ in range(2):
             entry = await world.claim("q")
             if entry.id == ids["failed once"]:
-                world.engine.put_back(world.queue("q"), [entry], "first", costs_attempt=True)
+                world.engine.operations.put_back(world.queue("q"), [entry], "first", costs_attempt=True)
             else:
-                world.engine.ack(world.queue("q"), (entry,))
+                world.engine.operations.ack(world.queue("q"), (entry,))
 
     root = run(tmp_path / "s", make).root
     stored = PlainStore(root).of[RecordKind.ROUTES_BLOCK]
@@ -211,11 +211,11 @@ def test_a_store_of_before_is_opened_and_its_messages_last_until_their_last_queu
     async def go_on(world: World) -> None:
         entry = await world.claim("r")
         assert entry.id == ids["both"]
-        world.engine.ack(world.queue("r"), (entry,))
+        world.engine.operations.ack(world.queue("r"), (entry,))
         entry = await world.claim("r")
-        world.engine.put_back(world.queue("r"), [entry], "second", costs_attempt=True)
-        await world.engine.checkpoint()
-        assert await world.engine.delete_queue(world.queue("q")) == 1
+        world.engine.operations.put_back(world.queue("r"), [entry], "second", costs_attempt=True)
+        await world.engine.commits.checkpoint()
+        assert await world.engine.removals.delete_queue(world.queue("q")) == 1
 
     world = run(root, go_on)
     assert_verified(world.root)
@@ -226,7 +226,7 @@ def test_a_store_of_before_is_opened_and_its_messages_last_until_their_last_queu
     assert plain.envelope(ids["large"]) == large
 
     async def end(world: World) -> None:
-        await world.engine.delete_queue(world.queue("r"))
+        await world.engine.removals.delete_queue(world.queue("r"))
 
     assert not any(PlainStore(run(world.root, end).root).message_ids().values())
 
@@ -239,13 +239,13 @@ def test_a_checkpoint_of_many_blocks_goes_through_them_in_portions(
     monkeypatch.setattr(checkpoint, "_COUNTS_PER_TURN", 3)
 
     async def steps(world: World) -> None:
-        world.engine.declare_queue("r", QueueOptions())
+        world.engine.operations.declare_queue("r", QueueOptions())
         for _ in range(700):
             world.publish("q", "r")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         for _ in range(300):
             world.publish("q", "r")  # some are in a block that is stored already
-        await world.engine.delete_queue(world.queue("q"))
+        await world.engine.removals.delete_queue(world.queue("q"))
 
     world = run(tmp_path / "s", steps)
     assert_verified(world.root)

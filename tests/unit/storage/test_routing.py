@@ -20,8 +20,10 @@ from tests.support.plain_store import PlainStore
 
 def declare(world: World, name: str, *, until: int | None = None, **fields: Any) -> Queue:
     """A new queue whose cursor begins at the first message."""
-    queue = world.engine.declare_queue(name, QueueOptions(max_attempts=2, arguments=fields.pop("arguments", {})))
-    world.engine.bind(name, "amq.fanout", "", {})
+    queue = world.engine.operations.declare_queue(
+        name, QueueOptions(max_attempts=2, arguments=fields.pop("arguments", {}))
+    )
+    world.engine.operations.bind(name, "amq.fanout", "", {})
     end = world.engine.state.next_id if until is None else until
     start = fields.pop("start", 0)
     cursor = Cursor(start, start, end, started_at_ms=world.clock.now_ms(), **fields)
@@ -76,8 +78,8 @@ def test_a_new_queue_gets_what_is_stored_and_each_payload_lasts_until_its_last_q
         assert await available(world, "late") == [*ids, after]
         assert await fill(world, "late") == []
         for id in await available(world, "q"):
-            world.engine.remove(world.queue("q"), [world.queue("q").messages.available[id]])
-        await world.engine.checkpoint()
+            world.engine.operations.remove(world.queue("q"), [world.queue("q").messages.available[id]])
+        await world.engine.commits.checkpoint()
 
     world = run(tmp_path / "store", steps)
     store = PlainStore(world.root)
@@ -90,17 +92,17 @@ def test_it_goes_on_after_a_crash_at_any_step(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = [publish(world, "q") for _ in range(40)]
         declare(world, "late")
-        await world.engine.commit()
+        await world.engine.commits.commit()
         added: list[int] = []
         number = 0
         while True:
             step = await world.engine.router.step("late", 0.0)
             added += step.ids
-            await world.engine.commit()
+            await world.engine.commits.commit()
             if number % 3 == 0:
                 await world.crash()
             elif number % 3 == 1:
-                await world.engine.checkpoint()
+                await world.engine.commits.checkpoint()
                 await world.crash()
             number += 1
             if step.is_over:
@@ -117,7 +119,7 @@ def test_a_step_that_was_not_committed_is_done_again(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = [publish(world, "q") for _ in range(5)]
         declare(world, "late")
-        await world.engine.commit()
+        await world.engine.commits.commit()
         assert await fill(world, "late") == ids
         await world.crash()
         assert await available(world, "late") == []
@@ -130,11 +132,11 @@ def test_what_retention_collects_meanwhile_is_not_added(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = [publish(world, "q") for _ in range(600)]
         declare(world, "late")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         first = await world.engine.router.step("late", 0.0)
         gone = ids[len(first.ids) :][:100]
-        world.engine.remove(world.queue("q"), [world.queue("q").messages.available[id] for id in gone])
-        await world.engine.checkpoint()
+        world.engine.operations.remove(world.queue("q"), [world.queue("q").messages.available[id] for id in gone])
+        await world.engine.commits.checkpoint()
         added = first.ids + await fill(world, "late")
         assert added == [id for id in ids if id not in gone]
 
@@ -150,7 +152,7 @@ def test_priority_delay_and_deadline_are_the_messages_own(tmp_path: Path) -> Non
         later = publish(world, "q", visible_at=now + 60_000)
         publish(world, "q", ttl_ms=5000)
         long = publish(world, "q", ttl_ms=600_000)
-        await world.engine.commit()
+        await world.engine.commits.commit()
         world.clock.advance(10_000)
         queue = declare(world, "late", arguments={"x-message-ttl": 30_000})
         assert await fill(world, "late") == [low, high, later, long]
@@ -168,16 +170,16 @@ def test_priority_delay_and_deadline_are_the_messages_own(tmp_path: Path) -> Non
 
 def test_again_takes_what_is_settled_and_leaves_what_is_active(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.bind("q", "amq.fanout", "", {})
+        world.engine.operations.bind("q", "amq.fanout", "", {})
         ids = [publish(world, "q") for _ in range(30)]
         done, failed, held = ids[:12], ids[12:16], ids[16:18]
         for _ in done:
-            world.engine.ack(world.queue("q"), [await world.claim("q")])
+            world.engine.operations.ack(world.queue("q"), [await world.claim("q")])
         for _ in failed:
-            world.engine.fail(world.queue("q"), [await world.claim("q")], "me")
+            world.engine.operations.fail(world.queue("q"), [await world.claim("q")], "me")
         for _ in held:
             await world.claim("q")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         world.clock.advance(5)
         cursor = Cursor(0, 0, world.engine.state.next_id, again=True)
         world.engine.router.start(world.queue("q"), cursor)
@@ -186,7 +188,7 @@ def test_again_takes_what_is_settled_and_leaves_what_is_active(tmp_path: Path) -
         added = await fill(world, "q", seconds=0.0)
         assert added == done + failed
         assert await available(world, "q") == done + failed + ids[18:]
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         assert {*world.queue("q").messages.available} | {*world.queue("q").messages.in_flight} <= set(ids)
         assert len(world.queue("q").messages) == 28
@@ -210,12 +212,12 @@ def test_what_is_collected_while_its_block_is_ahead_is_not_routed(tmp_path: Path
         with small_blocks(4):
             first = await world.engine.router.step("late", 1.0)
             assert first.ids == ids[:4]
-            await turns(lambda: len(world.engine.watches) == 2)  # a block, and the one ahead
+            await turns(lambda: len(world.engine.commits.watches) == 2)  # a block, and the one ahead
             gone = [ids[5], ids[10]]  # of the block ahead, and of one that is not read yet
-            world.engine.remove(world.queue("q"), [world.queue("q").messages.available[id] for id in gone])
-            await world.engine.checkpoint()
+            world.engine.operations.remove(world.queue("q"), [world.queue("q").messages.available[id] for id in gone])
+            await world.engine.commits.checkpoint()
             assert await fill(world, "late") == [id for id in ids[4:] if id not in gone]
-        assert world.engine.watches == []
+        assert world.engine.commits.watches == []
 
     run(tmp_path / "store", steps)
 
@@ -224,19 +226,19 @@ def test_nothing_is_left_of_a_cursor_that_is_forgotten_while_it_reads(tmp_path: 
     async def steps(world: World) -> None:
         ids = [publish(world, "q") for _ in range(12)]
         queue = declare(world, "late")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         with small_blocks(4):
             stepping = asyncio.create_task(world.engine.router.step("late", 1.0))
-            await turns(lambda: bool(world.engine.watches))
+            await turns(lambda: bool(world.engine.commits.watches))
             assert world.engine.router.stop(queue)
             assert (await stepping).ids == []
-            assert world.engine.watches == []
+            assert world.engine.commits.watches == []
             declare(world, "later")
             stepping = asyncio.create_task(world.engine.router.step("later", 1.0))
-            await turns(lambda: bool(world.engine.watches))
+            await turns(lambda: bool(world.engine.commits.watches))
             stepping.cancel()
             await asyncio.gather(stepping, return_exceptions=True)
             assert await fill(world, "later") == ids
-        await turns(lambda: not world.engine.watches)
+        await turns(lambda: not world.engine.commits.watches)
 
     run(tmp_path / "store", steps)

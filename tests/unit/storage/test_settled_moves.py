@@ -27,7 +27,7 @@ async def failed(world: World, count: int, name: str = "q") -> list[int]:
     for number in range(count):
         headers = {"kind": "odd" if number % 2 else "even", "priority": "3"}
         ids.append(world.publish(name, headers=headers, priority=252))
-        world.engine.fail(world.queue(name), [await world.claim(name)], f"worker{number}")
+        world.engine.operations.fail(world.queue(name), [await world.claim(name)], f"worker{number}")
     world.clock.advance(10)
     return ids
 
@@ -49,9 +49,9 @@ def test_failed_messages_come_back_with_no_attempts_and_their_attempts_are_kept(
         assert sorted(world.queue("q").messages.available) == ids
         entry = await world.claim("q")
         assert (entry.priority, entry.attempts) == (252, 1)
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
-        world.engine.fail(world.queue("q"), [world.queue("q").messages.in_flight[ids[0]]], "again")
+        world.engine.operations.fail(world.queue("q"), [world.queue("q").messages.in_flight[ids[0]]], "again")
 
     world = run(tmp_path / "store", steps)
     store = PlainStore(world.root)
@@ -68,23 +68,23 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
     monkeypatch.setattr("kombu_opendata.storage.settled_moves._STEP", 3)
 
     async def steps(world: World) -> None:
-        world.engine.declare_queue("other", QueueOptions())
+        world.engine.operations.declare_queue("other", QueueOptions())
         ids = await failed(world, 18)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         ids += await failed(world, 4)
         moved = 0
         while moved < len(ids):
             moved += (await redrive(world, target="other", on_step=lambda _done: False)).moved
-            await world.engine.commit()
+            await world.engine.commits.commit()
             if checkpoint:
-                await world.engine.checkpoint()
+                await world.engine.commits.checkpoint()
             await world.crash()
             assert len(world.queue("other").messages) == moved
             left = [row[0] for row in await rows(world, "q")]
             assert sorted([*left, *world.queue("other").messages.available]) == ids
             assert await count_settled(world.engine, world.queue("q"), "failed") == len(left)
         for id in ids:
-            world.engine.remove(world.queue("other"), [world.queue("other").messages.available[id]])
+            world.engine.operations.remove(world.queue("other"), [world.queue("other").messages.available[id]])
 
     world = run(tmp_path / "store", steps)
     assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set()
@@ -112,14 +112,14 @@ def test_by_selector_by_ids_with_a_limit(tmp_path: Path) -> None:
 
 def test_what_the_target_has_is_not_put_there_twice(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.declare_queue("other", QueueOptions())
+        world.engine.operations.declare_queue("other", QueueOptions())
         ids = [world.publish("q", "other") for _ in range(6)]
         for _ in ids:
-            world.engine.fail(world.queue("q"), [await world.claim("q")], "me")
-        world.engine.ack(world.queue("other"), [await world.claim("other")])
+            world.engine.operations.fail(world.queue("q"), [await world.claim("q")], "me")
+        world.engine.operations.ack(world.queue("other"), [await world.claim("other")])
         entry = world.queue("other").messages.available[ids[5]]
-        world.engine.remove(world.queue("other"), [entry])
-        await world.engine.checkpoint()
+        world.engine.operations.remove(world.queue("other"), [entry])
+        await world.engine.commits.checkpoint()
         done = await redrive(world, target="other")
         assert (done.moved, done.already) == (1, 5)
         assert sorted(world.queue("other").messages.available) == ids[1:]
@@ -132,7 +132,7 @@ def test_what_the_target_has_is_not_put_there_twice(tmp_path: Path) -> None:
 def test_what_has_expired_stays_failed(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.publish("q", ttl_ms=5000)
-        world.engine.fail(world.queue("q"), [await world.claim("q")], "me")
+        world.engine.operations.fail(world.queue("q"), [await world.claim("q")], "me")
         world.clock.advance(6000)
         done = await redrive(world)
         assert (done.moved, done.expired) == (0, 1)
@@ -154,11 +154,11 @@ def test_a_full_target_takes_no_more(tmp_path: Path) -> None:
 
 def test_a_dead_letter_that_waits_keeps_its_message_failed(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.declare_queue("letters", QueueOptions(arguments={"x-dead-letter-exchange": "x"}))
+        world.engine.operations.declare_queue("letters", QueueOptions(arguments={"x-dead-letter-exchange": "x"}))
         ids = await failed(world, 2, "letters")
         assert (await redrive(world, "letters")).waiting == 2
         for id in ids:
-            world.engine.dead_letter_sent("letters", id)
+            world.engine.operations.dead_letter_sent("letters", id)
         assert (await redrive(world, "letters")).moved == 2
 
     run(tmp_path / "store", steps)
@@ -170,7 +170,7 @@ def test_settled_messages_are_deleted_by_age_by_ids_and_all(tmp_path: Path, monk
     async def steps(world: World) -> None:
         queue = world.queue("q")
         ids = await failed(world, 10)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         world.clock.advance(10_000)
         ids += await failed(world, 5)
 
@@ -178,7 +178,7 @@ def test_settled_messages_are_deleted_by_age_by_ids_and_all(tmp_path: Path, monk
             return await delete(world.engine, queue, "failed", Selection(**selection), lambda _deleted: True)
 
         assert await remove(before_ms=world.clock.now_ms() - 5000) == 10
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         queue = world.queue("q")
         assert [row[0] for row in await rows(world, "q")] == ids[10:]
@@ -197,15 +197,15 @@ def test_retention_goes_on_where_messages_were_taken_out(tmp_path: Path, monkeyp
 
     async def steps(world: World) -> None:
         ids = await failed(world, 20)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert (await redrive(world, ids=set(ids[:9]))).moved == 9
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         queue = world.queue("q")
         queue.options = queue.options._replace(failed_retention_seconds=1)
         world.clock.advance(5000)
         for _ in range(8):
             await world.engine.collector.sweep()
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
         assert await rows(world, "q") == []
 
     world = run(tmp_path / "store", steps)
@@ -214,7 +214,7 @@ def test_retention_goes_on_where_messages_were_taken_out(tmp_path: Path, monkeyp
 
 def test_history_tells_of_both_moves(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.declare_queue("other", QueueOptions())
+        world.engine.operations.declare_queue("other", QueueOptions())
         ids = await failed(world, 2)
         history = world.engine.state.history = HistoryLog()
         assert (await redrive(world, ids={ids[0]})).moved == 1
@@ -240,11 +240,11 @@ def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(
 
     async def steps(world: World) -> None:
         ids = await failed(world, 50)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         for chosen, left in ((ids[4:12], 42), (ids[20:23], 39), (ids[0:2], 37), (ids[2:4], 35), (ids[12:], 0)):
             await delete(world.engine, world.queue("q"), "failed", Selection(ids=frozenset(chosen)), lambda _n: True)
             assert await count_settled(world.engine, world.queue("q"), "failed") == left
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
             if restart:
                 await world.crash()
             assert await count_settled(world.engine, world.queue("q"), "failed") == left
@@ -269,11 +269,11 @@ def test_archived_failed_messages_keep_all_they_have(
     async def steps(world: World) -> None:
         ids = await failed(world, 10)
         if stored:
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
         before = await rows_of(world, "failed")
         assert await archive(world, selector="kind = 'odd'", limit=4) == 4
         assert await archive(world, ids=ids[:3]) == 2
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         assert await rows_of(world, "archived_failed") == [before[number] for number in (1, 3, 5, 7, 0, 2)]
         assert await rows_of(world, "failed") == [before[number] for number in (4, 6, 8, 9)]
@@ -310,7 +310,7 @@ def test_archived_failed_messages_are_redriven_and_deleted(tmp_path: Path) -> No
         assert list(world.queue("q").messages.available) == ids[:1]
         everything = Selection(before_ms=world.clock.now_ms() + 1)
         assert await delete(world.engine, world.queue("q"), "archived_failed", everything, lambda _deleted: True) == 4
-        await world.engine.commit()
+        await world.engine.commits.commit()
         await world.crash()
         assert await rows_of(world, "archived_failed") == []
 
@@ -322,11 +322,11 @@ def test_archived_failed_messages_are_redriven_and_deleted(tmp_path: Path) -> No
 def test_a_queue_goes_with_its_archive_and_has_none_before(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         await failed(world, 3)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await world.engine.store.get(keys.archived_failed_key("q")) is None
         assert await archive(world) == 3
-        await world.engine.checkpoint()
-        await world.engine.delete_queue(world.queue("q"))
+        await world.engine.commits.checkpoint()
+        await world.engine.removals.delete_queue(world.queue("q"))
 
     world = run(tmp_path / "store", steps)
     store = PlainStore(world.root)

@@ -42,14 +42,14 @@ async def settled(world: World, count: int, queue: str = "q", *, fail: bool = Fa
         ids.append(world.publish(queue, envelope=random.Random(number).randbytes(size)))
         entry = await world.claim(queue)
         if fail:
-            world.engine.fail(world.queue(queue), (entry,), "c")
+            world.engine.operations.fail(world.queue(queue), (entry,), "c")
         else:
-            world.engine.ack(world.queue(queue), (entry,))
+            world.engine.operations.ack(world.queue(queue), (entry,))
         world.clock.advance(1000)
         if number % 50 == 49:
-            await world.engine.commit()
-            await world.engine.checkpoint()
-    await world.engine.checkpoint()
+            await world.engine.commits.commit()
+            await world.engine.commits.checkpoint()
+    await world.engine.commits.checkpoint()
     await world.engine.tidy()
     return ids
 
@@ -83,7 +83,7 @@ def test_the_oldest_done_messages_go_first(tmp_path: Path) -> None:
     ids: dict[str, list[int]] = {}
 
     async def steps(world: World) -> None:
-        world.engine.declare_queue("other", QueueOptions())
+        world.engine.operations.declare_queue("other", QueueOptions())
         ids["failed"] = await settled(world, 100, fail=True)
         ids["old"] = await settled(world, 1000)
         ids["waiting"] = [world.publish("q", envelope=bytes(1000)) for _ in range(50)]
@@ -117,7 +117,7 @@ def test_what_only_the_log_keeps_goes_before_anything_else(tmp_path: Path) -> No
         ids["kept"] = await settled(world, 1500)
         world.clock.advance(86_400_000)
         await world.engine.collector.sweep()
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.engine.tidy()
         ids["done"] = await settled(world, 50)
         assert world.engine.state.log.kept == 1500
@@ -164,10 +164,10 @@ def test_garbage_removes_nothing(tmp_path: Path) -> None:
         for _ in range(3):
             for number in range(400):
                 world.publish("q", envelope=random.Random(number).randbytes(1000))
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
             await world.engine.tidy()
-            await world.engine.purge(world.queue("q"))
-        await world.engine.checkpoint()
+            await world.engine.removals.purge(world.queue("q"))
+        await world.engine.commits.checkpoint()
         await world.engine.tidy()
         await world.engine.disk_space.look()
         highest = world.engine.size_limit.size_bytes
@@ -183,7 +183,7 @@ def test_what_waits_never_goes(tmp_path: Path) -> None:
         for number in range(1500):
             world.publish("q", envelope=random.Random(number).randbytes(1000))
             if number % 100 == 99:
-                await world.engine.checkpoint()
+                await world.engine.commits.checkpoint()
         await settled(world, 20)
         await world.engine.tidy()
 
@@ -203,7 +203,7 @@ def test_what_waits_is_not_compacted_again_for_each_message_that_is_done(tmp_pat
         for number in range(1500):
             world.publish("q", envelope=random.Random(number).randbytes(1000))
             if number % 100 == 99:
-                await world.engine.checkpoint()
+                await world.engine.commits.checkpoint()
         await settled(world, 20)
 
         async def is_stuck() -> bool:

@@ -20,18 +20,18 @@ async def work(world: World, done: list[int]) -> None:
     for round in range(ROUNDS):
         for _ in range(7):
             world.number += 1
-            id = engine.publish(
+            id = engine.operations.publish(
                 [queue], b"x", {"parity": str(world.number % 2), "id": str(world.number)}, priority=255, created_at=0,
                 visible_at=-1, ttl_ms=-1, session=SESSION, seq=world.number, total=1,
             )  # fmt: skip
             entry = await world.claim("q")
             assert entry.id == id
-            engine.ack(queue, (entry,))
+            engine.operations.ack(queue, (entry,))
             done.append(id)
         world.clock.advance(1)
         await asyncio.sleep(0)
         if round % 3 == 0:
-            await engine.checkpoint()
+            await engine.commits.checkpoint()
 
 
 async def look(world: World, done: list[int], working: asyncio.Task[None]) -> None:
@@ -78,7 +78,7 @@ def test_attempts_are_found_by_headers_that_nobody_remembers(tmp_path: Path, mon
             if task == "old":
                 await index_all(world.engine)
         for _ in range(10):
-            world.engine.ack(world.queue("q"), (await world.claim("q"),))
+            world.engine.operations.ack(world.queue("q"), (await world.claim("q"),))
         for task, ids in (("old", [0, 1, 2, 3, 4]), ("new", [5, 6, 7, 8, 9])):
             assert [row[1] for row in await attempts(world.engine, headers={"task": [task]})] == ids
 

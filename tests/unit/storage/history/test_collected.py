@@ -43,13 +43,13 @@ def return_each(world: World, ids: list[int]) -> None:
     queue = world.queue("q")
     for id in ids:
         entry = queue.messages.available[id]
-        world.engine.claim(queue, (entry,), SESSION)
-        world.engine.put_back(queue, (entry,), "w", costs_attempt=False)
+        world.engine.operations.claim(queue, (entry,), SESSION)
+        world.engine.operations.put_back(queue, (entry,), "w", costs_attempt=False)
 
 
 async def purge(world: World) -> None:
-    await world.engine.purge(world.queue("q"))
-    await world.engine.checkpoint()
+    await world.engine.removals.purge(world.queue("q"))
+    await world.engine.commits.checkpoint()
 
 
 async def found(engine: Engine, ids: list[int]) -> bool:
@@ -87,7 +87,7 @@ def test_attempts_of_what_was_purged_are_found(
     async def steps(world: World) -> None:
         ids = attempt(world, 10)
         if stored_before:
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
         await purge(world)
         assert [[one.message_id for one in some] for some in await kept(world.engine)] == [ids]
         await then(world)
@@ -106,7 +106,7 @@ def test_a_part_in_memory_may_be_lost_after_the_metadata(tmp_path: Path, crashes
         for _ in range(3):
             ids += attempt(world, 6)
             await world.engine.history.indexer.catch_up()
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
         head = world.engine.history.index.head
         assert 0 < head.attempt < len(ids)
         ids += attempt(world, 6)
@@ -125,7 +125,7 @@ def test_a_part_in_memory_may_be_lost_after_the_metadata(tmp_path: Path, crashes
 def test_a_part_that_becomes_records_meanwhile_may_be_lost(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = attempt(world, 30)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         while not world.engine.history.index.frozen:
             await world.engine.history.indexer.work(0.0)
         await purge(world)
@@ -161,12 +161,12 @@ def test_a_record_stays_while_the_stored_index_has_some_of_its_attempts(tmp_path
         ids = []
         for _ in range(4):
             ids += attempt(world, 10)
-            await world.engine.checkpoint()
+            await world.engine.commits.checkpoint()
         await purge(world)
         assert len(await kept(world.engine)) == 1
         while world.engine.history.index.planned.attempt == 0:
             await world.engine.history.indexer.work(0.0)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert 0 < world.engine.history.index.head.attempt < 40
         assert len(await kept(world.engine)) == 1
         await world.crash()
@@ -185,7 +185,7 @@ def test_a_record_goes_when_the_stored_index_has_passed_it(tmp_path: Path, crash
         assert await kept(world.engine), "the index is not stored"
         ids += attempt(world, 20)
         if crashes:
-            await world.engine.commit()
+            await world.engine.commits.commit()
             await world.crash()
         await index_all(world.engine)
         assert world.engine.history.index.head.attempt >= 10
@@ -204,10 +204,10 @@ def test_what_the_stored_index_has_is_not_kept(tmp_path: Path, crashes: bool) ->
 
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.declare_queue("q", QueueOptions(done_retention_seconds=1))
+        engine.operations.declare_queue("q", QueueOptions(done_retention_seconds=1))
         ids = [world.publish("q", headers={"task": TASKS[number % 2]}) for number in range(20)]
         for _ in ids:
-            engine.ack(world.queue("q"), (await world.claim("q"),))
+            engine.operations.ack(world.queue("q"), (await world.claim("q"),))
         ids += attempt(world, 20)
         await index_all(engine)
         while engine.history.index.head.attempt < 40:
@@ -225,7 +225,7 @@ def test_what_the_stored_index_has_is_not_kept(tmp_path: Path, crashes: bool) ->
             world.publish("q", headers={"task": "add"})
         await purge(world)
         world.publish("q")
-        engine.put_back(world.queue("q"), (await world.claim("q"),), "w", costs_attempt=False)
+        engine.operations.put_back(world.queue("q"), (await world.claim("q"),), "w", costs_attempt=False)
         await purge(world)
         assert not await kept(engine)
 
@@ -252,8 +252,8 @@ def test_chunks_that_left_memory_say_of_which_blocks_they_are(
 
     async def steps(world: World) -> None:
         ids = attempt(world, 4)
-        world.engine.state.next_id = world.engine.allocate_ids(512) + 512
-        await world.engine.checkpoint()
+        world.engine.state.next_id = world.engine.operations.allocate_ids(512) + 512
+        await world.engine.commits.checkpoint()
         assert not world.engine.history.log.chunks
         other = world.publish("q", headers={"task": "other"})
         await purge(world)
@@ -288,7 +288,7 @@ def test_many_are_kept_in_several_records_and_not_for_long(tmp_path: Path, monke
         assert world.engine.history.index.head.attempt == 0
         while await world.engine.history.indexer.work(1.0):
             pass
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert world.engine.history.index.head.attempt == len(ids)
         assert not await kept(world.engine)
         assert not await world.engine.history.indexer.work(1.0)
@@ -313,9 +313,9 @@ def test_a_deleted_queue_takes_no_headers_along(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = attempt(world, 5)
         for _ in range(3):
-            world.engine.ack(world.queue("q"), (await world.claim("q"),))
+            world.engine.operations.ack(world.queue("q"), (await world.claim("q"),))
         await world.claim("q")
-        await world.engine.delete_queue(world.queue("q"))
+        await world.engine.removals.delete_queue(world.queue("q"))
         await world.crash()
         rows = await attempts(world.engine, headers={"task": ["add"]})
         assert [id for _number, id, _outcome in rows] == [*ids[::2], ids[0], ids[2]]
@@ -332,7 +332,7 @@ def test_looking_while_the_checkpoint_collects(tmp_path: Path, monkeypatch: pyte
 
     async def steps(world: World) -> None:
         ids = attempt(world, 40)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await world.crash()
         collecting = asyncio.create_task(purge(world))
         while not collecting.done():
@@ -347,9 +347,9 @@ def test_looking_while_the_checkpoint_collects(tmp_path: Path, monkeypatch: pyte
 def test_damaged_metadata_is_no_reason_to_keep_the_message(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = attempt(world, 4)
-        await world.engine.checkpoint()
-        world.engine.batch.put(keys.metadata_key(ids[1]), b"damaged")
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
+        world.engine.commits.batch.put(keys.metadata_key(ids[1]), b"damaged")
+        await world.engine.commits.checkpoint()
         await purge(world)
         (record,) = await kept(world.engine)
         assert [one.message_id for one in record] == [ids[0], *ids[2:]]
@@ -375,7 +375,7 @@ def test_a_staged_row_that_came_and_went_between_two_checkpoints(tmp_path: Path,
         ids = list(range(job.first_id, job.first_id + count))
         return_each(world, ids)
         if crashes:
-            await engine.commit()
+            await engine.commits.commit()
             await world.crash()
         await purge(world)
         assert await found(world.engine, ids)

@@ -24,7 +24,7 @@ from tests.support.history import attempts
 async def ack(world: World, count: int = 1) -> None:
     for _ in range(count):
         entry = await world.claim("q")
-        world.engine.ack(world.queue("q"), (entry,))
+        world.engine.operations.ack(world.queue("q"), (entry,))
 
 
 async def chunks(engine: Engine) -> list[history_log.Rows]:
@@ -38,13 +38,13 @@ def test_a_checkpoint_writes_one_record_and_none_when_nothing_happened(tmp_path:
         for _ in range(50):
             world.publish("q")
         await ack(world, 30)
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
         (rows,) = await chunks(engine)
         assert len(rows.published) == len(rows.routed["q"]) == 50
         assert len(rows.attempts) == 30
-        await engine.checkpoint()
-        world.engine.renew(SESSION, 1000)
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
+        world.engine.operations.renew(SESSION, 1000)
+        await engine.commits.checkpoint()
         assert len(await chunks(engine)) == 1
 
     run(tmp_path / "s", steps)
@@ -54,16 +54,16 @@ def test_what_a_crash_interrupts_comes_again_with_the_same_numbers(tmp_path: Pat
     """Also where the chunks were cut elsewhere before it."""
 
     async def steps(world: World) -> None:
-        world.engine.name_session(SESSION, "worker")
+        world.engine.operations.name_session(SESSION, "worker")
         for _ in range(9):
             world.publish("q")
         await ack(world, 2)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         await ack(world, 2)
-        await world.engine.commit()
+        await world.engine.commits.commit()
         shown = await attempts(world.engine)  # closes a chunk
         await ack(world, 2)
-        await world.engine.commit()
+        await world.engine.commits.commit()
         shown = await attempts(world.engine)
         assert [number for number, _id, _outcome in shown] == list(range(6))
         await world.crash()
@@ -84,7 +84,7 @@ def test_long_chunks_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         for _ in range(25):
             world.publish("q")
         await ack(world, 25)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         stored = await chunks(world.engine)
         assert [len(rows.published) for rows in stored if rows.published] == [10, 10, 5]
         assert [len(rows.attempts) for rows in stored if rows.attempts] == [10, 10, 5]
@@ -99,19 +99,19 @@ def test_every_outcome(tmp_path: Path) -> None:
         for _ in range(5):
             world.publish("q")
         wanted: list[tuple[str, bool]] = []
-        back = engine.put_back
+        back = engine.operations.put_back
         acts: list[tuple[Callable[[Entry], object], str, bool]] = [
-            (lambda entry: engine.ack(queue, (entry,)), "acked", False),
-            (lambda entry: engine.fail(queue, (entry,), "w"), "rejected", False),
+            (lambda entry: engine.operations.ack(queue, (entry,)), "acked", False),
+            (lambda entry: engine.operations.fail(queue, (entry,), "w"), "rejected", False),
             (lambda entry: back(queue, (entry,), "w", costs_attempt=False), "released", True),
             (lambda entry: back(queue, (entry,), "w", costs_attempt=True), "rejected", True),
             (
-                lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=True, lease_expired=True),
+                lambda entry: engine.operations.put_back(queue, (entry,), "w", costs_attempt=True, lease_expired=True),
                 "failed",
                 False,
             ),
             (
-                lambda entry: engine.put_back(queue, (entry,), "w", costs_attempt=True, lease_expired=True),
+                lambda entry: engine.operations.put_back(queue, (entry,), "w", costs_attempt=True, lease_expired=True),
                 "expired",
                 True,
             ),
@@ -119,7 +119,7 @@ def test_every_outcome(tmp_path: Path) -> None:
         for act, outcome, requeued in acts:
             act(await world.claim("q", OTHER))
             wanted.append((outcome, requeued))
-        await engine.commit()
+        await engine.commits.commit()
         for again in (False, True):
             if again:
                 await world.crash()
@@ -132,14 +132,14 @@ def test_every_outcome(tmp_path: Path) -> None:
 def test_why_a_message_left(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.declare_queue("r", QueueOptions())
+        engine.operations.declare_queue("r", QueueOptions())
         first = world.publish("q", "r", ttl_ms=5)
         second = world.publish("q", "r")
         world.clock.advance(10)
         await engine.collector.expire(world.queue("q"), world.clock.now_ms())
-        engine.remove(world.queue("q"), list(world.queue("q").messages.available.values()), "maxlen")
-        await engine.purge(world.queue("r"))
-        await engine.commit()
+        engine.operations.remove(world.queue("q"), list(world.queue("q").messages.available.values()), "maxlen")
+        await engine.removals.purge(world.queue("r"))
+        await engine.commits.commit()
         await world.crash()
         for id, status in ((first, "expired"), (second, "dropped")):
             events = await _statuses(world.engine, id)
@@ -203,7 +203,7 @@ def test_without_history_nothing_is_written(tmp_path: Path) -> None:
         for _ in range(3):
             world.publish("q")
         await ack(world, 3)
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await chunks(world.engine) == []
         assert not world.engine.history.enabled
         await world.engine.history.run()  # ends at once

@@ -24,7 +24,7 @@ def publish(world: World, queue: str, count: int) -> list[int]:
         world.number += 1
         headers = {"id": f"id-{world.number}", "task": "add"}
         ids.append(
-            world.engine.publish(
+            world.engine.operations.publish(
                 [world.queue(queue)], b"x", headers, priority=255, created_at=0, visible_at=-1, ttl_ms=-1,
                 session=SESSION, seq=world.number, total=1,
             )
@@ -35,14 +35,14 @@ def publish(world: World, queue: str, count: int) -> list[int]:
 async def ack(world: World, queue: str, count: int) -> None:
     for _ in range(count):
         entry = await world.claim(queue)
-        world.engine.ack(world.queue(queue), (entry,))
+        world.engine.operations.ack(world.queue(queue), (entry,))
 
 
 async def collect(world: World) -> None:
     """What the broker's collecting does, often enough to be through."""
     for _ in range(20):
         await world.engine.collector.sweep()
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
 
 
 def test_attempts_go_when_their_time_is_over(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_attempts_go_when_their_time_is_over(tmp_path: Path) -> None:
 def test_the_index_goes_with_the_messages(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.declare_queue("short", QueueOptions(done_retention_seconds=60))
+        engine.operations.declare_queue("short", QueueOptions(done_retention_seconds=60))
         publish(world, "short", 60)
         await ack(world, "short", 60)
         engine.state.next_id = engine.state.block_end  # as after a restart: the segment gets no more messages
@@ -92,7 +92,7 @@ def test_the_index_goes_with_the_messages(tmp_path: Path) -> None:
         assert {segment for space, segment in segments if space == MESSAGES} <= {kept[0] // SEGMENT_SIZE, 0}
         assert await message_ids(engine) == kept == await message_ids(engine, headers={"task": ["add"]})
         world.clock.advance(3 * HOUR_MS)
-        await engine.purge(world.queue("q"))
+        await engine.removals.purge(world.queue("q"))
         engine.state.next_id = engine.state.block_end
         publish(world, "q", 1)
         await index_all(engine)
@@ -114,7 +114,7 @@ def test_attempts_outlive_their_messages(tmp_path: Path) -> None:
 
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.declare_queue("short", QueueOptions(done_retention_seconds=60))
+        engine.operations.declare_queue("short", QueueOptions(done_retention_seconds=60))
         ids = publish(world, "short", 60)
         await ack(world, "short", 60)
         await index_all(engine)
@@ -138,11 +138,11 @@ def test_a_merge_that_a_crash_cut_off_leaves_nothing(tmp_path: Path) -> None:
         number = index.take_runs(1)
         key = keys.history_page_key(ATTEMPTS, number, 3)
         index.queue([(key, history_index.encode_page([1], [2]))])
-        await engine.checkpoint()
+        await engine.commits.checkpoint()
         await world.crash()
         before = await message_ids(world.engine)
         await world.engine.history.sweeper.begin()
-        await world.engine.checkpoint()
+        await world.engine.commits.checkpoint()
         assert await world.engine.store.get(key) is None
         assert await message_ids(world.engine) == before
         runs = world.engine.history.index.head.runs
@@ -165,7 +165,7 @@ def test_readers_keep_what_a_merge_replaces(tmp_path: Path) -> None:
             await engine.history.indexer.catch_up()
             while await engine.history.indexer.work(1.0):
                 pass
-            await engine.checkpoint()
+            await engine.commits.checkpoint()
         with index.reading() as view:
             old = [run for run in view.runs if run.space == MESSAGES]
             assert len(old) == 2
@@ -177,7 +177,7 @@ def test_readers_keep_what_a_merge_replaces(tmp_path: Path) -> None:
                 last = keys.history_page_key(one.space, one.number + 1, 0)
                 assert await engine.store.scan(first, last), "still there for this reader"
         for _ in range(4):
-            await engine.checkpoint()
+            await engine.commits.checkpoint()
         assert (await records(engine))[RecordKind.HISTORY_PAGE] < pages[RecordKind.HISTORY_PAGE]
         assert await message_ids(engine, headers={"id": ["id-3"]}) == [ids[2]]
 
