@@ -100,30 +100,34 @@ _IGNORED = "accepted and ignored"
 KNOWN = (
     Argument(
         "x-message-ttl", int, "ms", "none",
-        "how long a message may wait; then it expires. 0: delivered at once to a consumer that waits, or never. With a "
-        "message's own `expiration` the earlier end counts",
-        "counts from when an `eta` is due; an expired message goes wherever it stands, not only at the queue's head",
+        "how long a message may wait before it expires. With 0 it is delivered at once to a waiting consumer,"
+        " or never. If the message has its own `expiration`, the earlier one counts",
+        "starts when an `eta` is due. Expired messages are removed anywhere in the queue, not only at its "
+        "head",
         "message_ttl_ms",
     ),
     Argument(
         "x-expires", int, "ms", "none",
-        "a queue without consumers, gets and declarations for so long is deleted with its messages; a restart of the "
-        "broker begins anew", "", "expires_ms", 1,
+        "a queue without consumers, gets and declarations for this time is deleted with its messages. A "
+        "restart of the broker starts the time again", "", "expires_ms", 1,
     ),
     Argument(
-        "x-max-length", int, "messages", "none", "how many messages may wait; what is delivered and not acknowledged "
-        "does not count", "messages with a later `eta` count", "max_length",
+        "x-max-length", int, "messages", "none",
+        "how many messages may wait; delivered messages that are not acknowledged do not count",
+        "messages with a later `eta` count", "max_length",
     ),
     Argument(
-        "x-max-length-bytes", int, "bytes", "none", "how large the waiting messages may be together",
-        "counts whole messages with headers and properties; the broker reads such a queue once when it starts",
+        "x-max-length-bytes", int, "bytes", "none", "the largest total size of waiting messages",
+        "includes headers and properties. The broker reads such a queue once when it starts",
         "max_length_bytes",
     ),
     Argument(
-        "x-overflow", str, "", DROP_HEAD, "what happens past a maximum length: the oldest waiting message goes, or the "
-        "publisher gets `QueueFull`, or the new message becomes a dead letter",
-        "`reject-publish` stores the message in none of its queues; `reject-publish-dlx` confirms the publish, and is "
-        "`reject-publish` where `x-dead-letter-exchange` is not set. Oldest is by time also among priorities",
+        "x-overflow", str, "", DROP_HEAD,
+        "what happens when the queue is full: the oldest waiting message is dropped, the publisher gets "
+        "`QueueFull`, or the new message becomes a dead letter",
+        "`reject-publish` stores the message in none of its queues. `reject-publish-dlx` confirms the "
+        "publish; without `x-dead-letter-exchange` it acts as `reject-publish`. The oldest message is the "
+        "oldest by time, whatever its priority",
         "overflow", choices=(DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX),
     ),
     Argument(
@@ -135,67 +139,74 @@ KNOWN = (
         "dead_letter_routing_key",
     ),
     Argument(
-        "x-single-active-consumer", bool, "", "false", "only one consumer gets messages; when it is gone, the next one",
-        "it keeps its place over a lost connection that is back within the session's grace (2 s)",
+        "x-single-active-consumer", bool, "", "false",
+        "only one consumer gets messages; the next one takes over when it is gone",
+        "a consumer that reconnects within its session's grace period (2 s) keeps its place",
         "single_active_consumer",
     ),
     Argument(
         "x-delivery-limit", int, "attempts", str(DEFAULT_MAX_ATTEMPTS),
-        "after so many deliveries a message that is returned goes to the failed ones; -1: never",
+        "after this many deliveries, a returned message joins the failed messages; -1 means never",
         "counts deliveries, not redeliveries. Durable queues only", "delivery_limit", 1, UNLIMITED_ATTEMPTS, -1,
     ),
     Argument(
-        "x-retry-delay", int, "ms", "0", "how long a message that was requeued, or whose consumer was lost, waits for "
-        "its next delivery; doubles with each attempt", "ours", "retry_delay_ms",
+        "x-retry-delay", int, "ms", "0",
+        "how long a requeued message, or one whose consumer was lost, waits before its next delivery; doubles"
+        " with each attempt", "ours", "retry_delay_ms",
     ),
     Argument(
         "x-retry-max-delay", int, "ms", f"{DEFAULT_RETRY_MAX_DELAY_MS}, or `x-retry-delay` if that is more",
-        "the longest such wait", "ours", "retry_max_delay_ms",
+        "the longest retry delay", "ours", "retry_max_delay_ms",
     ),
     Argument(
         "x-done-retention", int, "s", str(DEFAULT_DONE_RETENTION_SECONDS),
-        "how long an acknowledged message is kept in the store; 0: for ever", "ours. Durable queues only",
+        "how long an acknowledged message is kept in the store; 0 means for ever", "ours. Durable queues only",
         "done_retention_seconds", 0, MAX_SECONDS,
     ),
     Argument(
         "x-failed-retention", int, "s", str(DEFAULT_FAILED_RETENTION_SECONDS),
-        "how long a failed message is kept in the store; 0: for ever", "ours. Durable queues only",
+        "how long a failed message is kept in the store; 0 means for ever", "ours. Durable queues only",
         "failed_retention_seconds", 0, MAX_SECONDS,
     ),
     Argument(
-        "x-lease", int, "s", str(DEFAULT_LEASE_SECONDS), "how long, after a restart of the broker, a message in flight "
-        "waits for its consumer to come back", "ours. Durable queues only", "lease_seconds", MIN_LEASE_SECONDS,
+        "x-lease", int, "s", str(DEFAULT_LEASE_SECONDS),
+        "how long, after a restart of the broker, a message in flight waits for its consumer to reconnect",
+        "ours. Durable queues only", "lease_seconds", MIN_LEASE_SECONDS,
         MAX_LEASE_SECONDS,
     ),
     Argument(
-        "x-start", object, "", starts.NOW, "which stored messages a new queue begins with: those published from then "
-        "on and, in the background, those from there to now that its filter lets in ([replay](rfcs/0006-replay.md))",
+        "x-start", object, "", starts.NOW,
+        "the point in the log where a new queue begins: it gets the messages published from now on and, in "
+        "the background, the stored ones since that point that match its filter "
+        "([replay](rfcs/0006-replay.md))",
         "ours; streams have `x-stream-offset`. Durable queues only", "start", parse=starts.parse, words=starts.ALLOWED,
     ),
     Argument(
-        "x-filter", str, "", "none", "a condition over message headers: what it is true of goes to the queue "
-        "([filters](filters.md))", "ours", "filter",
+        "x-filter", str, "", "none",
+        "a condition on message headers: the queue gets the messages that match it ([filters](filters.md))",
+        "ours", "filter",
     ),
     Argument(
-        "x-filter-mode", str, "", "any", "any: the queue gets what the filter is true of, besides what its bindings "
-        "give; all: it gets what its bindings give and the filter is true of", "ours", "filter_mode", choices=MODES,
+        "x-filter-mode", str, "", "any",
+        "with `any`, the queue gets messages that match its filter or one of its bindings; with `all`, "
+        "messages that match both", "ours", "filter_mode", choices=MODES,
     ),
     Argument(
-        "x-max-priority", int, "", "255", _IGNORED, "priorities from 0 to 255 are always on, each a level of its own",
+        "x-max-priority", int, "", "255", _IGNORED, "priorities from 0 to 255 are always available as separate levels",
         "", 1, 255,
     ),
-    Argument("x-queue-type", str, "", "", _IGNORED, "there is one type", choices=("classic", "quorum")),
-    Argument("x-queue-mode", str, "", "", _IGNORED, "a long queue is in the store, not in memory",
+    Argument("x-queue-type", str, "", "", _IGNORED, "there is only one type", choices=("classic", "quorum")),
+    Argument("x-queue-mode", str, "", "", _IGNORED, "long queues are in the store, not in memory",
              choices=("default", "lazy")),
-    Argument("x-queue-version", int, "", "", _IGNORED, "there is one version", "", 1, 2),
-    Argument("x-queue-master-locator", str, "", "", _IGNORED, "there is one broker"),
-    Argument("x-queue-leader-locator", str, "", "", _IGNORED, "there is one broker"),
-    Argument("x-quorum-initial-group-size", int, "", "", _IGNORED, "there is one broker", "", 1),
-    Argument("x-quorum-target-group-size", int, "", "", _IGNORED, "there is one broker", "", 1),
-    Argument("x-max-in-memory-length", int, "", "", _IGNORED, "memory is bounded anyway"),
-    Argument("x-max-in-memory-bytes", int, "", "", _IGNORED, "memory is bounded anyway"),
+    Argument("x-queue-version", int, "", "", _IGNORED, "there is only one version", "", 1, 2),
+    Argument("x-queue-master-locator", str, "", "", _IGNORED, "there is only one broker"),
+    Argument("x-queue-leader-locator", str, "", "", _IGNORED, "there is only one broker"),
+    Argument("x-quorum-initial-group-size", int, "", "", _IGNORED, "there is only one broker", "", 1),
+    Argument("x-quorum-target-group-size", int, "", "", _IGNORED, "there is only one broker", "", 1),
+    Argument("x-max-in-memory-length", int, "", "", _IGNORED, "memory is always bounded"),
+    Argument("x-max-in-memory-bytes", int, "", "", _IGNORED, "memory is always bounded"),
     Argument("x-consumer-timeout", int, "ms", "", _IGNORED, "a task may run as long as its worker is connected"),
-    Argument("x-dead-letter-strategy", str, "", "", _IGNORED, "dead letters are stored in the commit that made them",
+    Argument("x-dead-letter-strategy", str, "", "", _IGNORED, "dead letters are stored in the commit that creates them",
              choices=("at-most-once", "at-least-once")),
 )  # fmt: skip
 
