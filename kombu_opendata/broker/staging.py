@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import CorruptRecord, InvalidURL, NotFound, OpenDataError, PreconditionFailed, QueueFull, RequestError
 from ..protocol import messages as m
 from ..protocol.staging_messages import Job
-from ..staging.batch_format import Block
+from ..staging.batch_block import Block
 from ..staging.batch_reader import check_batch, path_of, read_inline
 from ..staging.batch_uri import job_folder, with_token
 from ..staging.batch_writer import write_object

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotFound, QueueFull
 from ..protocol.envelope import open_envelope
-from ..staging.batch_format import Block
+from ..staging.batch_block import Block
 from ..storage.staged_rows import Chunk
 from .entities import BrokerQueue
 from .upkeep import full_text

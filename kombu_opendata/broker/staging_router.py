@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import CorruptRecord, NewerFormat, OpenDataError
 from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
-from ..staging import batch_format as fmt
-from ..staging.batch_format import Block, Segment, Tail
+from ..staging.batch_block import BLOCK_ROWS, Block, cut, decode_block, encode_block
+from ..staging.batch_format import Segment, Tail, corrupt
 from ..staging.batch_reader import read_index, read_tail
 from ..staging.folder import Folder
 from ..staging.job import Blocked
@@ -188,7 +188,7 @@ class StagingRouter:
         end = start_id + segment.rows
         for encoded in blocks:
             next_id = job.first_id + job.routed
-            block = fmt.decode_block(encoded, found.path, segment.payload_bytes, self.max_message_bytes)
+            block = decode_block(encoded, found.path, segment.payload_bytes, self.max_message_bytes)
             at += block.rows
             if at > end:
                 break
@@ -196,9 +196,7 @@ class StagingRouter:
                 offset = segment.payload_offset + block.offset
                 await self._route_block(job, found.path, offset, encoded, block, block.rows - (at - next_id))
         if at != end:
-            raise fmt.corrupt(
-                found.path, segment.index_offset, f"its blocks have {at - start_id} of {segment.rows} rows"
-            )
+            raise corrupt(found.path, segment.index_offset, f"its blocks have {at - start_id} of {segment.rows} rows")
 
     # ------------------------------------------------------------------ a block
     async def _route_block(
@@ -240,14 +238,14 @@ class StagingRouter:
         """
         start = sum(block.lengths[:row])
         rows = min(block.rows - row, self._piece_rows)
-        piece = fmt.cut(block, row, rows) if rows < block.rows else block
+        piece = cut(block, row, rows) if rows < block.rows else block
         plan, count = self.planner.plan(piece, payload[start:] if payload is not None else None)
         if plan.full is not None and not count:
             self._block(job, full_text(plan.full), plan.full.name)
             return 0
         if count < rows:
-            piece = fmt.cut(piece, 0, count)
-        columns = encoded if piece is block else fmt.encode_block(piece)
+            piece = cut(piece, 0, count)
+        columns = encoded if piece is block else encode_block(piece)
         now = self._engine.clock.now_ms()
         first_id = job.first_id + job.routed
         chunk = Chunk(job.id, first_id, now, job.committed_at_ms, path, offset + start, count, columns, b"")
@@ -274,7 +272,7 @@ class StagingRouter:
     def _adapt(self, seconds: float, rows: int) -> None:
         """Make pieces as large as their time allows."""
         fits = int(rows * _PIECE_SECONDS / max(seconds, 1e-6))
-        self._piece_rows = max(_MIN_ROWS, min(fits, 2 * self._piece_rows, fmt.BLOCK_ROWS))
+        self._piece_rows = max(_MIN_ROWS, min(fits, 2 * self._piece_rows, BLOCK_ROWS))
 
     def _log(self, text: str, *values: object) -> None:
         """Warn, once for the same."""
@@ -288,5 +286,5 @@ def _read_same_tail(folder: Folder, found: StagedObject) -> Tail:
     """The directory of an object, which must be as it was when it was committed."""
     tail = read_tail(folder, found.path, found.bytes)
     if (tail.rows, tail.checksum) != (found.rows, found.checksum):
-        raise fmt.corrupt(found.path, found.bytes, "it is not the batch that was committed")
+        raise corrupt(found.path, found.bytes, "it is not the batch that was committed")
     return tail

@@ -1,4 +1,4 @@
-"""Reads batch objects: what the commit checks, and what routing goes through. No asyncio: use threads."""
+"""Reads batch objects: what a commit checks, and blocks to route. Calls block: use threads in asyncio."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from zlib import crc32
 
 from ..errors import CorruptRecord, RequestError
 from . import batch_format as fmt
-from .batch_format import Block, Segment, Tail
+from .batch_block import Block, decode_block
+from .batch_format import Segment, Tail
 from .batch_uri import job_folder, parse_batch_uri
 from .folder import Folder
 from .job import BatchInfo
 
 
 class Source(Protocol):
-    """What batches are read from; as :meth:`Folder.read`."""
+    """What batches are read from. ``read`` is as :meth:`.Folder.read`."""
 
     def read(self, path: str, ranges: list[tuple[int, int]], /) -> list[bytes]: ...
 
 
 def read_tail(folder: Source, path: str, size: int) -> Tail:
-    """Header and directory of an object of ``size`` bytes, checked.
+    """The directory of an object of ``size`` bytes; checks it and the header.
 
     Raises:
-        CorruptRecord: it is missing or damaged.
-        NewerFormat: a newer version wrote it.
-        StoreError: it can't be read now.
+        CorruptRecord: the object is missing or damaged.
+        NewerFormat: a newer version of this package wrote it.
+        StoreError: the object can't be read now.
     """
     length = min(size, fmt.TAIL_BYTES)
     head, tail = folder.read(path, [(0, fmt.HEADER.size), (size - length, length)])
@@ -43,10 +44,10 @@ def read_index(folder: Source, path: str, segment: Segment) -> list[bytes]:
 
 
 def check_batch(folder: Folder, info: BatchInfo, instance: str, job_id: str) -> str:
-    """Whether an object is the batch that the commit says; returns its path.
+    """Check that an object is the batch that the commit names; returns its path.
 
     Raises:
-        RequestError: it is another one.
+        RequestError: it is another batch.
         CorruptRecord, NewerFormat, StoreError: as :func:`read_tail`.
     """
     path = path_of(info, job_id)
@@ -61,12 +62,12 @@ def path_of(info: BatchInfo, job_id: str) -> str:
     """The path of a batch in the staged folder.
 
     Raises:
-        RequestError: the URI is none of a batch of this job.
+        RequestError: the URI is not one of a batch of this job.
     """
     path = parse_batch_uri(info.uri)
     if path is None or not path.startswith(f"{job_folder(job_id)}/"):
         raise RequestError(
-            f"{info.uri[:200]!r} is no batch of job {job_id!r}: give what the job's writers returned",
+            f"{info.uri[:200]!r} is not a batch of job {job_id!r}: give what the job's writers returned",
             uri=info.uri[:200],
         )
     return path
@@ -84,7 +85,7 @@ def _check_same(tail: Tail, info: BatchInfo, instance: str, job_id: str) -> None
 
 
 class _Inline:
-    """A batch whose bytes came with the commit."""
+    """Reads from the bytes that came with the commit."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -96,10 +97,10 @@ class _Inline:
 def read_inline(
     info: BatchInfo, instance: str, job_id: str, max_message_bytes: int
 ) -> list[tuple[bytes, Block, bytes]]:
-    """The blocks of a batch that came with the commit: encoded, decoded, and the envelopes of each.
+    """The blocks of a batch that came with the commit: each encoded, decoded, and its envelopes.
 
     Raises:
-        RequestError, CorruptRecord, NewerFormat: it is not what the commit says, or damaged.
+        RequestError, CorruptRecord, NewerFormat: the batch is another one than the commit says, or damaged.
     """
     path_of(info, job_id)
     path = info.uri
@@ -111,13 +112,13 @@ def read_inline(
     found = []
     for segment in tail.segments:
         for encoded in read_index(folder, path, segment):
-            block = fmt.decode_block(encoded, path, segment.payload_bytes, max_message_bytes)
+            block = decode_block(encoded, path, segment.payload_bytes, max_message_bytes)
             at = segment.payload_offset + block.offset
             payload = info.data[at : at + sum(block.lengths)]
             _check_payload(block, payload, path)
             found.append((encoded, block, payload))
     if sum(block.rows for _encoded, block, _payload in found) != tail.rows:
-        raise fmt.corrupt(path, 0, f"{tail.rows} rows claimed, the blocks have others")
+        raise fmt.corrupt(path, 0, f"{tail.rows} rows claimed, the blocks have another number")
     return found
 
 
@@ -133,8 +134,8 @@ def read_payload(folder: Source, path: str, offset: int, length: int, checksum: 
     """One message's envelope.
 
     Raises:
-        CorruptRecord: it is missing or damaged.
-        StoreError: it can't be read now.
+        CorruptRecord: the object is missing, or the envelope damaged.
+        StoreError: the object can't be read now.
     """
     (data,) = folder.read(path, [(offset, length)])
     if len(data) != length or crc32(data) != checksum:

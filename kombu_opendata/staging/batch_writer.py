@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import NoReturn
 from zlib import crc32
 
 from ..errors import InvalidMessage, MessageTooLarge, RequestError
 from . import batch_format as fmt
-from .batch_format import Block, Segment
+from .batch_block import BLOCK_BYTES, BLOCK_ROWS, Rows, encode_block
+from .batch_format import Segment
 from .batch_uri import batch_path, batch_uri
 from .folder import Folder, Output
 from .folder_url import open_folder
 from .job import MAX_PART, BatchInfo, StagingTarget, check_job_id
 
-_SURELY_FITS = fmt.MAX_TEXT_BYTES // 4
-_MAX_MS = 1 << 53
-_NUMBERS = {
-    "priority": (0, 255),
-    "created_at_ms": (-1, _MAX_MS),
-    "visible_at_ms": (-1, _MAX_MS),
-    "ttl_ms": (-1, _MAX_MS),
-}
-
 Headers = Mapping[str, "str | Sequence[str | None]"]
+
+_FIELDS = ("exchange", "routing_key", "priority", "created_at_ms", "visible_at_ms", "ttl_ms")
 
 
 class BatchWriter:
@@ -34,11 +29,11 @@ class BatchWriter:
     Args:
         target: where to write, from the broker.
         job_id: of the job, up to 255 bytes of UTF-8.
-        partition, attempt: which part of the job this is, and which try; any numbers from 0 to 2³²-1.
-        token: 16 hexadecimal digits that no other batch of the job has; random when not given.
+        partition, attempt: which part of the job this is, and which attempt; numbers from 0 to 2³²-1.
+        token: 16 hexadecimal digits that no other batch of the job has; random by default.
 
     Raises:
-        RequestError: a job id, partition or attempt that can't be.
+        RequestError: an invalid job id, partition or attempt.
     """
 
     def __init__(
@@ -57,10 +52,10 @@ class BatchWriter:
         self._fields: list[tuple[Mapping[str, str | None], str, str, int, int, int, int]] = []
         self._pending_bytes = 0
         self._segments: list[Segment] = []
-        self._index: list[bytes] = []  # of the segment under way, with sizes
+        self._index: list[bytes] = []  # blocks of the current segment, each after its size
         self._index_bytes = self._segment_bytes = self._segment_rows = 0
         self._written_rows = 0
-        self._held: list[bytes] = [fmt.HEADER_BYTES]  # what is written when it is known that it does not go inline
+        self._held: list[bytes] = [fmt.HEADER_BYTES]  # not written as long as the batch may go inline
         self._size = self._segment_start = len(fmt.HEADER_BYTES)
         self._folder: Folder | None = None
         self._output: Output | None = None
@@ -68,7 +63,7 @@ class BatchWriter:
 
     @property
     def rows(self) -> int:
-        """Messages that were added."""
+        """How many messages were added."""
         return self._written_rows + len(self._envelopes)
 
     # ------------------------------------------------------------------ adding
@@ -87,16 +82,16 @@ class BatchWriter:
         """Add one message.
 
         Args:
-            envelope: what the consumer gets back (:mod:`kombu_opendata.protocol.envelope`).
-            headers: the metadata headers, texts; not changed and not kept.
+            envelope: what the consumer gets (:mod:`kombu_opendata.protocol.envelope`).
+            headers: the metadata headers as texts; the mapping is neither changed nor kept.
             priority: Kombu's, 0 to 255, higher first.
-            created_at_ms: ms since the epoch; 0 for the commit's time.
-            visible_at_ms: not delivered before; 0 is at once.
-            ttl_ms: how long from the commit on it may be delivered, -1 for ever.
+            created_at_ms: ms since the epoch; 0 means the time of the commit.
+            visible_at_ms: not delivered before this time; 0 means at once.
+            ttl_ms: how long after the commit the message may be delivered; -1 means no TTL.
 
         Raises:
             MessageTooLarge: the envelope is over the broker's limit. The row was not added.
-            InvalidMessage: of this row or one of the 255 before it; ``row`` counts from 0.
+            InvalidMessage: this row, or one of the 255 before it, is invalid; ``row`` counts from 0.
             StoreError, StoreFull: the batch can't be written.
         """
         size = len(envelope)
@@ -105,7 +100,7 @@ class BatchWriter:
         self._envelopes.append(envelope)
         self._fields.append((headers, exchange, routing_key, priority, created_at_ms, visible_at_ms, ttl_ms))
         self._pending_bytes += size
-        if len(self._envelopes) >= fmt.BLOCK_ROWS or self._pending_bytes >= fmt.SEGMENT_BYTES:
+        if len(self._envelopes) >= BLOCK_ROWS or self._pending_bytes >= fmt.SEGMENT_BYTES:
             self._flush()
 
     def add_many(
@@ -120,33 +115,28 @@ class BatchWriter:
         visible_at_ms: int | Sequence[int] = 0,
         ttl_ms: int | Sequence[int] = -1,
     ) -> None:
-        """Add many messages; what is one value counts for each of them. Otherwise as :meth:`add`.
+        """Add many messages, as :meth:`add` does. A single value applies to all of them.
 
         Raises:
-            RequestError: a column with another number of values than there are envelopes.
+            RequestError: a column has another number of values than there are envelopes.
         """
         self._check_open()
-        columns: dict[str, Any] = {
-            "exchange": exchange, "routing_key": routing_key, "priority": priority, "created_at_ms": created_at_ms,
-            "visible_at_ms": visible_at_ms, "ttl_ms": ttl_ms,
-        }  # fmt: skip
+        given = (exchange, routing_key, priority, created_at_ms, visible_at_ms, ttl_ms)
+        rows = Rows(envelopes, headers, dict(zip(_FIELDS, given, strict=True)))
         count = len(envelopes)
-        for name, column in chain(columns.items(), headers.items()):
+        for name, column in chain(rows.fields.items(), headers.items()):
             if not isinstance(column, (str, int)) and len(column) != count:
                 raise RequestError(f"column {name!r} has {len(column)} values for {count} messages", name=name)
         self._flush()
         start = 0
         while start < count:
             end = self._block_end(envelopes, start)
-            part = {name: _slice(column, start, end) for name, column in columns.items()}
-            self._add_block(
-                envelopes[start:end], {name: _slice(column, start, end) for name, column in headers.items()}, part
-            )
+            self._add_block(rows.part(start, end))
             start = end
 
     def _block_end(self, envelopes: Sequence[bytes], start: int) -> int:
         size = 0
-        end = min(start + fmt.BLOCK_ROWS, len(envelopes))
+        end = min(start + BLOCK_ROWS, len(envelopes))
         for position in range(start, end):
             length = len(envelopes[position])
             if length > self._limit:
@@ -156,7 +146,7 @@ class BatchWriter:
                 return position + 1
         return end
 
-    def _too_large(self, size: int, row: int) -> None:
+    def _too_large(self, size: int, row: int) -> NoReturn:
         raise MessageTooLarge(
             f"row {row} of partition {self._partition}: the message has {size} bytes and the broker's limit is "
             f"{self._limit}: store large data elsewhere and send a reference, or raise the broker's maximum",
@@ -170,108 +160,35 @@ class BatchWriter:
     def _flush(self) -> None:
         """Make a block of the rows that were added one by one."""
         self._check_open()
-        envelopes, fields = self._envelopes, self._fields
-        if not envelopes:
+        if not self._envelopes:
             return
-        maps, exchanges, keys, priorities, created, visible, ttls = zip(*fields, strict=True)
+        maps, *columns = zip(*self._fields, strict=True)
         names = dict.fromkeys(chain.from_iterable(maps))
         headers = {name: [each.get(name) for each in maps] for name in names}
-        columns = {
-            "exchange": exchanges, "routing_key": keys, "priority": priorities, "created_at_ms": created,
-            "visible_at_ms": visible, "ttl_ms": ttls,
-        }  # fmt: skip
+        rows = Rows(self._envelopes, headers, dict(zip(_FIELDS, map(list, columns), strict=True)))
         self._envelopes, self._fields, self._pending_bytes = [], [], 0
-        self._add_block(envelopes, headers, {name: list(column) for name, column in columns.items()})
+        self._add_block(rows)
 
-    def _add_block(self, envelopes: Sequence[bytes], headers: dict[str, Any], columns: dict[str, Any]) -> None:
-        payload = b"".join(envelopes)
-        block, encoded = self._encode(envelopes, headers, columns)
-        if len(encoded) > fmt.BLOCK_BYTES and block.rows > 1:
+    def _add_block(self, rows: Rows) -> None:
+        block = rows.block(self._segment_bytes, self._invalid)
+        encoded = encode_block(block)
+        if len(encoded) > BLOCK_BYTES and block.rows > 1:
             middle = block.rows // 2
-            for start, end in ((0, middle), (middle, block.rows)):
-                part = {name: _slice(column, start, end) for name, column in columns.items()}
-                cut = {name: _slice(column, start, end) for name, column in headers.items()}
-                self._add_block(envelopes[start:end], cut, part)
+            self._add_block(rows.part(0, middle))
+            self._add_block(rows.part(middle, block.rows))
             return
+        payload = b"".join(rows.envelopes)
         self._write(payload)
         self._index += (fmt.SIZE.pack(len(encoded)), encoded)
         self._index_bytes += fmt.SIZE.size + len(encoded)
         self._segment_bytes += len(payload)
         self._segment_rows += block.rows
         self._written_rows += block.rows
-        if (
-            self._segment_bytes >= fmt.SEGMENT_BYTES
-            or self._segment_rows >= fmt.SEGMENT_ROWS
-            or self._index_bytes >= fmt.SEGMENT_BYTES
-        ):
+        largest = max(self._segment_bytes, self._index_bytes)
+        if largest >= fmt.SEGMENT_BYTES or self._segment_rows >= fmt.SEGMENT_ROWS:
             self._end_segment()
 
-    def _encode(
-        self, envelopes: Sequence[bytes], headers: dict[str, Any], columns: dict[str, Any]
-    ) -> tuple[Block, bytes]:
-        rows = len(envelopes)
-        constants: dict[str, str] = {}
-        varying: dict[str, list[str | None]] = {}
-        for name, column in headers.items():
-            value = _constant(column, rows)
-            if type(value) is str:
-                constants[name] = value
-            elif type(column) is list:
-                if value is not None or column.count(None) < rows:
-                    varying[name] = column
-            elif column is not None:
-                varying[name] = [column] * rows
-        given = {name: _single(column, rows) for name, column in columns.items()}
-        self._check_texts(constants, varying, given, rows)
-        self._check_numbers(given)
-        block = Block(
-            self._segment_bytes, list(map(len, envelopes)), list(map(crc32, envelopes)), constants=constants,
-            columns=varying, **given,
-        )  # fmt: skip
-        return block, fmt.encode_block(block)
-
-    def _check_texts(
-        self, constants: dict[str, str], varying: dict[str, list[str | None]], given: dict[str, Any], rows: int
-    ) -> None:
-        count = len(constants) + len(varying)
-        if count > fmt.MAX_HEADERS:
-            self._invalid(0, f"{count} different headers; a message has at most {fmt.MAX_HEADERS}", "headers")
-        for name in chain(constants, varying):
-            self._check_text(name, 0, "the name of a header")
-        for name, text in constants.items():
-            self._check_text(text, 0, f"header {name[:80]!r}")
-        for name, column in varying.items():
-            self._check_column(column, f"header {name[:80]!r}")
-        for name in ("exchange", "routing_key"):
-            value = given[name]
-            self._check_column([value] if not isinstance(value, list) else value, name, optional=False)
-
-    def _check_column(self, column: list[Any], what: str, *, optional: bool = True) -> None:
-        kinds = set(map(type, column))
-        kinds.discard(str)
-        if optional:
-            kinds.discard(type(None))
-        if kinds or max([len(text) for text in column if text is not None], default=0) > _SURELY_FITS:
-            for row, text in enumerate(column):
-                if text is not None or not optional:
-                    self._check_text(text, row, what)
-
-    def _check_text(self, text: Any, row: int, what: str) -> None:
-        if type(text) is not str:
-            self._invalid(row, f"{what} is {type(text).__name__}, not text", what)
-        if len(text) > _SURELY_FITS and (size := len(text.encode("utf-8", "surrogatepass"))) > fmt.MAX_TEXT_BYTES:
-            self._invalid(row, f"{what} has {size} bytes and the limit is {fmt.MAX_TEXT_BYTES}", what)
-
-    def _check_numbers(self, given: dict[str, Any]) -> None:
-        for name, (low, high) in _NUMBERS.items():
-            value = given[name]
-            values = value if isinstance(value, list) else [value]
-            if set(map(type, values)) != {int} or min(values) < low or max(values) > high:
-                for row, each in enumerate(values):
-                    if type(each) is not int or not low <= each <= high:
-                        self._invalid(row, f"{name} {each!r} is no number from {low} to {high}", name)
-
-    def _invalid(self, row: int, what: str, name: str) -> None:
+    def _invalid(self, row: int, name: str, what: str) -> NoReturn:
         place = self._written_rows + row
         text = f"row {place} of partition {self._partition}: {what}"
         raise InvalidMessage(text, row=place, partition=self._partition, name=name)
@@ -281,12 +198,10 @@ class BatchWriter:
             return
         index = b"".join(self._index)
         self._write(index)
+        blocks = len(self._index) // 2
         self._segments.append(
-            Segment(
-                self._segment_start, self._segment_bytes, len(index), crc32(index), self._segment_rows,
-                len(self._index) // 2,
-            )
-        )  # fmt: skip
+            Segment(self._segment_start, self._segment_bytes, len(index), crc32(index), self._segment_rows, blocks)
+        )
         self._segment_start = self._size
         self._index = []
         self._index_bytes = self._segment_bytes = self._segment_rows = 0
@@ -294,26 +209,23 @@ class BatchWriter:
     # ------------------------------------------------------------------ the object
     def _write(self, data: bytes) -> None:
         self._size += len(data)
-        if self._output is None:
-            self._held.append(data)
-            if self._size > self._target.inline_bytes or self._written_rows > self._target.inline_rows:
-                self._begin_object()
-            return
-        self._output.write(data)
-
-    def _begin_object(self) -> None:
-        self._folder = open_folder(self._target.url, self._target.options)
-        self._output = self._folder.create(self._path)
-        held, self._held = self._held, []
-        for data in held:
+        if self._output is not None:
             self._output.write(data)
+            return
+        self._held.append(data)
+        if self._size > self._target.inline_bytes or self._written_rows > self._target.inline_rows:
+            self._folder = open_folder(self._target.url, self._target.options)
+            self._output = self._folder.create(self._path)
+            held, self._held = self._held, []
+            for part in held:
+                self._output.write(part)
 
     def close(self) -> BatchInfo:
-        """Make it durable; returns what the commit must be told.
+        """Make the batch durable; returns what the commit must be told.
 
         Raises:
-            InvalidMessage: of the last rows.
-            StoreError, StoreFull: it can't be written. Call :meth:`abort`.
+            InvalidMessage: one of the last rows is invalid.
+            StoreError, StoreFull: the batch can't be written. Call :meth:`abort`.
         """
         self._flush()
         self._end_segment()
@@ -332,7 +244,7 @@ class BatchWriter:
         return BatchInfo(uri, self._written_rows, self._size, checksum, self._partition, self._attempt, data)
 
     def abort(self) -> None:
-        """Forget all that was added; nothing is left of it. Does nothing after :meth:`close`."""
+        """Discard what was added and remove what was written. Does nothing after :meth:`close`."""
         if self._ended:
             return
         self._ended = True
@@ -348,7 +260,7 @@ class BatchWriter:
 
 
 def write_object(folder: Folder, info: BatchInfo) -> BatchInfo:
-    """Write a batch that carries its bytes as an object after all; returns it without them."""
+    """Write a batch that carries its bytes as an object after all; returns it without the bytes."""
     output = folder.create(info.uri.removeprefix("batch:"))
     try:
         output.write(info.data)
@@ -356,26 +268,4 @@ def write_object(folder: Folder, info: BatchInfo) -> BatchInfo:
     except BaseException:
         output.abort()
         raise
-    return BatchInfo(info.uri, info.rows, info.bytes, info.checksum, info.partition, info.attempt)
-
-
-def _slice(column: Any, start: int, end: int) -> Any:
-    if isinstance(column, (str, int)) or column is None:
-        return column
-    part = column[start:end]
-    return part if type(part) is list else list(part)
-
-
-def _constant(column: Any, rows: int) -> Any:
-    """The value that all rows have; None if there is no such value, or it is None."""
-    if type(column) is not list:
-        return column
-    first = column[0]
-    return first if first is not None and column.count(first) == rows else None
-
-
-def _single(column: Any, rows: int) -> Any:
-    """One value where all rows have the same."""
-    if type(column) is list and column.count(column[0]) == rows:
-        return column[0]
-    return column
+    return replace(info, data=b"")

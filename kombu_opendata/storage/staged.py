@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidURL, OpenDataError
-from ..staging.batch_format import Block
+from ..staging.batch_block import Block
 from ..staging.folder import Folder
 from ..staging.folder_url import open_folder
 from . import effects as fx

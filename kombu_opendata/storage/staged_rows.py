@@ -10,7 +10,7 @@ job id, first id    whose rows; the id of the first of them
 at, received        ms since the epoch: now; the job's commit, which is when the messages were received
 path, offset        the batch object, and where in it the first row's envelope is; no path: inline
 rows                how many
-block               the rows' columns: :class:`kombu_opendata.staging.batch_format.Block`; empty if they are damaged
+block               the rows' columns: :class:`kombu_opendata.staging.batch_block.Block`; empty if they are damaged
 payload             of an inline batch, the envelopes; else empty
 targets             lists of queues
 runs                flat list target, rows, target, rows, …; -1 for rows that no queue takes
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ..staging.batch_format import Block
+from ..staging.batch_block import Block
 from .limits import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from .records import metadata, types
 from .records.payload import MAX_INLINE_BYTES

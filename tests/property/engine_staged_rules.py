@@ -10,6 +10,7 @@ from hypothesis.stateful import invariant, rule
 
 from kombu_opendata.staging import BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
+from kombu_opendata.staging.batch_block import cut, decode_block, encode_block
 from kombu_opendata.staging.batch_reader import read_inline, read_tail
 from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.job import BatchInfo
@@ -112,8 +113,8 @@ class StagedRules(ReplayRules):
 
     def route_chunk(self, name: str, job: StagedJob, part: StagedPart, skip: int, rows: int) -> None:
         engine, first = self.engine, job.first_id + job.routed
-        whole = fmt.decode_block(part.encoded, "p", 1 << 40, 1 << 40)
-        block, start = fmt.cut(whole, skip, rows), sum(whole.lengths[:skip])
+        whole = decode_block(part.encoded, "p", 1 << 40, 1 << 40)
+        block, start = cut(whole, skip, rows), sum(whole.lengths[:skip])
         payload = part.payload[start : start + sum(block.lengths)]
         targets: list[list[str]] = []
         runs: list[int] = []
@@ -131,7 +132,7 @@ class StagedRules(ReplayRules):
             part.path,
             part.offset + start,
             rows,
-            fmt.encode_block(block),
+            encode_block(block),
             payload,
         )
         engine.staging.route(chunk, block, [[engine.state.queues[n] for n in names] for names in targets], runs)

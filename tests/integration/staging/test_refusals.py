@@ -60,7 +60,7 @@ def test_commits_that_say_something_else_are_refused(client: StagingClient, targ
         (replace(info, checksum=5), "its checksum is"),
         (replace(info, rows=-1), "claims -1 rows"),
         (replace(info, bytes=0), "claims 500 rows in 0 bytes"),
-        (replace(info, uri="batch:../../../etc/passwd"), "is no batch of job"),
+        (replace(info, uri="batch:../../../etc/passwd"), "is not a batch of job"),
         (other, "its instance is 'elsewhere'"),
         (replace(inline, rows=11), "its rows is 10"),
     ):
@@ -68,7 +68,7 @@ def test_commits_that_say_something_else_are_refused(client: StagingClient, targ
             client.commit_job("job", [wrong])
     with pytest.raises(RequestError, match="named twice"):
         client.commit_job("job", [info, info])
-    with pytest.raises(RequestError, match="no batch of job 'another'"):
+    with pytest.raises(RequestError, match="not a batch of job 'another'"):
         client.commit_job("another", [info])
     with pytest.raises(RequestError, match="a job id has 1 to 255 bytes"):
         client.commit_job("x" * (1 << 20), [info])
@@ -80,9 +80,9 @@ def test_the_broker_checks_what_clients_check(client: StagingClient, sink: Sink)
     for message, text in (
         (CommitJob(0, "x" * (1 << 20), []), "255 bytes"),
         (CommitJob(0, "", []), "255 bytes"),
-        (CommitJob(0, "job", [("batch:x", 1, 1, 1, b"")]), "is no batch of job"),
+        (CommitJob(0, "job", [("batch:x", 1, 1, 1, b"")]), "is not a batch of job"),
         (CommitJob(0, "job", [("", 1, 1, 1, b"")] * 100_001), "more than 100000 items"),
-        (AbortJob(0, "job", ["batch:../x"]), "is no batch of job"),
+        (AbortJob(0, "job", ["batch:../x"]), "is not a batch of job"),
         (AbortJob(0, "", []), "255 bytes"),
         (GetJob(0, "ä" * 200), "255 bytes"),
         (ListJobs(0, "", 0), "1 to 1000 jobs"),

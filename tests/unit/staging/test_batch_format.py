@@ -14,7 +14,8 @@ import pytest
 from kombu_opendata.errors import CorruptRecord, InvalidURL, NewerFormat, RequestError
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
-from kombu_opendata.staging.batch_format import Block, Segment
+from kombu_opendata.staging.batch_block import Block, decode_block
+from kombu_opendata.staging.batch_format import Segment
 from kombu_opendata.staging.batch_reader import check_batch, path_of, read_inline
 from kombu_opendata.staging.batch_uri import batch_uri, job_folder, parse_batch_uri, parse_payload_uri
 from kombu_opendata.staging.folder_url import open_folder
@@ -90,7 +91,7 @@ def test_a_batch_of_another_instance_or_job_is_refused() -> None:
     info = batch()
     with pytest.raises(RequestError, match="its instance is 'default'"):
         read_inline(info, "other", "job", 1 << 20)
-    with pytest.raises(RequestError, match="no batch of job 'other'"):
+    with pytest.raises(RequestError, match="not a batch of job 'other'"):
         read_inline(info, "default", "other", 1 << 20)
     moved = changed(info, info.data, uri=batch_uri(f"{job_folder('other')}/0-0-{'0' * 16}.batch"))
     with pytest.raises(RequestError, match="its job id is 'job'"):
@@ -107,7 +108,7 @@ def test_a_batch_of_another_instance_or_job_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_uris_outside_of_the_job_are_refused(uri: str) -> None:
-    with pytest.raises(RequestError, match="is no batch of job"):
+    with pytest.raises(RequestError, match="is not a batch of job"):
         path_of(BatchInfo(uri, 1, 1, 0), "job")
     assert parse_payload_uri(uri) is None
 
@@ -169,7 +170,7 @@ def fields(**changes: Any) -> bytes:
 
 
 def test_a_block_decodes() -> None:
-    assert isinstance(fmt.decode_block(fields(), "p", 3, 2), Block)
+    assert isinstance(decode_block(fields(), "p", 3, 2), Block)
 
 
 @pytest.mark.parametrize(
@@ -188,14 +189,14 @@ def test_a_block_decodes() -> None:
 )  # fmt: skip
 def test_blocks_that_lie(changes: dict[str, Any]) -> None:
     with pytest.raises(CorruptRecord):
-        fmt.decode_block(fields(**changes), "p", 3, 2)
+        decode_block(fields(**changes), "p", 3, 2)
 
 
 def test_blocks_of_garbage() -> None:
     chance = random.Random(3)
     for size in range(200):
         with pytest.raises(CorruptRecord):
-            fmt.decode_block(chance.randbytes(size), "p", 1 << 40, 1 << 40)
+            decode_block(chance.randbytes(size), "p", 1 << 40, 1 << 40)
 
 
 # ---------------------------------------------------------------------- folders

@@ -12,7 +12,7 @@ import pytest
 from kombu_opendata.errors import InvalidMessage, MessageTooLarge, RequestError, StoreUnwritable
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
-from kombu_opendata.staging.batch_format import Block
+from kombu_opendata.staging.batch_block import Block, decode_block
 from kombu_opendata.staging.batch_reader import check_batch, read_index, read_payload, read_tail
 from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.batch_writer import write_object
@@ -33,7 +33,7 @@ def read_back(target: StagingTarget, info: BatchInfo) -> Rows:
     found: Rows = []
     for segment in read_tail(folder, path, info.bytes).segments:
         for encoded in read_index(folder, path, segment):
-            block = fmt.decode_block(encoded, path, segment.payload_bytes, 1 << 30)
+            block = decode_block(encoded, path, segment.payload_bytes, 1 << 30)
             at = segment.payload_offset + block.offset
             for row in range(block.rows):
                 length = block.lengths[row]

@@ -1,0 +1,252 @@
+"""An index block of a batch: the columns of up to 256 rows, as msgpack, and the limits that they have to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+from zlib import crc32
+
+import msgspec
+
+from ..errors import InvalidMessage
+from .batch_format import corrupt
+
+#: rows of a block, and so of a step of routing
+BLOCK_ROWS = 256
+#: a larger block is cut in two unless it has a single row
+BLOCK_BYTES = 1 << 20
+MAX_HEADERS = 255
+MAX_TEXT_BYTES = 0xFFFF
+
+#: a text of no more characters is short enough, whatever they are
+_SURELY_FITS = MAX_TEXT_BYTES // 4
+_MAX_MS = 1 << 53
+#: columns of numbers, with the lowest and the highest that is valid
+_NUMBERS = {
+    "priority": (0, 255),
+    "created_at_ms": (-1, _MAX_MS),
+    "visible_at_ms": (-1, _MAX_MS),
+    "ttl_ms": (-1, _MAX_MS),
+}
+_TEXTS = ("exchange", "routing_key")
+
+#: raises the caller's error; it is given the row in the block, the name of the column and what is wrong
+Refuse = Callable[[int, str, str], NoReturn]
+
+
+class Block(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    """The columns of some rows. A column that is not a list has the same value in each row.
+
+    Attributes:
+        offset: of the first envelope, in bytes from the segment's start.
+        lengths: of the envelopes, which lie back to back.
+        checksums: CRC-32 of each envelope.
+        priority: Kombu's, 0 to 255.
+        created_at_ms, visible_at_ms: ms since the epoch; a ``visible_at_ms`` of 0 means at once.
+        ttl_ms: -1 means no TTL.
+        constants: metadata headers that all rows have.
+        columns: the other metadata headers; None in rows without the header.
+    """
+
+    offset: int
+    lengths: list[int]
+    checksums: list[int]
+    exchange: str | list[str]
+    routing_key: str | list[str]
+    priority: int | list[int]
+    created_at_ms: int | list[int]
+    visible_at_ms: int | list[int]
+    ttl_ms: int | list[int]
+    constants: dict[str, str]
+    columns: dict[str, list[str | None]]
+
+    @property
+    def rows(self) -> int:
+        """How many messages."""
+        return len(self.lengths)
+
+    def headers_of(self, row: int) -> dict[str, str]:
+        """The metadata headers of one row."""
+        own = ((name, column[row]) for name, column in self.columns.items())
+        return {**self.constants, **{name: text for name, text in own if text is not None}}
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Block)
+
+
+# ---------------------------------------------------------------------- making blocks
+class Rows(NamedTuple):
+    """Rows that are not encoded yet. A column is one value for all rows, or a sequence with one for each.
+
+    Attributes:
+        headers: the metadata headers by name.
+        fields: the other columns of a :class:`Block` by name.
+    """
+
+    envelopes: Sequence[bytes]
+    headers: Mapping[str, Any]
+    fields: Mapping[str, Any]
+
+    def part(self, start: int, end: int) -> Rows:
+        """The rows from ``start`` to before ``end``, in lists."""
+        headers = {name: _part(column, start, end) for name, column in self.headers.items()}
+        fields = {name: _part(column, start, end) for name, column in self.fields.items()}
+        return Rows(self.envelopes[start:end], headers, fields)
+
+    def block(self, offset: int, refuse: Refuse) -> Block:
+        """A block of these rows, checked; their columns must be lists where they are not single values.
+
+        Args:
+            offset: of the first envelope in its segment.
+        """
+        rows = len(self.envelopes)
+        constants: dict[str, str] = {}
+        varying: dict[str, list[str | None]] = {}
+        for name, column in self.headers.items():
+            single = _single(column, rows)
+            if type(single) is str:
+                constants[name] = single
+            elif single is not None:
+                varying[name] = column if type(column) is list else [column] * rows
+        lengths, checksums = list(map(len, self.envelopes)), list(map(crc32, self.envelopes))
+        fields = {name: _single(column, rows) for name, column in self.fields.items()}
+        block = Block(offset, lengths, checksums, constants=constants, columns=varying, **fields)
+        _check_types(block, refuse)
+        _check_limits(block, refuse)
+        return block
+
+
+def _part(column: Any, start: int, end: int) -> Any:
+    if isinstance(column, (str, int)) or column is None:
+        return column
+    part = column[start:end]
+    return part if type(part) is list else list(part)
+
+
+def _single(column: Any, rows: int) -> Any:
+    """The value of a column where all rows have the same, else the column."""
+    if type(column) is list and column.count(column[0]) == rows:
+        return column[0]
+    return column
+
+
+def encode_block(block: Block) -> bytes:
+    """The columns as msgpack, without the size in front.
+
+    Raises:
+        InvalidMessage: a text has no UTF-8 form.
+    """
+    try:
+        return _encoder.encode(block)
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as exc:
+        raise InvalidMessage(f"a header, exchange or routing key can't be encoded: {exc}") from exc
+
+
+def cut(block: Block, start: int, rows: int) -> Block:
+    """The columns of some of a block's rows."""
+    end = start + rows
+    names = (*_TEXTS, *_NUMBERS)
+    fields = {name: value[start:end] for name in names if isinstance(value := getattr(block, name), list)}
+    return msgspec.structs.replace(
+        block,
+        offset=block.offset + sum(block.lengths[:start]),
+        lengths=block.lengths[start:end],
+        checksums=block.checksums[start:end],
+        columns={name: column[start:end] for name, column in block.columns.items()},
+        **fields,
+    )
+
+
+# ---------------------------------------------------------------------- reading blocks
+def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: int) -> Block:
+    """One block of an index.
+
+    Args:
+        payload_bytes: of its segment; no envelope may end after them.
+
+    Raises:
+        CorruptRecord: a field has a value that is not possible.
+    """
+    try:
+        block = _decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        raise corrupt(path, 0, f"an index block does not decode ({exc})") from exc
+    rows = block.rows
+    if len(data) > BLOCK_BYTES and rows > 1:
+        raise corrupt(path, 0, f"a block of {len(data)} bytes with {rows} rows")
+    if not 0 < rows <= BLOCK_ROWS or len(block.checksums) != rows:
+        raise corrupt(path, 0, f"a block of {rows} rows with {len(block.checksums)} checksums")
+    if min(block.lengths) < 0 or max(block.lengths) > max_message_bytes:
+        raise corrupt(path, 0, f"an envelope of {max(block.lengths)} bytes; the limit is {max_message_bytes}")
+    if block.offset < 0 or block.offset + sum(block.lengths) > payload_bytes:
+        raise corrupt(path, 0, f"an envelope that ends after the segment's {payload_bytes} bytes")
+    if min(block.checksums) < 0 or max(block.checksums) > 0xFFFF_FFFF:
+        raise corrupt(path, 0, "a checksum out of range")
+    _check_lengths(block, path)
+
+    def refuse(row: int, name: str, what: str) -> NoReturn:
+        raise corrupt(path, 0, f"row {row} of a block: {what}")
+
+    _check_limits(block, refuse)
+    return block
+
+
+def _check_lengths(block: Block, path: str) -> None:
+    if block.constants.keys() & block.columns.keys():
+        raise corrupt(path, 0, "a header that is both the same in all rows and not")
+    given = {name: getattr(block, name) for name in (*_TEXTS, *_NUMBERS)}
+    columns = {**block.columns, **{name: value for name, value in given.items() if isinstance(value, list)}}
+    for name, column in columns.items():
+        if len(column) != block.rows:
+            raise corrupt(path, 0, f"{len(column)} values of {name[:80]!r} for {block.rows} rows")
+
+
+# ---------------------------------------------------------------------- checks
+def _check_types(block: Block, refuse: Refuse) -> None:
+    """Check that numbers are numbers and texts are texts, which a decoder knows already."""
+    for name in _NUMBERS:
+        _check_type(_values(block, name), (int,), name, "a number", refuse)
+    for name in _TEXTS:
+        _check_type(_values(block, name), (str,), name, "text", refuse)
+    _check_type([*block.constants, *block.columns], (str,), "the name of a header", "text", refuse)
+    for name, column in block.columns.items():
+        _check_type(column, (str, type(None)), f"header {name[:80]!r}", "text", refuse)
+
+
+def _check_type(column: list[Any], kinds: tuple[type, ...], what: str, wanted: str, refuse: Refuse) -> None:
+    if not set(map(type, column)).issubset(kinds):
+        row, kind = next((row, type(value)) for row, value in enumerate(column) if type(value) not in kinds)
+        refuse(row, what, f"{what} is {kind.__name__}, not {wanted}")
+
+
+def _check_limits(block: Block, refuse: Refuse) -> None:
+    count = len(block.constants) + len(block.columns)
+    if count > MAX_HEADERS:
+        refuse(0, "headers", f"{count} different headers; a message has at most {MAX_HEADERS}")
+    for name, (low, high) in _NUMBERS.items():
+        numbers = _values(block, name)
+        if min(numbers) < low or max(numbers) > high:
+            row, number = next((row, number) for row, number in enumerate(numbers) if not low <= number <= high)
+            refuse(row, name, f"{name} is {number} and must be a number from {low} to {high}")
+    for name in _TEXTS:
+        _check_sizes(_values(block, name), name, refuse)
+    headers: dict[str, Sequence[str | None]] = {name: [text] for name, text in block.constants.items()}
+    headers |= block.columns
+    for name, column in headers.items():
+        _check_sizes([name], "the name of a header", refuse)
+        _check_sizes(column, f"header {name[:80]!r}", refuse)
+
+
+def _check_sizes(column: Sequence[str | None], what: str, refuse: Refuse) -> None:
+    if max([len(text) for text in column if text is not None], default=0) <= _SURELY_FITS:
+        return
+    for row, text in enumerate(column):
+        size = len((text or "").encode("utf-8", "surrogatepass"))
+        if size > MAX_TEXT_BYTES:
+            refuse(row, what, f"{what} has {size} bytes and the limit is {MAX_TEXT_BYTES}")
+
+
+def _values(block: Block, name: str) -> list[Any]:
+    value = getattr(block, name)
+    return value if isinstance(value, list) else [value]
