@@ -1,4 +1,4 @@
-"""The envelope: all that a consumer gets back of a message; and the metadata headers: what is stored beside it.
+"""The envelope, which is all that a consumer gets back, and the metadata headers, which are stored beside it.
 
 ========================  ===========================================================
 envelope (msgpack array)  type
@@ -6,14 +6,14 @@ envelope (msgpack array)  type
 body                      bytes, or text as the serializer made it
 content_type              text or nil
 content_encoding          text or nil
-headers                   map, any values msgpack knows
-properties                map, AMQP's: priority, correlation_id, reply_to, …
+headers                   map with any values that msgpack supports
+properties                map of AMQP's properties: priority, correlation_id, reply_to, …
 exchange                  text
 routing_key               text
 ========================  ===========================================================
 
-Clients make envelopes. The broker opens one only to route it by its headers or to send it through a dead-letter
-exchange, and then leaves the body as it is.
+Clients make envelopes. The broker opens one only to route a message by its headers or to publish it to a dead-letter
+exchange, and it never decodes the body.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from ..errors import InvalidMessage
 
 #: what an envelope decodes to; the body is bytes or text
 Envelope = tuple[Any, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
-#: an envelope whose body was not decoded
+#: an envelope with its body undecoded
 Opened = tuple[msgspec.Raw, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
 _Closed = tuple[msgspec.Raw, str | None, str | None, msgspec.Raw, msgspec.Raw, str, str]
 
-#: of an envelope, and of the result of a task
+#: the largest envelope, and the largest result of a task
 DEFAULT_MAX_MESSAGE_BYTES = 128 << 20
 MAX_HEADERS = 255
 MAX_HEADER_BYTES = 65_535
 
-#: of headers and properties that a broker decodes: a million small values would take a second in which it serves nobody
+#: headers and properties that a broker decodes: a million small values would block it for a second
 MAX_OPENED_BYTES = 1 << 20
 
-#: long texts that no filter is written for
+#: long texts that no filter reads
 _UNSEEN = ("argsrepr", "kwargsrepr")
-#: as many characters can't be more bytes than a header may have
+#: a text of this many characters can't have more bytes than a header may have
 _SURELY_FITS = MAX_HEADER_BYTES // 4
 
-#: raises what msgspec raises for values that it does not know
+#: raises what msgspec raises for values that it can't encode
 encode_fields = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Envelope).decode
 _open = msgspec.msgpack.Decoder(_Closed).decode
 _open_fields = msgspec.msgpack.Decoder(dict[Any, Any]).decode
 
-#: what damaged or hostile bytes can raise on the way in, or on the way out again
+#: what damaged or hostile bytes can raise when they are decoded or encoded again
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
 
 
 def open_envelope(envelope: bytes, max_bytes: int = MAX_OPENED_BYTES) -> Opened | None:
-    """The envelope without decoding its body; None when it is no envelope, as nobody checked what a client sent.
+    """The envelope with its body undecoded; None if it is not an envelope, as nobody has checked what a client sent.
 
     Args:
-        max_bytes: of headers and properties; with more it counts as none.
+        max_bytes: the limit for headers and properties; an envelope with more counts as invalid.
     """
     try:
         body, content_type, encoding, headers, properties, exchange, key = _open(envelope)
@@ -77,7 +77,7 @@ def metadata_headers(
     Booleans are ``true`` and ``false``; nested values, None, argsrepr and kwargsrepr are left out.
 
     Raises:
-        InvalidMessage: too many, or one is too long.
+        InvalidMessage: there are too many headers, or one is too long.
     """
     seen: dict[str, str] = {}
     for name, value in headers.items():
@@ -110,7 +110,7 @@ def metadata_headers(
         seen["content_type"] = content_type
     if len(seen) > MAX_HEADERS:
         raise InvalidMessage(
-            f"the message has {len(seen)} headers and the limit is {MAX_HEADERS} (four of them are the broker's own)",
+            f"the message has {len(seen)} headers; the limit is {MAX_HEADERS} (four of them are the broker's own)",
             count=len(seen),
             limit=MAX_HEADERS,
         )
@@ -124,7 +124,7 @@ def _check_length(name: str, text: str) -> None:
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > MAX_HEADER_BYTES:
             raise InvalidMessage(
-                f"the {what} of header {name[:80]!r} has {size} bytes and the limit is {MAX_HEADER_BYTES}",
+                f"the {what} of header {name[:80]!r} has {size} bytes; the limit is {MAX_HEADER_BYTES}",
                 name=name[:80],
                 size=size,
                 limit=MAX_HEADER_BYTES,

@@ -1,15 +1,15 @@
-"""Frames on the wire, and the preamble that comes before them.
+"""Frames, and the preamble that precedes them.
 
 ========  =====  ==========================================================
-preamble  bytes  each side sends it once, the client first
+preamble  bytes  sent once by each side, by the client first
 ========  =====  ==========================================================
 magic     4      ``ODQ`` and a zero byte
-major     2      u16 little endian; both sides must have the same
-minor     2      u16 little endian; the lower one counts
+major     2      u16 little endian; must be the same on both sides
+minor     2      u16 little endian; the lower one applies
 ========  =====  ==========================================================
 
 =========  =====  =========================================================
-frame      bytes  then any number of these, either way
+frame      bytes  any number of them in either direction
 =========  =====  =========================================================
 length     4      u32 little endian, of the body
 body       n      one msgpack array, see :mod:`kombu_opendata.protocol.messages`
@@ -31,7 +31,7 @@ from .messages import BrokerMessage, ClientMessage
 
 MAJOR = 1
 MINOR = 0
-#: for what stands beside a message in a frame
+#: room for everything but the message's envelope
 FRAME_ROOM_BYTES = 16 << 20
 DEFAULT_MAX_FRAME_BYTES = DEFAULT_MAX_MESSAGE_BYTES + FRAME_ROOM_BYTES
 #: largest frame that a broker accepts before the client has logged in
@@ -55,14 +55,14 @@ def check_preamble(data: bytes, *, peer: str) -> None:
     """Check a peer's preamble of :data:`PREAMBLE_BYTES` bytes.
 
     Raises:
-        ProtocolError: no preamble of this protocol.
-        VersionMismatch: another major version; the text says which side is older.
+        ProtocolError: it is not a preamble of this protocol.
+        VersionMismatch: the major version differs; the text says which side is older.
     """
     magic, major, _minor = _PREAMBLE.unpack(data)
     if data[:2] == _TLS_RECORD:
         raise ProtocolError(
-            f"the {peer} began with TLS, and this address is without: write opendata:// in place of opendatas:// in "
-            "the URL, or start the broker with --tls-cert and --tls-key"
+            f"the {peer} began with TLS, but this address does not use TLS: write opendata:// instead of opendatas:// "
+            "in the URL, or start the broker with --tls-cert and --tls-key"
         )
     if magic != MAGIC:
         raise ProtocolError(f"the {peer} does not speak the opendata protocol (it began with {data!r})")
@@ -89,7 +89,7 @@ class FrameReader(Generic[M]):
     Args:
         decoder: ``client_messages`` or ``broker_messages``.
         max_frame_bytes: a longer frame raises FrameTooLarge as soon as its length is known.
-        bounded: a frame that breaks a limit of :mod:`.bounds` is a :class:`Refused` in place of its message.
+        bounded: turns a frame that breaks a limit of :mod:`.frame_limits` into a :class:`Refused`.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class FrameReader(Generic[M]):
         self._buffer = bytearray()
 
     def clear(self) -> None:
-        """Forget what came in of a frame that is not complete."""
+        """Discard an incomplete frame."""
         self._buffer = bytearray()
 
     def feed_all(self, data: Any) -> list[M]:
-        """As :meth:`feed`, for bytes or a memoryview; one whole frame, as most answers are, costs the least."""
+        """As :meth:`feed`, for bytes or a memoryview; fast for a single whole frame, which most answers are."""
         length = len(data) - 4
         if length > 0 and not self._buffer and _LENGTH.unpack_from(data)[0] == length <= self.max_frame_bytes:
             try:
@@ -124,10 +124,10 @@ class FrameReader(Generic[M]):
             return self._decode(body) if refused is None else refused
 
     def _refused(self, body: bytes, exc: Exception) -> Any:
-        """What stands for a frame that does not decode.
+        """The refusal of a frame that does not decode because it breaks a limit.
 
         Raises:
-            ProtocolError: nothing does; the frame is no message.
+            ProtocolError: the frame is not a message.
         """
         refused = too_long(body, exc) if self._bounded and isinstance(exc, msgspec.ValidationError) else None
         if refused is None:
@@ -138,7 +138,7 @@ class FrameReader(Generic[M]):
         """Yield the messages that ``data`` completes.
 
         Raises:
-            FrameTooLarge: a frame is over the limit.
+            FrameTooLarge: a frame exceeds the limit.
             ProtocolError: a frame's body is not a message.
         """
         buffer = self._buffer
@@ -153,7 +153,7 @@ class FrameReader(Generic[M]):
                 length = _LENGTH.unpack_from(view, start)[0]
                 if length > self.max_frame_bytes:
                     raise FrameTooLarge(
-                        f"a frame of {length} bytes is over the limit of {self.max_frame_bytes}",
+                        f"a frame of {length} bytes exceeds the limit of {self.max_frame_bytes}",
                         size=length,
                         limit=self.max_frame_bytes,
                     )

@@ -1,7 +1,4 @@
-"""The messages about history: lists of messages and attempts, and single ones of them.
-
-See docs/rfcs/0007-history.md. The rest of the protocol, and how a message is laid out, is in :mod:`.messages`.
-"""
+"""The messages about history (docs/rfcs/0007-history.md): list, retrieve and count messages and attempts."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ MessageInQueue = tuple[str, str, int, int, str, int]
 
 
 class StoredMessage(msgspec.Struct, array_like=True, gc=False):
-    """A message as a list shows it; times are ms since the epoch."""
+    """A message in a list."""
 
     id: int
     created_at_ms: int
@@ -26,7 +23,7 @@ class StoredMessage(msgspec.Struct, array_like=True, gc=False):
 
 
 class StoredEvent(msgspec.Struct, array_like=True, gc=False):
-    """The message of an attempt; times are ms since the epoch. The envelope is there if it was asked for."""
+    """The message of an attempt, with its envelope if that was requested."""
 
     created_at_ms: int
     received_at_ms: int
@@ -36,7 +33,7 @@ class StoredEvent(msgspec.Struct, array_like=True, gc=False):
 
 
 class StoredAttempt(msgspec.Struct, array_like=True, gc=False):
-    """An attempt as a list shows it; ``id`` is a text that says nothing to a client. ``event``: while it is stored."""
+    """An attempt in a list. Its ``id`` is opaque to clients; ``event`` is there while the message is stored."""
 
     id: str
     message_id: int
@@ -53,9 +50,10 @@ class StoredAttempt(msgspec.Struct, array_like=True, gc=False):
 
 # ------------------------------------------------------------------ client → broker
 class ListMessages(Message, tag=62, kw_only=True):
-    """A page of messages. Answer: MessagePage.
+    """List a page of messages. Answer: MessagePage.
 
-    An empty filter is none. ``order`` is ``desc`` or ``asc``; ``next`` and ``prev`` are cursors of an earlier page.
+    An empty filter lets everything pass. ``order`` is ``desc`` or ``asc``; ``next`` and ``prev`` are cursors of an
+    earlier page.
     """
 
     rid: int
@@ -74,9 +72,9 @@ class ListMessages(Message, tag=62, kw_only=True):
 
 
 class ListAttempts(Message, tag=63, kw_only=True):
-    """A page of attempts. Answer: AttemptPage.
+    """List a page of attempts. Answer: AttemptPage.
 
-    ``ids`` are those of messages; ``bodies``: with the messages' envelopes; the rest is as in ListMessages.
+    ``ids`` are message ids; ``bodies`` asks for the messages' envelopes; the rest is as in ListMessages.
     """
 
     rid: int
@@ -98,14 +96,14 @@ class ListAttempts(Message, tag=63, kw_only=True):
 
 
 class RetrieveMessage(Message, tag=64):
-    """Answer: MessagePage, with one message or none."""
+    """Get a message. Answer: MessagePage, with one message or none."""
 
     rid: int
     id: int
 
 
 class RetrieveAttempt(Message, tag=65):
-    """Answer: AttemptPage, with one attempt or none. ``bodies``: with the message's envelope."""
+    """Get an attempt; ``bodies`` asks for the message's envelope. Answer: AttemptPage, with one attempt or none."""
 
     rid: int
     id: str
@@ -113,9 +111,9 @@ class RetrieveAttempt(Message, tag=65):
 
 
 class CountAttempts(Message, tag=66, kw_only=True):
-    """How many attempts ended, by time. Answer: Counts. The filters are as in ListAttempts.
+    """Count the attempts that ended, by time. Answer: Counts. The filters are as in ListAttempts.
 
-    Buckets are ``bucket_ms`` long and aligned to the epoch; from ``gte`` to ``lt``, at most 1,000 of them.
+    The time from ``gte`` to ``lt`` is divided into at most 1,000 buckets of ``bucket_ms``, aligned to the epoch.
     """
 
     rid: int
@@ -131,7 +129,7 @@ class CountAttempts(Message, tag=66, kw_only=True):
 
 
 class CountMessages(Message, tag=67, kw_only=True):
-    """How many messages were received and are still stored, by time. Answer: Counts. Else as CountAttempts."""
+    """Count the stored messages by the time they were received. Answer: Counts. The rest is as in CountAttempts."""
 
     rid: int
     gte: int
@@ -145,7 +143,7 @@ class CountMessages(Message, tag=67, kw_only=True):
 
 # ------------------------------------------------------------------ broker → client
 class MessagePage(Message, tag=162):
-    """Messages, and the cursors of the pages after and before, if there are such."""
+    """Messages, and the cursors of the next and the previous page, if any."""
 
     rid: int
     items: list[StoredMessage]
@@ -154,7 +152,7 @@ class MessagePage(Message, tag=162):
 
 
 class AttemptPage(Message, tag=163):
-    """Attempts, and the cursors of the pages after and before, if there are such."""
+    """Attempts, and the cursors of the next and the previous page, if any."""
 
     rid: int
     items: list[StoredAttempt]
@@ -163,7 +161,7 @@ class AttemptPage(Message, tag=163):
 
 
 class Counts(Message, tag=166):
-    """A count for each bucket, the first of which begins at ``start_ms``; a bucket without any has 0."""
+    """A count for each bucket, empty ones included; the first bucket begins at ``start_ms``."""
 
     rid: int
     start_ms: int

@@ -1,4 +1,4 @@
-"""What every message of the wire protocol is: a msgpack array whose first element is the message's number."""
+"""The base class of all messages: a msgpack array whose first element is the message's number."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import msgspec
 
 
 class Message(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
-    """Base of all messages."""
+    """A message of the wire protocol, in either direction."""

@@ -1,7 +1,7 @@
-"""The messages of the queue client (docs/client-api.md): sending, reading by time, settling by id, looking, workers.
+"""The messages of the queue client (docs/client-api.md): send, read for a time, settle by id, peek, control workers.
 
 A call that changes something is done once: a client that lost the answer sends the same number again, and the broker
-repeats its answer. The rest of the protocol, and how a message is laid out, is in :mod:`.messages`.
+repeats its answer.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ import msgspec
 from .frame_limits import Many, Texts
 from .message_base import Message
 
-#: envelope, metadata headers, priority (0–255, higher first), visible at (ms since the epoch, 0: at once), ttl in ms
-#: (-1: none)
+#: envelope, metadata headers, priority (0–255, higher first), visible at ms (0: at once), TTL in ms (-1: no TTL)
 Outgoing = tuple[bytes, Texts, int, int, int]
-#: message id, lease token (0 where nothing holds it), attempts, lease until ms, envelope, redelivered
+#: message id, lease token (0 if nothing holds it), attempts, lease until ms, envelope, redelivered
 ReadRow = tuple[int, int, int, int, bytes, bool]
 #: message id, state, priority, visible at ms, attempts, lease token, lease until ms, holder, settled at ms
 StateRow = tuple[int, str, int, int, int, int, int, str, int]
-#: message id, token; a token of 0 is "whoever holds it for a time, or nobody"
+#: message id, token; a token of 0 means whoever read it for a time, or nobody
 Item = tuple[int, int]
 
 
 class Ending(IntEnum):
     """What a SettleMessages does to each message."""
 
-    ARCHIVE = 0  # to done, acknowledged
-    DELETE = 1  # gone, without history
+    ARCHIVE = 0  # acknowledged: to the done list
+    DELETE = 1  # removed without history
     REQUEUE = 2  # returned; costs an attempt
-    REJECT = 3  # to failed, and to the dead-letter exchange where one is set
-    RELEASE = 4  # handed back unstarted: costs no attempt
-    SET_VT = 5  # its lease ends, or it becomes visible, so many ms from now
+    REJECT = 3  # to the failed list, and to the dead-letter exchange if there is one
+    RELEASE = 4  # returned unstarted: costs no attempt
+    SET_VT = 5  # sets when its lease ends, or when it becomes visible, in ms from now
 
 
 # ------------------------------------------------------------------ client → broker
 class Send(Message, tag=70):
-    """Store messages, all or none, in one commit. Answer: Sent or Failed, after it is durable.
+    """Store messages, all or none, in one commit. Answer: Sent or Failed, after they are durable.
 
     ``seq`` is one number of the session's publishes, as in Publish. Each message goes where exchange, routing key and
-    the queues' filters send it; ``to_queue``: the queue that the routing key names must get all of them. ``key`` is an
-    idempotency key (empty: none), ``digest`` says what the messages are: within ``key_ttl_ms`` a second Send with the
-    same key and digest to the same exchange and routing key stores nothing and is answered as the first was; with
-    another digest it is refused.
+    the queues' filters send it. With ``to_queue``, the queue that the routing key names must get all of them.
 
-    ``keys`` and ``digests``, instead, are of each message (an empty key: none): those whose keys are known are not
-    stored again, the others are, in one commit. A key that comes twice in the batch stores its message once.
+    ``key`` is an idempotency key for the batch (empty: no key), and ``digest`` identifies its content. Within
+    ``key_ttl_ms``, a second Send with the same key and digest to the same exchange and routing key stores nothing and
+    gets the first one's answer; with another digest it is refused.
+
+    ``keys`` and ``digests`` are instead for each message (an empty key: no key). Messages whose keys are known are not
+    stored again; the others are stored in one commit. A key that occurs twice in the batch stores its message once.
     """
 
     rid: int
@@ -65,12 +65,12 @@ class Send(Message, tag=70):
 
 
 class Read(Message, tag=71):
-    """Claim up to ``quantity`` messages for ``vt_ms``, whatever becomes of the connection. Answer: ReadMessages.
+    """Claim up to ``quantity`` messages for ``vt_ms``; the claim outlives the connection. Answer: ReadMessages.
 
-    Without one that is visible the answer waits up to ``wait_ms``. ``pop``: they are acknowledged in the same commit.
-    ``selector`` (a filter's text) or ``equal`` (header values) choose; of a long queue only the first visible ones
-    are looked at. ``grouped`` (fill, round_robin, head) hands out the messages that have the same text in
-    ``group_header`` in the order of their ids, and none of a group that has one in flight.
+    If no message is visible, the answer waits up to ``wait_ms``. ``pop`` acknowledges the messages in the same commit.
+    ``selector`` (a filter) or ``equal`` (header values) restrict the choice; in a long queue, only the first visible
+    messages are examined. ``grouped`` (fill, round_robin, head) hands out messages with the same text in
+    ``group_header`` in the order of their ids, and none from a group that has a message in flight.
     """
 
     rid: int
@@ -86,13 +86,13 @@ class Read(Message, tag=71):
 
 
 class StopReading(Message, tag=72):
-    """Have the waiting Read of this number answered at once. Not answered itself."""
+    """Answer the waiting Read with this number at once. Not answered itself."""
 
     read_rid: int
 
 
 class SettleMessages(Message, tag=73):
-    """End messages by their ids. Answer: SettledMessages. ``delay_ms`` is for RELEASE and SET_VT."""
+    """Settle messages by their ids. Answer: SettledMessages. ``delay_ms`` is for RELEASE and SET_VT."""
 
     rid: int
     queue: str
@@ -102,7 +102,7 @@ class SettleMessages(Message, tag=73):
 
 
 class Peek(Message, tag=74):
-    """Show messages that wait, by id from above ``after`` on, without claiming them. Answer: Peeked."""
+    """Show waiting messages with ids above ``after``, without claiming them. Answer: Peeked."""
 
     rid: int
     queue: str
@@ -111,7 +111,7 @@ class Peek(Message, tag=74):
 
 
 class GetMessage(Message, tag=75):
-    """Answer: FoundMessage. An empty queue asks in all of them."""
+    """Show a message in one queue, or in all queues if none is named. Answer: FoundMessage."""
 
     rid: int
     id: int
@@ -119,10 +119,11 @@ class GetMessage(Message, tag=75):
 
 
 class ListByState(Message, tag=76):
-    """The messages of a queue in one state. Answer: StatePage.
+    """List the messages of a queue in one state. Answer: StatePage.
 
-    ``state``: available, in_flight, delayed, done or failed. The first three are ordered by id, from above ``after``
-    on; the others by the time they were settled: ``after`` is then the position that the last page ended with.
+    ``state`` is available, in_flight, delayed, done, failed or archived_failed. The first three are ordered by id, and
+    ``after`` is the last id of the previous page. The others are ordered by the time they were settled, and ``after``
+    is the position with which the previous page ended.
     """
 
     rid: int
@@ -133,20 +134,20 @@ class ListByState(Message, tag=76):
 
 
 class GetMetrics(Message, tag=77):
-    """Figures of these queues, of all if none is named. Answer: Metrics."""
+    """Get figures of these queues, or of all if none is named. Answer: Metrics."""
 
     rid: int
     queues: Many[str]
 
 
 class ListQueues(Message, tag=78):
-    """Answer: QueueList."""
+    """List all queues. Answer: QueueList."""
 
     rid: int
 
 
 class AskRoutes(Message, tag=79):
-    """Which queues would get such a message. Answer: Routed."""
+    """Ask which queues would get such a message. Answer: Routed."""
 
     rid: int
     exchange: str
@@ -156,13 +157,13 @@ class AskRoutes(Message, tag=79):
 
 
 class ListWorkers(Message, tag=80):
-    """Answer: Workers."""
+    """List the clients that are connected or hold messages. Answer: Workers."""
 
     rid: int
 
 
 class WorkerMessages(Message, tag=81):
-    """What a worker holds, up to ``limit`` messages. Answer: HeldMessages."""
+    """List up to ``limit`` messages that a worker holds. Answer: HeldMessages."""
 
     rid: int
     session: bytes
@@ -170,7 +171,7 @@ class WorkerMessages(Message, tag=81):
 
 
 class ControlWorker(Message, tag=82):
-    """``action``: suspend, resume, shutdown or release. Answer: Count (of consumers, or of messages released)."""
+    """Suspend, resume or shut down a worker, or release what it holds. Answer: Count (of consumers, or of messages)."""
 
     rid: int
     session: bytes
@@ -178,24 +179,25 @@ class ControlWorker(Message, tag=82):
 
 
 class Reclaim(Message, tag=83):
-    """Return at once what sessions hold that are gone. Answer: Count. An empty queue is all of them."""
+    """Return what lost sessions hold, in one queue or in all if none is named. Answer: Count."""
 
     rid: int
     queue: str = ""
 
 
 class Ping(Message, tag=84):
-    """Answer: Ok, after the next commit: the broker is alive and its store takes writes."""
+    """Ask whether the broker is alive and its store takes writes. Answer: Ok, after the next commit."""
 
     rid: int
 
 
 # ------------------------------------------------------------------ broker → client
 class Sent(Message, tag=170):
-    """The messages' ids (-1: no queue took it) and the names of the queues of each; one entry stands for all.
+    """The messages' ids (-1: no queue took it) and the queues of each; a single entry stands for all.
 
-    With ``repeated`` nothing was stored now: the key was used before. No ids: they are durable, and no more is known.
-    ``new``: of messages with keys of their own, which were stored now; ``queues`` is empty then.
+    ``repeated`` says that the key was used before and nothing was stored now. Without ids, the messages are durable
+    and the broker knows no more about them. For messages with keys of their own, ``new`` says which ones were stored
+    now, and ``queues`` is empty.
     """
 
     rid: int
@@ -206,7 +208,7 @@ class Sent(Message, tag=170):
 
 
 class ReadMessages(Message, tag=171):
-    """``received_at_ms`` has one for each of ``messages``, 0 where it is not known."""
+    """The messages that were claimed. ``received_at_ms`` has one time for each; 0 if it is not known."""
 
     rid: int
     messages: list[ReadRow]
@@ -214,7 +216,7 @@ class ReadMessages(Message, tag=171):
 
 
 class SettledMessages(Message, tag=173):
-    """The ids that were settled; of the others why not: id, code, text, values. ``until_ms``: when a SET_VT ends."""
+    """The ids that were settled, and the others with an error: id, code, text, values. ``until_ms`` is for SET_VT."""
 
     rid: int
     done: list[int]
@@ -223,7 +225,7 @@ class SettledMessages(Message, tag=173):
 
 
 class Peeked(Message, tag=174):
-    """``more``: there are messages behind these."""
+    """Waiting messages; ``more`` says that others follow."""
 
     rid: int
     messages: list[tuple[StateRow, int, bytes]]  # and received at ms, envelope
@@ -231,7 +233,10 @@ class Peeked(Message, tag=174):
 
 
 class FoundMessage(Message, tag=175):
-    """``envelope`` None: there is no such message. ``states``: queue and row. ``complete``: nothing was left out."""
+    """A message and its state in each queue. There is no such message if ``envelope`` is None.
+
+    ``complete`` is False if the search for its states stopped early.
+    """
 
     rid: int
     envelope: bytes | None
@@ -244,7 +249,7 @@ class FoundMessage(Message, tag=175):
 
 
 class StatePage(Message, tag=176):
-    """``after``: ask with this for the next page; -1: this is the last one."""
+    """A page of messages. ``after`` is where the next page begins; -1 means that this is the last one."""
 
     rid: int
     rows: list[StateRow]
@@ -252,62 +257,38 @@ class StatePage(Message, tag=176):
 
 
 class Metrics(Message, tag=177):
+    """Figures by queue."""
+
     rid: int
     at_ms: int
     queues: dict[str, dict[str, Any]]
 
 
 class QueueList(Message, tag=178):
-    """``created_at_ms`` has one for each of ``queues``, 0 where it is not known."""
+    """All queues. ``created_at_ms`` has one time for each; 0 if it is not known."""
 
     rid: int
-    queues: list[tuple[str, bool, bool, bool, dict[str, Any], int]]  # name, durable, exclusive, auto delete, arguments,
-    #                                                                  consumers
+    #: name, durable, exclusive, auto delete, arguments, consumers
+    queues: list[tuple[str, bool, bool, bool, dict[str, Any], int]]
     created_at_ms: list[int] = msgspec.field(default_factory=list)
 
 
 class Routed(Message, tag=179):
+    """The names of the queues."""
+
     rid: int
     queues: list[str]
 
 
 class Workers(Message, tag=180):
+    """Clients; see :class:`kombu_opendata.queue_client.models.Worker`."""
+
     rid: int
     workers: list[dict[str, Any]]
 
 
 class HeldMessages(Message, tag=181):
+    """Messages that a worker holds, with their queues."""
+
     rid: int
     messages: list[tuple[str, StateRow]]
-
-
-ClientCall = (
-    Send
-    | Read
-    | StopReading
-    | SettleMessages
-    | Peek
-    | GetMessage
-    | ListByState
-    | GetMetrics
-    | ListQueues
-    | AskRoutes
-    | ListWorkers
-    | WorkerMessages
-    | ControlWorker
-    | Reclaim
-    | Ping
-)
-BrokerAnswer = (
-    Sent
-    | ReadMessages
-    | SettledMessages
-    | Peeked
-    | FoundMessage
-    | StatePage
-    | Metrics
-    | QueueList
-    | Routed
-    | Workers
-    | HeldMessages
-)

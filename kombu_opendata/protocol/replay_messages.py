@@ -1,7 +1,4 @@
-"""The messages about replay, redrive and the deletion of settled messages. See docs/rfcs/0006-replay.md.
-
-The rest of the protocol, and how a message is laid out, is in :mod:`.messages`.
-"""
+"""The messages about replay, redrive, and archiving and deleting settled messages (docs/rfcs/0006-replay.md)."""
 
 from __future__ import annotations
 
@@ -15,17 +12,17 @@ from .message_base import Message
 
 # ------------------------------------------------------------------ client → broker
 class Cursors(Message, tag=91):
-    """How far the background routing is. Answer: CursorList, of these queues; with none named, of all that have any."""
+    """Ask how far background routing is, in these queues or in all that have a cursor. Answer: CursorList."""
 
     rid: int
     queues: Many[str] = msgspec.field(default_factory=list)
 
 
 class Replay(Message, tag=92):
-    """Route stored messages into a queue again, or with ``stop`` end what is under way. Answer: ReplayStarted.
+    """Route stored messages into a queue again, or stop the replay in progress. Answer: ReplayStarted.
 
     ``start`` and ``until`` are "now", "first", an ISO 8601 time with its offset, or a message id; ``until`` is
-    exclusive. ``selector`` must be true besides the queue's filter; empty is none.
+    exclusive. A message must match ``selector``, unless that is empty, in addition to the queue's filter.
     """
 
     rid: int
@@ -39,9 +36,8 @@ class Replay(Message, tag=92):
 class Redrive(Message, tag=93):
     """Make failed messages available again, with no attempts, in ``target`` (empty: their own queue). Answer: Redriven.
 
-    ``which`` is "failed", or "archived_failed" for those that were archived. Only those whose metadata headers match
-    the selector (empty: all), with one of ``ids`` (None: all), at most ``limit`` (0: all). It ends early when the
-    connection does.
+    ``which`` is "failed" or "archived_failed". Only messages that match ``selector`` (empty: all) and are in ``ids``
+    (None: all) are moved, at most ``limit`` of them (0: all). The work stops if the connection ends.
     """
 
     rid: int
@@ -56,8 +52,8 @@ class Redrive(Message, tag=93):
 class DeleteSettled(Message, tag=94):
     """Delete settled messages. Answer: SettledDeleted.
 
-    ``which`` is "done", "failed" or "archived_failed". One of these says what goes: ``older_than_ms`` (settled so long
-    ago or longer; -1: not by age), ``ids``, or ``all``.
+    ``which`` is "done", "failed" or "archived_failed". Exactly one of these says what to delete: ``older_than_ms``
+    (settled at least this long ago; -1: not by age), ``ids``, or ``all``.
     """
 
     rid: int
@@ -69,10 +65,10 @@ class DeleteSettled(Message, tag=94):
 
 
 class ArchiveFailed(Message, tag=100):
-    """Set failed messages aside; they keep all they have. Answer: Count.
+    """Archive failed messages, which keep everything they have. Answer: Count.
 
-    Only those that failed so long ago or longer (-1: any), with one of ``ids`` (None: any), whose metadata headers
-    match the selector (empty: any); at most ``limit`` (0: all). It ends early when the connection does.
+    Only messages that failed at least ``older_than_ms`` ago (-1: any), are in ``ids`` (None: any) and match
+    ``selector`` (empty: any) are archived, at most ``limit`` of them (0: all). The work stops if the connection ends.
     """
 
     rid: int
@@ -85,9 +81,12 @@ class ArchiveFailed(Message, tag=100):
 
 # ------------------------------------------------------------------ broker → client
 class CursorList(Message, tag=191):
-    """For each: queue, start, position, end, seen, routed, rate, done, again, waiting, error, selector, started_at_ms,
-    changed_at_ms. ``rate`` is in messages looked at a second; ``waiting`` says that the queue is full, ``error`` why it
-    could not go on the last time (empty: it could)."""
+    """The cursors, each with queue, start, position, end, seen, routed, rate, done, again, waiting, error, selector,
+    started_at_ms and changed_at_ms.
+
+    ``rate`` is in messages examined a second, ``waiting`` says that the queue is full, and ``error`` says why the last
+    step failed (empty: it did not).
+    """
 
     rid: int
     cursors: list[dict[str, Any]]
@@ -101,8 +100,11 @@ class ReplayStarted(Message, tag=192):
 
 
 class Redriven(Message, tag=193):
-    """How many were moved, and how many stayed: the target has them, their time is over, or they wait to be published
-    as dead letters. ``is_full``: the target has reached its maximum length."""
+    """How many messages were moved, and how many stayed, by reason.
+
+    ``already``: the target has them; ``expired``: their TTL is over; ``waiting``: they are dead letters that are not
+    published yet. ``is_full`` says that the target reached its maximum length.
+    """
 
     rid: int
     moved: int
@@ -113,7 +115,7 @@ class Redriven(Message, tag=193):
 
 
 class SettledDeleted(Message, tag=194):
-    """How many were deleted."""
+    """How many messages were deleted."""
 
     rid: int
     count: int

@@ -1,7 +1,4 @@
-"""The messages about results and chords; names and chords are bytes, as the client chooses them.
-
-See docs/rfcs/0004-results.md. The rest of the protocol, and how a message is laid out, is in :mod:`.messages`.
-"""
+"""The messages about results and chords (docs/rfcs/0004-results.md). Clients choose their names, which are bytes."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from .message_base import Message
 
 # ------------------------------------------------------------------ client → broker
 class StoreResult(Message, tag=45):
-    """Store a result, count it as a chord's part, or both. Answer: ResultStored, after the commit.
+    """Store a result, count it as a part of a chord, or both. Answer: ResultStored, after the commit.
 
-    Without a ``name`` there is only the part, without a ``chord`` only the result. ``kind`` is 0 for a state on the
-    way, 1 for a result that may be replaced, 2 for one that is kept; with ``check`` also one that is not in memory.
-    A part counts once for each (index, member); an index of -1 comes last. TTLs of 0 are for ever.
+    Without a ``name`` it is only a part; without a ``chord`` it is only a result. ``kind`` is 0 for an intermediate
+    state, 1 for a result that may be replaced, 2 for a final one. ``check`` also looks for a final result that is not
+    in memory. A part counts once for each (index, member); an index of -1 sorts last. A TTL of 0 means for ever.
     """
 
     rid: int
@@ -31,9 +28,10 @@ class StoreResult(Message, tag=45):
 
 
 class GetResults(Message, tag=46):
-    """Answer: Results, of as many of the first names as fit in a page.
+    """Get results. Answer: Results, for as many of the first names as fit into a page.
 
-    ``age_ms``: none of these is older than so much, -1 for unknown; it spares looking for what is not there yet.
+    ``age_ms`` says that no result is older than this (-1: unknown), so that the broker need not look in the store for
+    newer ones.
     """
 
     rid: int
@@ -42,8 +40,11 @@ class GetResults(Message, tag=46):
 
 
 class WatchResults(Message, tag=47):
-    """Have ResultsChanged pushed: what is there now, then each change up to and with the first that is no state on the
-    way. A watch ends with the connection. Answer: Ok if rid. ``age_ms`` as in GetResults."""
+    """Watch results. Answer: Ok if rid. ``age_ms`` is as in GetResults.
+
+    The broker pushes ResultsChanged with the present values, then with each change, up to the first result that is not
+    an intermediate state. A watch ends with the connection.
+    """
 
     rid: int
     names: Many[bytes]
@@ -51,7 +52,7 @@ class WatchResults(Message, tag=47):
 
 
 class UnwatchResults(Message, tag=48):
-    """Answer: Ok if rid."""
+    """Stop watching results. Answer: Ok if rid."""
 
     rid: int
     names: Many[bytes]
@@ -65,9 +66,12 @@ class ForgetResults(Message, tag=49):
 
 
 class OpenChord(Message, tag=50):
-    """Say what is known of a chord: its size (-1: not yet), how many more tasks its header has now, bytes that are
-    handed back in ChordParts. ``again`` forgets an earlier chord of that name. ``body`` is the task id of the chord's
-    callback, which fails if the last part to come is a task that expired. Answer: Ok."""
+    """Tell the broker what is known of a chord. Answer: Ok.
+
+    ``size`` is -1 while it is unknown, ``added`` is how many more tasks the chord's header has now, and ``header`` is
+    returned in ChordParts. ``again`` forgets an earlier chord with this name. ``body`` is the task id of the chord's
+    callback, which fails if the last part is a task that expired.
+    """
 
     rid: int
     chord: bytes
@@ -80,7 +84,7 @@ class OpenChord(Message, tag=50):
 
 
 class GetChord(Message, tag=51):
-    """The parts of a chord from the ``start``-th on, ordered by index. Answer: ChordParts."""
+    """Get the parts of a chord from number ``start`` on, ordered by index. Answer: ChordParts."""
 
     rid: int
     chord: bytes
@@ -88,7 +92,7 @@ class GetChord(Message, tag=51):
 
 
 class CloseChord(Message, tag=52):
-    """Forget a chord, its parts included. Answer: Ok."""
+    """Forget a chord and its parts. Answer: Ok."""
 
     rid: int
     chord: bytes
@@ -96,8 +100,10 @@ class CloseChord(Message, tag=52):
 
 # ------------------------------------------------------------------ broker → client
 class ResultStored(Message, tag=145):
-    """``stored`` is False where a result was there already that is kept; ``complete``: the chord has all its parts, and
-    it is this client that sends the callback."""
+    """``stored`` is False if there was a final result already.
+
+    ``complete`` says that the chord has all its parts, and that this client must send the callback.
+    """
 
     rid: int
     stored: bool
@@ -105,14 +111,14 @@ class ResultStored(Message, tag=145):
 
 
 class Results(Message, tag=146):
-    """The values of the first names asked for; None where there is no result."""
+    """The values of the first names that were requested; None means no result."""
 
     rid: int
     values: list[bytes | None]
 
 
 class ChordParts(Message, tag=147):
-    """One page of a chord's parts; ``count`` is how many there are in all."""
+    """A page of a chord's parts; ``count`` is how many there are in all."""
 
     rid: int
     header: bytes
@@ -121,9 +127,9 @@ class ChordParts(Message, tag=147):
 
 
 class ResultsChanged(Message, tag=148):
-    """Names that are watched, their values, and whether the watch has ended with that.
+    """Names that are watched, their values, and whether this ends the watch.
 
-    The value is None for one that is too large to push: ask for it.
+    A value that is too large to push is None: the client asks for it.
     """
 
     results: list[tuple[bytes, bytes | None, bool]]

@@ -1,8 +1,8 @@
-"""What becomes of the result of a Celery task that expires before a worker gets it: it is REVOKED.
+"""The result of a Celery task that expires before a worker gets it: REVOKED.
 
 A client whose result backend is on the same broker says in the envelope's properties, under :data:`PROPERTY`, where
-the result goes: ``[name of the result, prefix of chord names, time to live in ms]``. The broker stores a value that
-begins with :data:`MARK`, as no serializer's output and no compressed result does, and goes on with the result as JSON.
+the result goes: ``[name of the result, prefix of chord names, TTL in ms]``. The broker stores a value that begins with
+:data:`MARK`, which no serializer's output and no compressed result does, followed by the result as JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _EXPIRED = {"exc_type": "TaskRevokedError", "exc_message": ["expired"], "exc_mod
 
 
 class Revocation(NamedTuple):
-    """A task's result, and the chord that it is a part of, if any; its ``place`` there, or -1."""
+    """A task's result, the chord that it is a part of (or empty), and its ``place`` in the chord (or -1)."""
 
     name: bytes
     ttl_ms: int
@@ -28,7 +28,7 @@ class Revocation(NamedTuple):
 
 
 def read(headers: Mapping[Any, Any], properties: Mapping[Any, Any]) -> Revocation | None:
-    """What a message says, or None if it says nothing that makes sense."""
+    """What a message says about its result; None if it says nothing valid."""
     match properties.get(PROPERTY), headers.get("id"), headers.get("group"), headers.get("group_index"):
         case [str(name), str(prefix), int(ttl_ms)], str(id), group, index:
             chord = (prefix + group).encode() if isinstance(group, str) and group else b""
@@ -42,7 +42,7 @@ def value(task_id: str, date_done: str) -> bytes:
 
 
 def failed_chord(body_id: str, task_id: str, date_done: str) -> bytes:
-    """The result of a chord's body, one of whose header's tasks expired."""
+    """The result of a chord's body when a task of its header has expired."""
     text = f"Dependency {task_id} raised TaskRevokedError('expired')"
     error = {"exc_type": "ChordError", "exc_message": [text], "exc_module": "celery.exceptions"}
     return _value(body_id, date_done, "FAILURE", error)

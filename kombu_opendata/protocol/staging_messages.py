@@ -1,4 +1,4 @@
-"""The messages about staged batches: docs/rfcs/0008-staged-batches.md. What a message is: :mod:`.message`."""
+"""The messages about staged batches (docs/rfcs/0008-staged-batches.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..staging.job import Blocked
 from .frame_limits import Many
 from .message_base import Message
 
-#: uri, rows, bytes, checksum, and the batch itself where it goes inline
+#: URI, rows, bytes, checksum, and the batch itself if it is sent inline
 StagedBatch = tuple[str, int, int, int, bytes]
 #: routed, done, failed, removed
 Counts = tuple[int, int, int, int]
@@ -18,7 +18,7 @@ Job = tuple[str, str, int, int, int, int, int, int, int, int, dict[str, Counts]]
 
 # ------------------------------------------------------------------ client → broker
 class GetStagingTarget(Message, tag=95):
-    """Where executors write. Answer: StagingInfo."""
+    """Ask where executors write. Answer: StagingInfo."""
 
     rid: int
 
@@ -26,7 +26,7 @@ class GetStagingTarget(Message, tag=95):
 class CommitJob(Message, tag=96):
     """Make all messages of a job's batches visible, in this order. Answer: JobReport, after the commit.
 
-    A job id that was committed already adds nothing, whatever its batches; ``added`` tells.
+    Committing a job id again adds nothing, whatever the batches are; the answer's ``added`` is then False.
     """
 
     rid: int
@@ -35,10 +35,7 @@ class CommitJob(Message, tag=96):
 
 
 class AbortJob(Message, tag=97):
-    """Remove these staged batches of a job that is not committed, or all of its batches if there are none.
-
-    Answer: Count, of the objects that were removed.
-    """
+    """Remove these batches of an uncommitted job, or all its batches if none is named. Answer: Count (of objects)."""
 
     rid: int
     job_id: str
@@ -46,14 +43,14 @@ class AbortJob(Message, tag=97):
 
 
 class GetJob(Message, tag=98):
-    """Answer: JobReport."""
+    """Ask about a job. Answer: JobReport."""
 
     rid: int
     job_id: str
 
 
 class ListJobs(Message, tag=99):
-    """The jobs after this job id, in the order of their ids' UTF-8, at most ``limit``. Answer: Jobs."""
+    """List at most ``limit`` jobs after this job id, in the order of their ids' UTF-8 bytes. Answer: Jobs."""
 
     rid: int
     after: str = ""
@@ -74,8 +71,11 @@ class StagingInfo(Message, tag=195):
 
 
 class JobReport(Message, tag=196):
-    """A job; ``added``: this commit added its messages; ``same``: its batches hold as many rows; ``blocked``: why it
-    can't be routed now."""
+    """A job.
+
+    ``added`` says that this commit added its messages, ``same`` that its batches hold the same number of rows as those
+    of the first commit, and ``blocked`` why it can't be routed now.
+    """
 
     rid: int
     job: Job
@@ -85,7 +85,7 @@ class JobReport(Message, tag=196):
 
 
 class Jobs(Message, tag=199):
-    """One page; the last one has ``more`` False. ``blocked``: by job id, why some can't be routed now."""
+    """A page of jobs; ``blocked`` says for each job id why it can't be routed now."""
 
     rid: int
     jobs: list[Job]

@@ -1,9 +1,9 @@
-"""What keeps a TCP connection honest: small frames at once, and a peer that is gone noticed.
+"""Socket options of TCP connections, and how a lost peer is detected.
 
-The kernel of a living host answers for its processes, however busy or stopped they are. So a broker takes a client for
-dead when the client's *kernel* does not answer: keepalive finds that on an idle connection, and :func:`peer_is_gone`
-where bytes are on their way. ``TCP_USER_TIMEOUT`` would also end the connection of a worker that is just too busy to
-read, so only clients set it.
+The kernel of a living host answers for its processes, even if they are busy or stopped. So a broker considers a client
+lost when the client's *kernel* does not answer: keepalive detects that on an idle connection, and :func:`peer_is_gone`
+while bytes are in flight. ``TCP_USER_TIMEOUT`` would also end the connection of a worker that is only too busy to read,
+so only clients set it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ KEEPALIVE_INTERVAL_SECONDS = 5
 KEEPALIVE_PROBES = 3
 USER_TIMEOUT_MS = 30_000
 
-#: of Linux's struct tcp_info: probes without an answer, segments that are not acknowledged, ms since the last
-#: acknowledgement
+#: fields of Linux's struct tcp_info: unanswered probes, unacknowledged segments, ms since the last acknowledgement
 _TCP_INFO = struct.Struct("3xB20xI28xI")
 _LOST_PROBES = 3
 
 
 def is_tcp(sock: Any) -> bool:
-    """Whether it is a TCP socket, not a Unix one."""
+    """Whether it is a TCP socket and not a Unix socket."""
     return sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6)
 
 
 def set_tcp_options(sock: Any, *, user_timeout_ms: int | None = USER_TIMEOUT_MS) -> None:
-    """Send small frames at once, and notice a dead peer within half a minute.
+    """Send small frames at once, and detect a dead peer within half a minute.
 
     Args:
-        user_timeout_ms: how long sent bytes may stay without an acknowledgement; None leaves it to the system.
+        user_timeout_ms: how long sent bytes may remain unacknowledged; None keeps the system's default.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -47,7 +46,7 @@ def set_tcp_options(sock: Any, *, user_timeout_ms: int | None = USER_TIMEOUT_MS)
 
 
 def peer_is_gone(sock: Any, seconds: float) -> bool:
-    """Whether the peer's kernel has not acknowledged what was sent for so long; False where the system can't tell."""
+    """Whether the peer's kernel has acknowledged nothing for this long; False where the system can't tell."""
     if not hasattr(socket, "TCP_INFO"):
         return False
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
@@ -55,6 +54,9 @@ def peer_is_gone(sock: Any, seconds: float) -> bool:
 
 
 def says_gone(info: bytes, seconds: float) -> bool:
-    """What a struct tcp_info says: one that does not read answers the probes of its closed window, a dead one none."""
+    """Whether a struct tcp_info shows a dead peer, which answers no probes.
+
+    A living peer that does not read still answers the probes of its closed window.
+    """
     probes, unacknowledged, last_ack_ms = _TCP_INFO.unpack(info)
     return bool(last_ack_ms > 1000 * seconds and (unacknowledged > 0 or probes >= _LOST_PROBES))

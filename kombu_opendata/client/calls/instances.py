@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...protocol.instance_messages import CreateInstance, InstanceCreated, InstanceList, ListInstances
+from ...protocol.admin_messages import CreateInstance, InstanceCreated, InstanceList, ListInstances
 from ..session.requester import Requester
 
 

@@ -107,7 +107,7 @@ def test_a_delivery_limit_that_is_none(channel: Any, limit: Any) -> None:
 
 def test_too_many_headers(channel: Any) -> None:
     headers = {f"h{number}": number for number in range(256)}
-    with pytest.raises(errors.InvalidMessage, match="headers and the limit is 255") as caught:
+    with pytest.raises(errors.InvalidMessage, match="headers; the limit is 255") as caught:
         send(channel, "q", "x", headers=headers)
     assert isinstance(caught.value, amqp.PreconditionFailed)
     assert caught.value.limit == 255
@@ -117,7 +117,7 @@ def test_too_many_headers(channel: Any) -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("x" * 65_536, 65_536), ("é" * 32_768, 65_536)], ids=["letters", "bytes"])
 def test_a_header_that_is_too_long(channel: Any, text: str, size: int) -> None:
-    with pytest.raises(errors.InvalidMessage, match=f"header 'h' has {size} bytes and the limit is 65535") as caught:
+    with pytest.raises(errors.InvalidMessage, match=f"header 'h' has {size} bytes; the limit is 65535") as caught:
         send(channel, "q", "x", headers={"h": text})
     assert isinstance(caught.value, amqp.PreconditionFailed)
     send(channel, "q", "fits", headers={"h": "x" * 65_535})

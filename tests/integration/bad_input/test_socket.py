@@ -34,7 +34,7 @@ def test_a_frame_over_the_limit_after_the_hello(raw: RawClient) -> None:
     said = raw.last_word()
     assert said is not None
     assert said.code == "frame_too_large"
-    assert f"a frame of {limit + 1} bytes is over the limit of {limit}" in said.text
+    assert f"a frame of {limit + 1} bytes exceeds the limit of {limit}" in said.text
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"ODQ\1\1\0\0\0", b"\x16\x03\x01\x02\x00", bytes(64)])

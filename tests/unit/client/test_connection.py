@@ -223,7 +223,7 @@ def test_garbage_from_the_broker_is_a_protocol_error_and_closes(met: Any) -> Non
 def test_a_frame_over_the_limit_is_a_protocol_error(met: Any) -> None:
     client, broker = met
     broker.sock.sendall((3 << 20).to_bytes(4, "little"))
-    with pytest.raises(ProtocolError, match="over the limit"):
+    with pytest.raises(ProtocolError, match="exceeds the limit"):
         client.connection.drain(10)
 
 

@@ -106,13 +106,13 @@ def test_subclasses_of_text_are_text() -> None:
 def test_the_number_of_headers_is_limited() -> None:
     most = {f"h{n}": n for n in range(251)}
     assert len(publish_request.metadata_headers(most, "x", "k", 0, "t")) == 255
-    with pytest.raises(InvalidMessage, match="256 headers and the limit is 255"):
+    with pytest.raises(InvalidMessage, match="256 headers; the limit is 255"):
         publish_request.metadata_headers({**most, "one": 1}, "x", "k", 0, "t")
 
 
 def test_the_length_of_a_header_is_limited_in_bytes() -> None:
     publish_request.metadata_headers({"h": "x" * 65_535}, "", "", 0, None)
-    with pytest.raises(InvalidMessage, match="value of header 'h' has 65536 bytes and the limit is 65535"):
+    with pytest.raises(InvalidMessage, match="value of header 'h' has 65536 bytes; the limit is 65535"):
         publish_request.metadata_headers({"h": "x" * 65_536}, "", "", 0, None)
     with pytest.raises(InvalidMessage, match="has 80000 bytes"):
         publish_request.metadata_headers({"h": "ä" * 40_000}, "", "", 0, None)
