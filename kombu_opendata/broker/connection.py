@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from ..errors import AccessRefused, OpenDataError, ProtocolError, RequestError, VersionMismatch
-from ..private_folder import is_trusted, peer_uid, user_name
 from ..protocol import messages as m
 from ..protocol import queue_messages as q
 from ..protocol.frame_limits import Refused
@@ -23,15 +20,16 @@ from ..protocol.framing import (
     client_messages,
     frame,
 )
-from ..protocol.tcp import is_tcp, peer_is_gone, set_tcp_options
+from ..protocol.tcp import is_tcp, set_tcp_options
 from ..selectors.selector import precompile
 from . import leases
 from .explain import WithFilter, filter_to_compile
+from .greeting import Admitted, Greeting
 from .handlers import Handlers
+from .heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from .admission import Slot
-    from .instance import Instance
     from .logins import Logins
     from .server import Server
 
@@ -60,11 +58,6 @@ _WITH_FILTERS = frozenset(get_args(WithFilter))
 #: very many, and each has a file descriptor
 _LINGER_SECONDS = 2.0
 _STRANGER_LINGER_SECONDS = 0.1
-#: a client can't ask for more
-MIN_HEARTBEAT_MS = 100
-#: without heartbeats, a client's host is looked after as if they were this long
-_LOOK_MS = 60_000
-_HEARTBEAT = frame(m.BrokerHeartbeat())
 
 
 class Connection(asyncio.Protocol):
@@ -80,31 +73,29 @@ class Connection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: deque[Any] = deque()  # came in, and must wait
         self._queries: Counter[int] = Counter()  # under way, by their numbers
-        self._greeting = False  # the Hello is being checked
-        self._resuming: tuple[Instance, m.Hello] | None = None  # logged in; its Resume is to come
-        self._user = self._user_hash = ""
+        self._greeting = Greeting(slot, server.logins, server.instances.for_client)
+        self._heartbeat = Heartbeat()
         self._preparing = False  # a message waits for its filter to be compiled, and what came after it waits too
         self._leaving = False
         self.writable = True
-        self._beat: asyncio.TimerHandle | None = None
-        self._beat_seconds = 0.0
-        self._wrote = False
+        self._lingering: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ asyncio's side
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.slot.turn_away = self._cut_off
-        self._server.connected(self)
+        self._server.connections.add(self)
         if is_tcp(self._socket()):
             set_tcp_options(self._socket(), user_timeout_ms=None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.slot.free()
-        if self._beat is not None:
-            self._beat.cancel()
-        self._server.disconnected(self)
+        self._heartbeat.stop()
+        if self._lingering is not None:
+            self._lingering.cancel()
+        self._server.connections.discard(self)
         handlers, self._handlers = self._handlers, None
         if handlers is not None and handlers.session.connection is self:
             leases.detach(handlers.instance, handlers.session)
@@ -166,7 +157,7 @@ class Connection(asyncio.Protocol):
         if self._leaving:
             return
         if handlers is None:
-            self._handle_greeting(message)
+            self._greet(message)
             return
         kind = type(message)
         if kind in _WITH_FILTERS and not self._preparing:
@@ -199,29 +190,10 @@ class Connection(asyncio.Protocol):
             self._leaving = True
             handlers.instance.answer_last(self, m.Ok(message.rid))
 
-    def _handle_greeting(self, message: Any) -> None:
-        """The messages before the Welcome. A stranger sends one frame: what came behind it would fill the memory."""
-        if self._greeting:
-            raise ProtocolError("nothing may follow the Hello before its answer")
-        if self._resuming is not None:
-            if not isinstance(message, m.Resume):
-                raise ProtocolError("the first message after the login must be the Resume that the Hello spoke of")
-            instance, hello = self._resuming
-            self._resuming = None
-            self._begin(instance, hello, message)
-            return
-        if not isinstance(message, m.Hello):
-            raise ProtocolError("the first message must be a Hello")
-        self._greeting = True
-        self.slot.greeted()
-        if self._transport is not None:
-            self._transport.pause_reading()
-        self._spawn(self._greet(message))
-
     def _refuse(self, handlers: Handlers, message: Any, exc: OpenDataError) -> None:
         if isinstance(exc, ProtocolError):
             raise exc
-        self._server.requests_refused[exc.code] += 1
+        self._server.connections.calls_refused[exc.code] += 1
         rid = getattr(message, "rid", 0)
         if rid:
             handlers.instance.reply(handlers.session, m.Failed(rid, exc.code, exc.text, exc.values))
@@ -240,7 +212,7 @@ class Connection(asyncio.Protocol):
 
     async def _run_about_instances(self, handlers: Handlers, message: m.CreateInstance | m.ListInstances) -> None:
         try:
-            handlers.instance.reply(handlers.session, await self._server.about_instances(message))
+            handlers.instance.reply(handlers.session, await self._server.instances.answer(message))
         except OpenDataError as exc:
             self._refuse(handlers, message, exc)
 
@@ -250,17 +222,23 @@ class Connection(asyncio.Protocol):
         except OpenDataError as exc:
             self._refuse(handlers, message, exc)
 
-    async def _greet(self, hello: m.Hello) -> None:
+    # ------------------------------------------------------------------ the beginning
+    def _greet(self, message: Any) -> None:
+        said = self._greeting.expect(message)
+        admitted = self._greeting.admitted
+        if isinstance(said, m.Resume) and admitted is not None:
+            self._begin(admitted, said)
+        elif isinstance(said, m.Hello):
+            if self._transport is not None:
+                self._transport.pause_reading()
+            self._spawn(self._log_in(said))
+
+    async def _log_in(self, hello: m.Hello) -> None:
         try:
-            self._check_peer()
-            logins = self._server.logins
-            if logins is not None:
-                self._user = hello.user
-                address = self.slot.host or self.slot.peer  # of a local client: its user
-                self._user_hash = await logins.check(hello.user, hello.secret, address)
-            instance = await self._server.instance_for(hello)
+            admitted = await self._greeting.check(hello, self._socket())
         except OpenDataError as exc:
-            self._server.refused(exc, "a client was refused", f"{hello.name[:100]!r} at {self.slot.peer}")
+            who = f"{hello.name[:100]!r} at {self.slot.peer}"
+            self._server.connections.note_refused(exc, "a client was refused", who)
             self.send_all([m.Failed(hello.rid, exc.code, exc.text, exc.values)])
             self._close_soon()
             return
@@ -268,36 +246,18 @@ class Connection(asyncio.Protocol):
             return
         self.slot.logged_in()
         self._reader.max_frame_bytes = self._server.settings.max_frame_bytes
-        self._greeting = False
         if hello.resume_follows:
-            self._resuming = instance, hello
             self.send_all([m.LoggedIn(hello.rid)])
         else:
-            self._begin(instance, hello, hello)
+            self._begin(admitted, hello)
         self._go_on()
 
-    def _check_peer(self) -> None:
-        """Raises AccessRefused for another user on a Unix socket, unless users log in."""
-        sock = self._socket()
-        if sock is None or sock.family != socket.AF_UNIX or self._server.logins is not None:
-            return
-        uid = peer_uid(sock)
-        if not is_trusted(uid):
-            raise AccessRefused(f"this socket is for {user_name(os.geteuid())} and root, not for {user_name(uid)}")
-
-    def _begin(self, instance: Instance, hello: m.Hello, said: m.Hello | m.Resume) -> None:
-        settings = self._server.settings
-        session = self._server.session(instance, hello)
-        old = session.connection
-        if old is not None:
-            leases.detach(instance, session)
-            old.abort()
-        session.connection = self
-        session.settled = session.reported_settled = 0
-        adopted = leases.resume(instance, session, said)
-        instance.engine.operations.name_session(session.id, hello.name)
+    def _begin(self, admitted: Admitted, said: m.Hello | m.Resume) -> None:
+        settings, (instance, hello) = self._server.settings, admitted
+        session, adopted = leases.begin(instance, hello, said, self)
         self._handlers = Handlers(instance, session, settings.max_message_bytes, self._server.status)
         last = instance.engine.state.producers.get(session.id)
+        ours_ms = int(1000 * settings.heartbeat_seconds)
         instance.reply(
             session,
             m.Welcome(
@@ -305,41 +265,14 @@ class Connection(asyncio.Protocol):
                 self._server.version,
                 settings.max_frame_bytes,
                 settings.max_message_bytes,
-                self._start_beating(hello.heartbeat_ms),
+                self._heartbeat.start(self._transport, hello.heartbeat_ms, ours_ms),
                 last.last_sequence if last is not None else 0,
                 adopted,
             ),
         )
 
-    # ------------------------------------------------------------------ heartbeats
     def _socket(self) -> Any:
         return self._transport.get_extra_info("socket") if self._transport is not None else None
-
-    def _start_beating(self, wanted_ms: int) -> int:
-        """Agree on a heartbeat, the smaller of the client's wish and ours; on a Unix socket the kernel tells."""
-        if not is_tcp(self._socket()):
-            return 0
-        wishes = [wish for wish in (wanted_ms, int(1000 * self._server.settings.heartbeat_seconds)) if wish > 0]
-        heartbeat_ms = max(min(wishes), MIN_HEARTBEAT_MS) if wishes else 0
-        self._beat_seconds = (heartbeat_ms or _LOOK_MS) / 2000
-        self._beat = asyncio.get_running_loop().call_later(self._beat_seconds, self._on_beat, bool(heartbeat_ms))
-        return heartbeat_ms
-
-    def _on_beat(self, audible: bool) -> None:
-        """Twice a heartbeat: look whether the client's host still answers, and be heard if nothing else was sent."""
-        sock = self._socket()
-        if self._transport is None or self._transport.is_closing() or sock is None:
-            return
-        if peer_is_gone(sock, 4 * self._beat_seconds):
-            log.warning(
-                "a client's host has not answered for %.1f s: its connection is dropped", 4 * self._beat_seconds
-            )
-            self.abort()
-            return
-        if audible and not self._wrote:
-            self._write(_HEARTBEAT)
-        self._wrote = False
-        self._beat = asyncio.get_running_loop().call_later(self._beat_seconds, self._on_beat, audible)
 
     # ------------------------------------------------------------------ writing
     def send_all(self, outgoing: list[Any]) -> None:
@@ -372,19 +305,20 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or not data:
             return
-        self._wrote = True
+        self._heartbeat.is_quiet = False
         transport.write(data)
         if transport.get_write_buffer_size() > MAX_UNSENT_BYTES and not transport.is_closing():
             transport.pause_reading()
 
     def check_login(self, logins: Logins) -> None:
         """The users changed: end the connection if its user is gone or has another secret."""
-        if self._user_hash and not logins.is_valid(self._user, self._user_hash):
-            text = f"user {self._user!r} was removed, or has a new secret: connect again with that"
-            self._cut_off(AccessRefused(text, user=self._user))
+        try:
+            self._greeting.check_again(logins)
+        except AccessRefused as exc:
+            self._cut_off(exc)
 
     def _cut_off(self, exc: OpenDataError) -> None:
-        self._server.refused(exc, "a connection was closed", self.slot.peer)
+        self._server.connections.note_refused(exc, "a connection was closed", self.slot.peer)
         if len(self._preamble) < PREAMBLE_BYTES:
             self._write(PREAMBLE)  # without it the client would not understand the rest
         self._write(frame(m.Failed(0, exc.code, exc.text, exc.values)))
@@ -395,10 +329,9 @@ class Connection(asyncio.Protocol):
         self._reader.clear()
         if self._transport is not None:
             self._transport.close()
-            if self._beat is not None:
-                self._beat.cancel()
+            self._heartbeat.stop()
             seconds = _STRANGER_LINGER_SECONDS if self._handlers is None else _LINGER_SECONDS
-            self._beat = asyncio.get_running_loop().call_later(seconds, self.abort)
+            self._lingering = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def say_goodbye(self, reason: str) -> None:
         """Tell the client that the broker stops, and close."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OpenDataError, StoreError, StoreFull
@@ -18,23 +19,26 @@ from ..storage.engine import Engine
 from ..storage.queue_buckets import Entry
 from ..storage.records.kinds import FIRST_TRANSIENT_ID
 from ..storage.removals import Call
-from ..storage.state import Queue
+from ..storage.state import DEFAULT_LEASE_SECONDS, Queue
+from . import leases
 from .arguments import parse_stored
-from .dead_letters import DeadLetters
+from .dead_letters import DeadLetters, Store
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
+from .maintenance import Maintenance
 from .notices import Notices
+from .pace import Pace, encoded
 from .queue_calls import QueueCalls
 from .queue_figures import Rates
 from .replay import Replays
 from .replay_calls import ReplayCalls
 from .results import ResultService
+from .settings import BrokerSettings
 from .staging import StagingService
 from .timed import TimedLeases
 from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .maintenance import Maintenance
 
 log = logging.getLogger(__name__)
 
@@ -42,21 +46,22 @@ log = logging.getLogger(__name__)
 _DELIVERIES_PER_TICK = 1000
 _RETRY_SECONDS = 0.1
 _MAX_WARNED = 10_000
+#: how often leases are prolonged in the store: three times within the default one, once within the shortest
+_RENEW_SECONDS = DEFAULT_LEASE_SECONDS / 3
 
 
 class Instance:
     """A virtual host of the broker.
 
     Attributes:
-        maintenance: its duties; set by the server, which knows their options.
         background: tasks of calls that are answered later.
+        on_queue_gone: called when a queue is deleted; set by whoever sums what queues counted.
     """
 
-    maintenance: Maintenance
-
-    def __init__(self, name: str, engine: Engine) -> None:
+    def __init__(self, name: str, engine: Engine, settings: BrokerSettings) -> None:
         self.name = name
         self.engine = engine
+        self.on_queue_gone: Callable[[BrokerQueue], None] | None = None
         self.sessions: dict[bytes, Session] = {}
         self.queues: dict[str, BrokerQueue] = {}
         self.opened_at_ms = engine.clock.now_ms()
@@ -79,7 +84,12 @@ class Instance:
         self.notices = Notices(log, self.loop.time, instance=name)
         self.calls = QueueCalls(self)
         self.timed = TimedLeases(self)
-        self.staging = StagingService(self)
+        self.staging = StagingService(self, settings.max_message_bytes)
+        self.maintenance = Maintenance(
+            self,
+            grace_ms=settings.session_grace_ms,
+            interval_seconds=settings.engine.retention_interval_seconds,
+        )
         self._warned: set[str] = set()
         engine.loader.on_loaded = self._on_loaded
         self.dead_letters = DeadLetters(self)
@@ -92,9 +102,107 @@ class Instance:
             self.queues[queue.name] = found
         self.timed.load()
         self.rates = Rates(self)
+        self._works: set[asyncio.Task[None]] = set()
+        self._renewed_at = self.loop.time()
+        self._is_stalled = False
 
-    def on_queue_gone(self, queue: BrokerQueue) -> None:
-        """Called when a queue is deleted; replaced by whoever sums what queues counted."""
+    # ------------------------------------------------------------------ life
+    def start(self, store: Store) -> None:
+        """Begin what goes on in the background. ``store`` puts dead letters into queues."""
+        self._work(self.engine.run_maintenance())
+        self._work(self.engine.history.run())
+        self._work(self.dead_letters.run(store))
+        self._work(self.replays.run())
+        self._work(self.staging.run())
+
+    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self._works.add(task)
+        task.add_done_callback(self._work_ended)
+
+    def _work_ended(self, task: asyncio.Task[None]) -> None:
+        self._works.discard(task)
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            self.fail(exc)
+
+    def tick(self) -> None:
+        """Called twice a second: the work that time brings."""
+        self.maintenance.tick()
+        self.upkeep.tick()
+        self.rates.tick()
+        self._watch_store()
+        self.notices.tick()
+        if self.loop.time() - self._renewed_at > _RENEW_SECONDS:
+            self._renewed_at = self.loop.time()
+            leases.renew_all(self)
+
+    def _watch_store(self) -> None:
+        """Say once that the store stopped taking writes, and once that it does again."""
+        extra = {"instance": self.name}
+        stalled = self.engine.stalled_seconds
+        if stalled and not self._is_stalled:
+            text = "instance %s: the store has taken no writes for %.0f s (disk full?); waiting"
+            log.error(text, self.name, stalled, extra=extra)
+        elif not stalled and self._is_stalled:
+            log.info("instance %s: the store takes writes again", self.name, extra=extra)
+        self._is_stalled = bool(stalled)
+        count, slowest = self.engine.figures.take_slow()
+        if count:
+            text = "instance %s: %d commits were slow, the slowest took %.2f s"
+            self.notices.say(logging.WARNING, "slow commits", text, self.name, count, slowest)
+
+    async def end_calls(self) -> None:
+        """Stop long calls and commit what was done.
+
+        Raises:
+            OpenDataError: the commit failed.
+        """
+        await self.maintenance.close()
+        await self.replay_calls.close()
+        if not self.failed.done():
+            await self.engine.commits.commit()
+
+    async def stop(self) -> None:
+        """Stop what goes on in the background."""
+        self.upkeep.stop()
+        self.timed.stop()
+        self.calls.stop()
+        for task in self._works:
+            task.cancel()
+        await asyncio.gather(*self._works, return_exceptions=True)
+
+    def report(self) -> dict[str, Any]:
+        """What the status call says, but for the queues."""
+        return {
+            **self.engine.report(),
+            "sessions": len(self.sessions),
+            "published": self.published,
+            "delivered": self.delivered,
+            "dead_letters": self.dead_letters.report(),
+            "staging": self.staging.report(),
+            "transient_queues": len(self.queues) - len(self.engine.state.queues),
+            "maintenance": self.maintenance.report(),
+        }
+
+    async def queue_figures(self) -> dict[str, Any]:
+        """The encoded figures of all stored queues, by name."""
+        found = {}
+        async for queue in Pace().over(list(self.queues.values())):
+            if queue.stored is None:
+                continue
+            messages = queue.messages
+            figures: dict[str, Any] = {
+                "available": len(messages),
+                "in_flight": len(messages.in_flight),
+                "loaded_buckets": len(messages.buckets),
+                "cold_buckets": len(messages.cold),
+                "consumers": len(queue.consumers),
+            }
+            replay = self.replays.report(queue.name)
+            if replay is not None:
+                figures["replay"] = replay
+            found[queue.name] = encoded(figures)
+        return found
 
     # ------------------------------------------------------------------ waking up
     def wake(self, queue: BrokerQueue) -> None:
@@ -350,7 +458,8 @@ class Instance:
         self.forget_users(queue)
         count = await self.engine.removals.delete_queue(queue.stored, call)
         self.queues.pop(queue.name, None)
-        self.on_queue_gone(queue)
+        if self.on_queue_gone is not None:
+            self.on_queue_gone(queue)
         self.notices.say(
             logging.INFO, "queue deleted", "queue %r was deleted, with %d messages", queue.name, count, queue=queue.name
         )
@@ -364,7 +473,8 @@ class Instance:
             self.drop_unused_exchange(exchange)
         self.queues.pop(queue.name, None)
         queue.deleting = True
-        self.on_queue_gone(queue)
+        if self.on_queue_gone is not None:
+            self.on_queue_gone(queue)
         for key, session in self._transient_leases(queue):
             del session.leases[key]
         self.forget_users(queue)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..protocol.messages import Hello, Outcome, Resume
 from ..storage.queue_buckets import Entry
 from .entities import BrokerQueue, Channel, Session
-from .instance import Instance
 from .timed import is_timed
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .instance import Instance
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +89,34 @@ def _wake_consumers(instance: Instance, channel: Channel) -> None:
     """The channel gets credit again."""
     for consumer in channel.consumers.values():
         instance.wake(consumer.queue)
+
+
+def begin(instance: Instance, hello: Hello, said: Hello | Resume, connection: Connection) -> tuple[Session, int]:
+    """Give a client's session its connection; returns it, and how many leases it still has."""
+    session = _register(instance, hello)
+    old = session.connection
+    if old is not None:
+        detach(instance, session)
+        old.abort()
+    session.connection = connection
+    session.settled = session.reported_settled = 0
+    adopted = resume(instance, session, said)
+    instance.engine.operations.name_session(session.id, hello.name)
+    return session, adopted
+
+
+def _register(instance: Instance, hello: Hello) -> Session:
+    """The session of this id, a new one if there is none."""
+    found = instance.sessions.get(hello.session)
+    if found is None:
+        found = instance.sessions[hello.session] = Session(hello.session, hello.name)
+        found.since_ms = instance.engine.clock.now_ms()
+        if hello.client:  # one more connection of a client that may be suspended
+            others = instance.sessions.values()
+            found.suspended = any(each.suspended for each in others if each.client == hello.client)
+    found.name = hello.name
+    found.client = hello.client or hello.session
+    return found
 
 
 def resume(instance: Instance, session: Session, said: Hello | Resume) -> int:

@@ -23,11 +23,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import RequestError, StoreFull
 from . import leases
-from .instance import Instance
+
+if TYPE_CHECKING:
+    from .instance import Instance
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import threading
 from typing import Any
 
 from ..errors import RequestError
-from .connection import Connection
-from .server import BrokerSettings, Server
+from .server import Server
+from .settings import BrokerSettings
 
 _lock = threading.Lock()
 _pid = os.getpid()
@@ -37,7 +37,7 @@ class MemoryBroker:
         try:
             self._loop = asyncio.get_running_loop()
             self.server = Server(BrokerSettings(store=f"memory://{self.name}", create_instances=True))
-            await self.server.instance("default")
+            await self.server.instances.get("default")
         except BaseException as exc:
             self._error = exc
             return
@@ -51,8 +51,8 @@ class MemoryBroker:
         theirs.setblocking(False)
 
         async def accept() -> Any:
-            slot = self.server.admission.take("", "this process")
-            return await self._loop.connect_accepted_socket(lambda: Connection(self.server, slot), theirs)
+            slot = self.server.connections.admission.take("", "this process")
+            return await self._loop.connect_accepted_socket(lambda: self.server.connection(slot), theirs)
 
         asyncio.run_coroutine_threadsafe(accept(), self._loop).result(timeout=10)
         return ours

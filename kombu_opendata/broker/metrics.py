@@ -12,26 +12,23 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from . import metrics_snapshot
 from .metrics_http import MetricsServer, Page
 from .metrics_slate import slate_families
-from .metrics_snapshot import InstanceView, Snapshot
+from .metrics_snapshot import InstanceView, Measured, Snapshot
 from .metrics_text import render
-
-if TYPE_CHECKING:
-    from .server import Server
+from .pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +47,25 @@ class Unanswered(Exception):
 class Metrics:
     """The metrics of one broker. Made in its loop; everything but :meth:`start` and :meth:`stop` runs in threads."""
 
-    def __init__(self, server: Server, host: str, port: int, max_queues: int = DEFAULT_MAX_QUEUES) -> None:
+    def __init__(
+        self,
+        instances: Mapping[str, Measured],
+        measure: Callable[[Snapshot], None],
+        host: str,
+        port: int,
+        max_queues: int = DEFAULT_MAX_QUEUES,
+    ) -> None:
         """Bind the address.
+
+        Args:
+            instances: those that are open, at any time.
+            measure: adds the figures of the broker's connections.
 
         Raises:
             StartError: it can't be had.
         """
-        self._server = server
+        self._instances = instances
+        self._measure = measure
         self._max_queues = max_queues
         self._loop = asyncio.get_running_loop()
         self._views: dict[str, InstanceView] = {}
@@ -67,7 +76,7 @@ class Metrics:
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._registry.register(_SlateMetrics(server))
+        self._registry.register(_SlateMetrics(instances))
         self._http = MetricsServer(host, port, self.page)
         self.port = self._http.port
 
@@ -122,14 +131,17 @@ class Metrics:
 
     async def _collect(self, asked_at: float) -> Snapshot:
         began = time.monotonic()
-        instances = dict(self._server.instances)
+        instances = dict(self._instances)
         for name in self._views.keys() - instances.keys():
             del self._views[name]
         for name, instance in instances.items():
             if name not in self._views:
                 self._views[name] = InstanceView(instance, self._max_queues)
-        found = await metrics_snapshot.collect(self._server, self._views.values())
-        found.set("build_info", 1, self._server.version, version("slatedb"), platform.python_version())
+        found = Snapshot()
+        for view in list(self._views.values()):
+            await view.collect(found, Pace())
+        self._measure(found)
+        found.set("build_info", 1, version("kombu-opendata"), version("slatedb"), platform.python_version())
         found.set("event_loop_delay_seconds", began - asked_at)
         found.set("snapshot_duration_seconds", time.monotonic() - began)
         return found
@@ -138,14 +150,14 @@ class Metrics:
 class _SlateMetrics(Collector):
     """SlateDB's metrics, for the registry."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, instances: Mapping[str, Measured]) -> None:
+        self._instances = instances
 
     def collect(self) -> Iterable[Family]:
         return slate_families(self._metrics())
 
     def _metrics(self) -> Iterator[tuple[str, Any]]:
         """Each instance's name with one of SlateDB's own metrics."""
-        for name, instance in list(self._server.instances.items()):
+        for name, instance in list(self._instances.items()):
             for metric in instance.engine.store.metrics():
                 yield name, metric

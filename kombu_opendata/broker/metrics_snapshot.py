@@ -7,18 +7,17 @@ own figures, may be some milliseconds apart.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from ..storage.counts import QueueCounts
+from ..storage.engine import Engine
 from ..storage.figures import Histogram, Standing
-from .entities import BrokerQueue
+from .dead_letters import DeadLetters
+from .entities import BrokerQueue, Session
+from .maintenance import Maintenance
 from .metrics_table import BY_NAME, QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES
 from .pace import Pace
-
-if TYPE_CHECKING:
-    from .instance import Instance
-    from .server import Server
 
 #: what stands for the queues that have no series of their own; a queue of such a name is counted there, too
 OTHER, TRANSIENT = "(other)", "(transient)"
@@ -38,6 +37,18 @@ class Snapshot:
     def set(self, name: str, value: float | Ranges, *labels: str) -> None:
         assert len(labels) == len(BY_NAME[name].labels), name
         self.samples[name][labels] = value
+
+
+class Measured(Protocol):
+    """What a scrape reads of an instance."""
+
+    name: str
+    engine: Engine
+    queues: dict[str, BrokerQueue]
+    sessions: dict[bytes, Session]
+    dead_letters: DeadLetters
+    maintenance: Maintenance
+    on_queue_gone: Callable[[BrokerQueue], None] | None
 
 
 class _Row:
@@ -77,14 +88,14 @@ class InstanceView:
     are gone.
     """
 
-    def __init__(self, instance: Instance, max_queues: int) -> None:
+    def __init__(self, instance: Measured, max_queues: int) -> None:
         self._instance = instance
         self._max = max_queues
         self._labelled: set[str] = set()
         self._others: set[str] = set()
         self._gone = {OTHER: QueueCounts(), TRANSIENT: QueueCounts()}
         self._went: dict[BrokerQueue, str] = {}  # since the collection under way began, and their labels
-        instance.on_queue_gone = self._queue_gone  # type: ignore[method-assign]
+        instance.on_queue_gone = self._queue_gone
 
     def _queue_gone(self, queue: BrokerQueue) -> None:
         label = self._went[queue] = self._label(queue)
@@ -159,7 +170,7 @@ def _put(snapshot: Snapshot, metric: str, instance: str, /, **values: float) -> 
         snapshot.set(metric, value, instance, label)
 
 
-def _put_instance(snapshot: Snapshot, instance: Instance) -> None:
+def _put_instance(snapshot: Snapshot, instance: Measured) -> None:
     """What is not of a queue; all of one moment."""
     engine, name = instance.engine, instance.name
     sessions = instance.sessions.values()
@@ -208,21 +219,3 @@ def _put_instance(snapshot: Snapshot, instance: Instance) -> None:
 
 def _ranges(histogram: Histogram) -> Ranges:
     return histogram.bounds, tuple(histogram.counts), histogram.sum
-
-
-async def collect(server: Server, views: Iterable[InstanceView]) -> Snapshot:
-    """The figures of all instances, and of the broker."""
-    snapshot = Snapshot()
-    for view in views:
-        await view.collect(snapshot, Pace())
-    snapshot.set("connections", len(server.connections))
-    snapshot.set("connections_limit", server.admission.limits.connections)
-    snapshot.set("connections_not_logged_in", server.admission.strangers)
-    snapshot.set("connections_opened_total", server.connections_opened)
-    for metric, counter in (
-        ("connections_refused_total", server.connections_refused),
-        ("requests_refused_total", server.requests_refused),
-    ):
-        for code, count in counter.items():
-            snapshot.set(metric, count, code)
-    return snapshot

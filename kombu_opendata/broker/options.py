@@ -16,7 +16,7 @@ from ..storage.engine import EngineSettings
 from ..storage.slate import SlateSettings
 from .admission import DEFAULT_GREETING_SECONDS, DEFAULT_MAX_CONNECTIONS, ConnectionLimits
 from .certificates import server_context
-from .server import BrokerSettings
+from .settings import BrokerSettings
 from .users import UsersFile
 
 MAX_SOCKET_PATH_BYTES = 107

@@ -193,7 +193,7 @@ def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
     """
     from .metrics import Metrics  # a broker without it needs no Prometheus client
 
-    metrics = Metrics(server, at.host, at.port, max_queues)
+    metrics = Metrics(server.instances.open, server.connections.measure, at.host, at.port, max_queues)
     metrics.start()
     shown = str(Listen(host=at.host, port=metrics.port)).removeprefix("tcp:")
     log.info("metrics at http://%s/metrics", shown)
@@ -224,7 +224,7 @@ async def _run(
     addresses = []
     try:
         for name in options.instances:
-            await server.instance(name)
+            await server.instances.get(name)
         for listen in options.listen:
             if listen.path:
                 await server.listen_unix(listen.path)

@@ -57,9 +57,9 @@ class StagingService:
         router: puts committed messages into queues.
     """
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, max_message_bytes: int) -> None:
         self._instance = instance
-        self.router = StagingRouter(instance)
+        self.router = StagingRouter(instance, max_message_bytes)
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()
         self._orphans_at = 0.0

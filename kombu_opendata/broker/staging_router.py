@@ -12,7 +12,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..errors import CorruptRecord, NewerFormat, OpenDataError
-from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ..staging.batch_block import BLOCK_ROWS, Block, cut, decode_block, encode_block
 from ..staging.batch_format import Segment, Tail, corrupt
 from ..staging.batch_reader import read_index, read_tail
@@ -48,21 +47,20 @@ class _Stuck(Exception):
 
 
 class StagingRouter:
-    """The routing of one instance's staged jobs.
+    """The routing of one instance's staged jobs. A batch with envelopes over the limit is damaged.
 
     Attributes:
         planner: says where rows go.
         damaged: rows since the start.
-        max_message_bytes: of an envelope; a batch with larger ones was made by somebody who does not ask for limits.
     """
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, max_message_bytes: int) -> None:
         self._instance = instance
         self._engine = instance.engine
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._turn = asyncio.Lock()
-        self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self._max_message_bytes = max_message_bytes
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._parked: dict[str, float] = {}  # jobs that wait for a full queue, and when they are looked at again
         self._blocked: dict[str, Blocked] = {}
@@ -188,7 +186,7 @@ class StagingRouter:
         end = start_id + segment.rows
         for encoded in blocks:
             next_id = job.first_id + job.routed
-            block = decode_block(encoded, found.path, segment.payload_bytes, self.max_message_bytes)
+            block = decode_block(encoded, found.path, segment.payload_bytes, self._max_message_bytes)
             at += block.rows
             if at > end:
                 break

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.broker.server import BrokerSettings, Server
+from kombu_opendata.broker.server import Server
+from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.storage.engine import EngineSettings
 
 from ..support.processes import children, wait_until
@@ -40,7 +41,7 @@ def broker() -> Iterator[tuple[Server, int]]:
 
     async def serve() -> None:
         server = Server(BrokerSettings(f"s3://{BUCKET}/idle", engine=engine))
-        await server.instance("default")
+        await server.instances.get("default")
         started.append((server, await server.listen_tcp("127.0.0.1", 0)))
         loops.append(asyncio.get_running_loop())
         is_ready.set()
@@ -79,7 +80,7 @@ def test_an_idle_broker_hardly_asks_and_answers_at_once(s3: S3) -> None:
             client.send("q", b"%d" % number)
             assert len([path for path in s3.requests()[before:] if "/wal/" in path]) < 6
         assert [message.body for message in client.pop("q", 10)] == [b"first", b"0", b"1", b"2"]
-        engine = server.instances["default"].engine
+        engine = server.instances.open["default"].engine
         idle_settings = engine.store.settings
 
         def is_busy() -> bool:

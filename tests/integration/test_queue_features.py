@@ -14,7 +14,7 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.broker import memory
-from kombu_opendata.broker.server import BrokerSettings
+from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.protocol.queue_messages import GetMetrics
 from kombu_opendata.transport import topology_channel as declaring
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.server import BrokerSettings, Server
+from kombu_opendata.broker.server import Server
+from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.storage import clock as clocks
 
 from ...support.kombu_client import connected, declare, drain_until, send, take_bodies
@@ -41,7 +42,7 @@ def broker_in_thread(folder: Path) -> Iterator[SimpleNamespace]:
     async def serve() -> None:
         served.loop = asyncio.get_running_loop()
         served.server = Server(BrokerSettings(store=f"file://{folder}", create_instances=True))
-        await served.server.instance("default")
+        await served.server.instances.get("default")
         await served.server.listen_unix(f"{folder}/broker.sock")
         ready.set()
         await served.server.run()

@@ -107,7 +107,7 @@ def test_a_file_in_place_of_the_socket_is_left_alone(store_folder: Path, serve: 
     precious.write_text("precious")
     refused = serve()
     assert refused.report["code"] == "start_error"
-    assert "by-hand.sock exists and is no socket" in refused.report["text"]
+    assert "by-hand.sock exists and is not a socket" in refused.report["text"]
     assert refused.wait(10) == 1
     assert precious.read_text() == "precious"
 

@@ -12,8 +12,10 @@ import pytest
 import uvloop
 
 from kombu_opendata.broker.admission import ConnectionLimits
+from kombu_opendata.broker.connection import Connection
 from kombu_opendata.broker.listener import BACKLOG
-from kombu_opendata.broker.server import BrokerSettings, Server
+from kombu_opendata.broker.server import Server
+from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.protocol.framing import PREAMBLE
 
 
@@ -25,9 +27,10 @@ def test_a_tcp_client_that_vanishes_is_noticed_by_the_system(run: Any) -> None:
             port = await server.listen_tcp("127.0.0.1", 0)
             _reader, writer = await asyncio.open_connection("127.0.0.1", port)
             async with asyncio.timeout(10):
-                while not server.connections:  # noqa: ASYNC110 - there is no event for it
+                while not server.connections.open:  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.005)
-            (connection,) = server.connections
+            (connection,) = server.connections.open
+            assert isinstance(connection, Connection)
             assert connection._transport is not None
             accepted = connection._transport.get_extra_info("socket")
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -58,9 +61,9 @@ def test_those_that_come_at_once_are_all_told_why_they_are_closed(run: Any) -> N
             async with asyncio.timeout(10):
                 for sock in socks[:-2]:
                     assert b"too_many_connections" in await _read_all(sock)
-                while len(server.admission.slots) > 2:  # noqa: ASYNC110 - there is no event for it
+                while len(server.connections.admission.slots) > 2:  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.005)
-            assert {connection.slot for connection in server.connections} == server.admission.slots
+            assert {connection.slot for connection in server.connections.open} == server.connections.admission.slots
         finally:
             for sock in socks:
                 sock.close()

@@ -12,17 +12,20 @@ from kombu_opendata.broker import leases
 from kombu_opendata.broker.entities import BrokerQueue, Session
 from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.instance import Instance
-from kombu_opendata.broker.maintenance import Maintenance
+from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish, PurgeQueue
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.counts import QueueCounts
-from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.queue_buckets import Entry
 
 from ...support.engine import no_status
 
 PATIENCE_SECONDS = 10
 GRACE_MS = 2000
+SETTINGS = BrokerSettings(
+    "memory://", session_grace_seconds=GRACE_MS / 1000, engine=EngineSettings(retention_interval_seconds=1000)
+)
 
 
 class World:
@@ -34,8 +37,7 @@ class World:
 
     async def open(self) -> None:
         self.engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", self.clock)
-        self.instance = Instance("default", self.engine)
-        self.instance.maintenance = Maintenance(self.instance, grace_ms=GRACE_MS, interval_seconds=1000)
+        self.instance = Instance("default", self.engine, SETTINGS)
         self.new_session(b"s")
         self.declare("dead")
         arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-max-length": 2}

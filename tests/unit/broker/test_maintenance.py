@@ -11,11 +11,12 @@ import pytest
 from kombu_opendata.broker.entities import Session
 from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.instance import Instance
-from kombu_opendata.broker.maintenance import COLLECT, DUTIES, EXPIRE_LEASES, Maintenance, check_duties
+from kombu_opendata.broker.maintenance import COLLECT, DUTIES, EXPIRE_LEASES, check_duties
+from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.errors import RequestError
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Publish
 from kombu_opendata.storage.clock import ManualClock
-from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine import Engine, EngineSettings
 
 from ...support.engine import no_status
 
@@ -33,10 +34,10 @@ class World:
 
     async def open(self) -> None:
         self.engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", self.clock)
-        self.instance = Instance("default", self.engine)
-        self.maintenance = self.instance.maintenance = Maintenance(
-            self.instance, grace_ms=GRACE_MS, interval_seconds=self.interval
-        )
+        engine = EngineSettings(retention_interval_seconds=self.interval)
+        settings = BrokerSettings("memory://", session_grace_seconds=GRACE_MS / 1000, engine=engine)
+        self.instance = Instance("default", self.engine, settings)
+        self.maintenance = self.instance.maintenance
         self.session = self.instance.sessions[b"s" * 16] = Session(b"s" * 16, "a consumer")
         self.session.lost_at_ms = self.clock.now_ms()  # it has no connection
         self.handlers = Handlers(self.instance, self.session, 1 << 20, no_status)

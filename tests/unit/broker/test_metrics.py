@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker import metrics, metrics_snapshot, pace
+from kombu_opendata.broker import metrics, pace
 from kombu_opendata.broker.arguments import parse
 from kombu_opendata.broker.entities import BrokerQueue, QueueProperties
 from kombu_opendata.broker.metrics import Metrics
@@ -19,7 +19,8 @@ from kombu_opendata.broker.metrics_snapshot import InstanceView, Snapshot
 from kombu_opendata.broker.metrics_text import cumulated
 from kombu_opendata.broker.options import Listen, parse_listen, parse_metrics
 from kombu_opendata.broker.pace import Pace
-from kombu_opendata.broker.server import BrokerSettings, Server
+from kombu_opendata.broker.server import Server
+from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.errors import StartError
 from tests.support.scrape import Scrape, fetch
 from tests.unit.broker.test_counts import World
@@ -184,8 +185,8 @@ def serving(test: Callable[[Server, Metrics], None], *, blocked: threading.Event
 
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
-        await server.instance("default")
-        served = Metrics(server, "127.0.0.1", 0)
+        await server.instances.get("default")
+        served = Metrics(server.instances.open, server.connections.measure, "127.0.0.1", 0)
         served.start()
         try:
             work = asyncio.get_running_loop().run_in_executor(None, test, server, served)
@@ -236,9 +237,9 @@ def test_a_failure_in_the_snapshot_is_a_500_and_no_more(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def test(server: Server, served: Metrics) -> None:
-        engine, server.instances["default"].engine = server.instances["default"].engine, None  # type: ignore[assignment]
+        engine, server.instances.open["default"].engine = server.instances.open["default"].engine, None  # type: ignore[assignment]
         page = served.page()
-        server.instances["default"].engine = engine
+        server.instances.open["default"].engine = engine
         assert page.status is HTTPStatus.INTERNAL_SERVER_ERROR
         assert b"see the broker's log" in page.body
 
@@ -269,12 +270,12 @@ def test_after_the_end_there_is_no_answer() -> None:
 def test_a_broker_that_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, pages = threading.Event(), []
 
-    async def never(*_args: object) -> Snapshot:
+    async def never(*_args: object) -> None:
         asked.set()
         await asyncio.Event().wait()
         raise AssertionError("nobody sets it")
 
-    monkeypatch.setattr(metrics_snapshot, "collect", never)
+    monkeypatch.setattr(InstanceView, "collect", never)
     threads = []
 
     def test(_server: Server, served: Metrics) -> None:

@@ -13,7 +13,8 @@ from kombu_opendata.broker import pace
 from kombu_opendata.broker.entities import Session
 from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.pace import Pace
-from kombu_opendata.broker.server import BrokerSettings, Server
+from kombu_opendata.broker.server import Server
+from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol import queue_messages as q
 
@@ -57,7 +58,7 @@ def rows_of(answer: Any) -> list[Any]:
 def test_a_call_about_all_queues_lets_others_have_their_turn(call: Any) -> None:
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
-        instance = await server.instance("default")
+        instance = await server.instances.get("default")
         handlers = Handlers(instance, Session(bytes(16), "test"), 1 << 20, server.status)
         for number in range(QUEUES):
             handlers.declare_queue(m.DeclareQueue(1, f"q{number}", number % 2 == 0, False, False, {}, False))
@@ -82,7 +83,7 @@ def test_a_call_about_all_queues_lets_others_have_their_turn(call: Any) -> None:
 def test_queues_that_come_and_go_during_such_a_call(kind: Any) -> None:
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
-        instance = await server.instance("default")
+        instance = await server.instances.get("default")
         handlers = Handlers(instance, Session(bytes(16), "test"), 1 << 20, server.status)
         for number in range(QUEUES):
             handlers.declare_queue(m.DeclareQueue(1, f"q{number}", False, False, False, {}, False))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from kombu_opendata.broker import sending
 from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.instance import Instance
-from kombu_opendata.broker.maintenance import Maintenance
 from kombu_opendata.protocol.queue_messages import Outgoing, Send, Sent
 
 from ...support.engine import no_status
-from .test_counts import GRACE_MS, World, run
+from .test_counts import SETTINGS, World, run
 
 
 def batch(seq: int, bodies: str) -> Send:
@@ -32,8 +31,7 @@ async def send(world: World, message: Send) -> Sent:
 def restart(world: World) -> None:
     """Another broker on the same store, to which the client comes back."""
     world.instance.upkeep.stop()
-    world.instance = Instance("default", world.engine)
-    world.instance.maintenance = Maintenance(world.instance, grace_ms=GRACE_MS, interval_seconds=1000)
+    world.instance = Instance("default", world.engine, SETTINGS)
     world.instance.sessions[world.session.id] = world.session
     world.handlers = Handlers(world.instance, world.session, 1 << 20, no_status)
 

@@ -1,0 +1,75 @@
+"""The sockets that a broker listens on: a path, or a port on every address of a host name."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+
+
+def bind_unix(path: str, umask: int) -> socket.socket:
+    """Bind a Unix socket; a stale one of a killed broker is replaced.
+
+    Raises:
+        OSError: another broker listens there, or the path is no socket.
+    """
+    _remove_stale(path)
+    before = os.umask(umask)
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.bind(path)
+    finally:
+        os.umask(before)
+    return sock
+
+
+async def bind_tcp(host: str, port: int) -> list[socket.socket]:
+    """Bind a port on each address that the host name has here, at least one.
+
+    Raises:
+        OSError: the name is unknown, or an address can't be had.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    bound: list[socket.socket] = []
+    for family, kind, protocol, _name, address in dict.fromkeys(found):
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError:
+            continue  # a host without IPv6 may have a name for such an address all the same
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(address)
+        except OSError as exc:
+            sock.close()
+            if exc.errno != errno.EADDRNOTAVAIL:
+                for other in bound:
+                    other.close()
+                raise
+        else:
+            bound.append(sock)
+    if not bound:
+        raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of this host")
+    return bound
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket that a killed broker left behind.
+
+    Raises:
+        OSError: something else is there, or somebody listens.
+    """
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise OSError(errno.EEXIST, f"{path} exists and is not a socket")
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(path)
+    except FileNotFoundError:
+        return
+    except ConnectionRefusedError:
+        os.unlink(path)
+        return
+    raise OSError(errno.EADDRINUSE, f"another broker listens on {path}")
