@@ -87,7 +87,13 @@ class Engine:
         self.router = Router(self)
         self.staging = Staging(self)
         self.payloads.batches = self.staging.reader
-        self.history = History(self)
+        self.history = History(
+            store,
+            self.state,
+            self.payloads,
+            self.commits.checkpoint,
+            int(1000 * settings.history_retention_seconds),
+        )
         self.commits.participants.append(self.history)
         self.log_sweep = LogSweep(self)
         self.collector = Collector(self)

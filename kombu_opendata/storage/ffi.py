@@ -18,14 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kombu_opendata.storage.rows import Rows
+from kombu_opendata.storage.rows import Pair, Rows
 
 logger = logging.getLogger(__name__)
 
 #: The SlateDB version that the fast path was written against, without its last part.
 FAST_PATH_VERSION = "0.17"
 
-Pair = tuple[bytes, bytes]
 #: first key; first key that is out, None for no bound
 Range = tuple[bytes, bytes | None]
 

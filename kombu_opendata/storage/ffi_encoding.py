@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import struct
 
-from kombu_opendata.storage.ffi import Pair
-from kombu_opendata.storage.rows import Rows, Run
+from kombu_opendata.storage.rows import Pair, Rows, Run
 
 _LENGTH = struct.Struct(">i")
 _LARGEST = 2**31 - 1 - _LENGTH.size

@@ -16,7 +16,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from kombu_opendata.storage.ffi import Batch, Binding, Pair, Range, ScanSettings, public, stock_scan_options
+from kombu_opendata.storage.ffi import Batch, Binding, Range, ScanSettings, public, stock_scan_options
 from kombu_opendata.storage.ffi_encoding import (
     decode_optional_bytes,
     decode_pairs,
@@ -25,7 +25,7 @@ from kombu_opendata.storage.ffi_encoding import (
     encode_range,
 )  # fmt: skip
 from kombu_opendata.storage.ffi_polls import Polls, Wait
-from kombu_opendata.storage.rows import Rows
+from kombu_opendata.storage.rows import Pair, Rows
 
 _SYMBOL = "uniffi_slatedb_uniffi_fn_"
 _RUNTIME = "ffi_slatedb_uniffi_"

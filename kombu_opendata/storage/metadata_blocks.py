@@ -6,8 +6,8 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
-from .ffi import Pair
 from .records import keys
+from .rows import Pair
 from .stored_messages import id_of
 
 if TYPE_CHECKING:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kombu_opendata.storage.ffi import Pair
+Pair = tuple[bytes, bytes]
 
 #: bytes between a key and its value
 GAP = 4

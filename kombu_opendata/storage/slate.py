@@ -18,9 +18,9 @@ from urllib.parse import unquote
 from kombu_opendata import errors
 from kombu_opendata.storage import ffi
 from kombu_opendata.storage.clock import Clock, SystemClock
-from kombu_opendata.storage.ffi import Batch, Pair, Range, ScanSettings
+from kombu_opendata.storage.ffi import Batch, Range, ScanSettings
 from kombu_opendata.storage.object_store import Location, locate
-from kombu_opendata.storage.rows import Rows
+from kombu_opendata.storage.rows import Pair, Rows
 from kombu_opendata.storage.slate_admin import SlateAdmin
 from kombu_opendata.storage.slate_errors import translated
 

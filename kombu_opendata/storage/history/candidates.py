@@ -8,20 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..records.history_index import ATTEMPTS, MESSAGES
 from ..records.history_log import MANUAL, OUTCOMES, Attempt
 from ..records.metadata import Metadata
 from . import values
-from .index import View
 from .live import AVAILABLE, IN_FLIGHT, Live
 from .query import Filters, Position
 from .reader import QueueStatus, Reader
 from .sources import AllOf, AnyOf, Fixed, Source, values_source, walk
-
-if TYPE_CHECKING:
-    from .service import History
 
 #: candidates that are looked at in one go, first and at most
 _FIRST_LOOK = 128
@@ -86,10 +82,10 @@ class Way(NamedTuple):
 
 # ---------------------------------------------------------------------- messages
 async def messages(
-    history: History, reader: Reader, view: View, filters: Filters, way: Way, wanted: int
+    reader: Reader, filters: Filters, way: Way, wanted: int
 ) -> AsyncGenerator[list[MessageRecord], None]:
     """The messages that pass, some at a time."""
-    source = await _message_source(history, reader, view, filters, way.descending)
+    source = await _message_source(reader, filters, way.descending)
     if source is None:
         everything = reader.stored_messages(
             way.start, way.stop, descending=way.descending, batch=min(wanted, _FIRST_LOOK)
@@ -141,39 +137,37 @@ def _is_wanted(status: QueueStatus, filters: Filters) -> bool:
     )
 
 
-async def _message_source(
-    history: History, reader: Reader, view: View, filters: Filters, descending: bool
-) -> Source | None:
+async def _message_source(reader: Reader, filters: Filters, descending: bool) -> Source | None:
     """Candidates, a superset of what passes; None for everything."""
-    hash_of = history.indexer.hashes
+    hash_of = values.hash_of
     sources: list[Source] = []
     if filters.ids:
         sources.append(Fixed(filters.ids, descending=descending))
     if filters.statuses:
-        sources.append(await _status_source(history, reader, view, filters, descending))
+        sources.append(await _status_source(reader, filters, descending))
     elif filters.queues:
         hashes = [hash_of(values.QUEUE, name) for name in filters.queues]
-        sources.append(await values_source(history.store, view, MESSAGES, hashes, descending=descending))
+        sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
     for name, texts in filters.headers:
         hashes = [hash_of(values.HEADER, name, text) for text in texts]
-        sources.append(await values_source(history.store, view, MESSAGES, hashes, descending=descending))
+        sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
     return AllOf(sources, descending=descending) if sources else None
 
 
-async def _status_source(history: History, reader: Reader, view: View, filters: Filters, descending: bool) -> Source:
+async def _status_source(reader: Reader, filters: Filters, descending: bool) -> Source:
     """What has any of the statuses in any of the queues: the queues know who waits, the index what is settled."""
-    hash_of = history.indexer.hashes
+    hash_of = values.hash_of
     sources: list[Source] = []
     now = [status for status in filters.statuses if status in (AVAILABLE, IN_FLIGHT)]
     if now:
         queues = [
-            queue for name, queue in history.queues.items() if not filters.queues or name in filters.queues
+            queue for name, queue in reader.queues.items() if not filters.queues or name in filters.queues
         ]  # fmt: skip
         sources.append(await Live.of(queues, now, reader.cold, descending=descending))
     settled = [status for status in filters.statuses if status not in now]
     hashes = [hash_of(values.SETTLED, status, name) for status in settled for name in filters.queues or ("",)]
     if hashes:
-        sources.append(await values_source(history.store, view, MESSAGES, hashes, descending=descending))
+        sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
     return AnyOf(sources, descending=descending)
 
 
@@ -193,12 +187,12 @@ def attempt_dimensions(filters: Filters) -> list[list[int]]:
 
 
 async def attempts(
-    history: History, reader: Reader, view: View, filters: Filters, way: Way, wanted: int
+    reader: Reader, filters: Filters, way: Way, wanted: int
 ) -> AsyncGenerator[list[AttemptRecord], None]:
     """The attempts that pass, some at a time."""
     sources: list[Source] = []
     for hashes in attempt_dimensions(filters):
-        sources.append(await values_source(history.store, view, ATTEMPTS, hashes, descending=way.descending))
+        sources.append(await values_source(reader.store, reader.view, ATTEMPTS, hashes, descending=way.descending))
     if not sources:
         everything = reader.all_attempts(way.start, way.stop, descending=way.descending)
         async with aclosing(everything) as stored:

@@ -12,16 +12,17 @@ import asyncio
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence, Set
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...errors import CorruptRecord
 from ..ffi import Batch
+from ..payloads import Payloads
 from ..records import history_headers, keys, metadata
 from ..records.history_headers import Pairs, Table
+from ..slate import SlateStore
 from ..stored_messages import read_metadata_records
-
-if TYPE_CHECKING:
-    from .service import History
+from .index import Index
+from .log import HistoryLog
 
 #: messages of one record, and bytes of headers after which it ends
 RECORD_MESSAGES = 4096
@@ -48,8 +49,9 @@ class _Stored(NamedTuple):
 class CollectedHeaders:
     """The records of one engine."""
 
-    def __init__(self, history: History) -> None:
-        self._history = history
+    def __init__(self, store: SlateStore, payloads: Payloads, log: HistoryLog, index: Index) -> None:
+        self._store, self._payloads = store, payloads
+        self._log, self._index = log, index
         self._records: deque[_Stored] = deque()  # in order of their attempts
         self._tables: OrderedDict[bytes, Table] = OrderedDict()
         self._end = 0
@@ -66,7 +68,7 @@ class CollectedHeaders:
             CorruptRecord: a record does not decode.
         """
         kind = keys.kind_range(keys.RecordKind.HISTORY_HEADERS)
-        async for rows in self._history.store.scan_batches(*kind, batch=_TABLES, read_ahead_bytes=_RECORD_BYTES):
+        async for rows in self._store.scan_batches(*kind, batch=_TABLES, read_ahead_bytes=_RECORD_BYTES):
             for key, value in rows:
                 self._note(key, Table(key, value).ids)
 
@@ -77,8 +79,8 @@ class CollectedHeaders:
     # ------------------------------------------------------------------ checkpoints
     def snapshot(self, batch: Batch) -> None:
         """Delete what is needed no more once this checkpoint is stored; right after the log and the index are in it."""
-        self._end = self._history.log.open.first_attempt
-        upto = self._history.index.stored_head.attempt
+        self._end = self._log.open.first_attempt
+        upto = self._index.stored_head.attempt
         while self._records and self._records[0].attempt <= upto:
             key = self._records.popleft().key
             self._tables.pop(key, None)
@@ -94,13 +96,12 @@ class CollectedHeaders:
         Raises:
             StoreError: the store can't be read.
         """
-        history = self._history
         ids = sorted(self._needed(gone))
         found: list[tuple[int, bytes]] = []
         size = 0
         for start in range(0, len(ids), _READ_AT_ONCE):
             some = ids[start : start + _READ_AT_ONCE]
-            stored = await read_metadata_records(history.store, history.payloads, some)
+            stored = await read_metadata_records(self._store, self._payloads, some)
             for id in some:
                 part = _headers_of(id, stored.get(id))
                 if not part:
@@ -118,8 +119,8 @@ class CollectedHeaders:
         """Those that may have attempts in the log that the index will not have when the checkpoint is stored."""
         if not gone:
             return set()
-        needed = self._history.log.attempted(gone)
-        for part in self._history.index.unstored:
+        needed = self._log.attempted(gone)
+        for part in self._index.unstored:
             needed.update(gone & part.attempted)
         return needed
 
@@ -153,7 +154,7 @@ class CollectedHeaders:
         """A record; None where the checkpoint that writes it is under way: then the metadata is still there."""
         table = self._tables.get(key)
         if table is None:
-            value = await self._history.store.get(key)
+            value = await self._store.get(key)
             if value is None:
                 return None
             table = self._tables[key] = Table(key, value)

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+from ..payloads import Payloads
 from ..records import history_log, keys
 from ..records.history_index import ATTEMPTS, MESSAGES, Run
 from ..records.history_log import ACKED, FAILED, MANUAL, OUTCOMES, REJECTED
 from ..records.history_trail import LEFT, ROUTED, Event
+from ..slate import SlateStore
 from ..stored_messages import read_metadata
 from . import values
-from .log import Chunk, Place
+from .collected import CollectedHeaders
+from .index import Index
+from .log import Chunk, HistoryLog, Place
 from .part import Group, Part, Row
 from .values import Hashes, Values
-
-if TYPE_CHECKING:
-    from .service import History
 
 #: messages and attempts after which a part becomes records
 PART_ROWS = 8192
@@ -44,8 +44,18 @@ _NOTHING = Values((), ())
 class Indexer:
     """Indexes the log of one instance. ``place`` is up to where the index has it, in memory or in the store."""
 
-    def __init__(self, history: History) -> None:
-        self._history = history
+    def __init__(
+        self,
+        store: SlateStore,
+        payloads: Payloads,
+        log: HistoryLog,
+        index: Index,
+        collected: CollectedHeaders,
+        checkpoint: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store, self._payloads = store, payloads
+        self._log, self._index, self._collected = log, index, collected
+        self._checkpoint = checkpoint
         self.hashes = Hashes()
         self.place: Place = (0, 0)
         self._lock = asyncio.Lock()
@@ -56,18 +66,18 @@ class Indexer:
     @property
     def lag(self) -> int:
         """About how many attempts and other rows are not indexed."""
-        attempt, row = self._history.log.end
+        attempt, row = self._log.end
         return attempt - self.place[0] + row - self.place[1]
 
     # ------------------------------------------------------------------ in pieces
     async def catch_up(self) -> None:
         """Index everything that has happened until now; others get their turn in between."""
-        log = self._history.log
+        log = self._log
         log.close_chunk()
         target = log.end
         while self.place < target:
-            if len(self._history.index.frozen) >= _MAX_FROZEN:
-                await self._history.checkpoint()
+            if len(self._index.frozen) >= _MAX_FROZEN:
+                await self._checkpoint()
             await self.work(PIECE_SECONDS)
             await asyncio.sleep(0)
 
@@ -80,7 +90,7 @@ class Indexer:
             loop = asyncio.get_running_loop()
             end = loop.time() + seconds
             if self._work is None:
-                if len(self._history.index.frozen) >= _MAX_FROZEN:
+                if len(self._index.frozen) >= _MAX_FROZEN:
                     return False
                 if self._gathering is None:
                     chunk = await self._next_chunk()
@@ -105,13 +115,13 @@ class Indexer:
         """Index the chunk whose headers are at hand; without one there is little to do."""
         gathering, self._gathering = self._gathering, None
         if gathering is not None:
-            return self._index(gathering.chunk, gathering.found)
-        part = self._history.index.open
-        return self._freeze(part) if part.attempted and self._history.collected.are_many else None
+            return self._index_chunk(gathering.chunk, gathering.found)
+        part = self._index.open
+        return self._freeze(part) if part.attempted and self._collected.are_many else None
 
     async def _next_chunk(self) -> Chunk | None:
         """The closed chunk at our place."""
-        log = self._history.log
+        log = self._log
         if log.open.place == self.place:
             return None
         first = log.chunks[0] if log.chunks else log.open
@@ -119,14 +129,14 @@ class Indexer:
             return await self._stored_chunk()
         chunk = next((chunk for chunk in log.chunks if chunk.place == self.place), None)
         if chunk is not None and chunk.waits and not chunk.saved:
-            await self._history.checkpoint()
+            await self._checkpoint()
         return chunk
 
     async def _stored_chunk(self) -> Chunk | None:
         start = keys.history_log_key(*self.place)
         _start, end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
-        rows = await self._history.store.scan(start, end, limit=1, read_ahead_bytes=1 << 16)
-        log = self._history.log
+        rows = await self._store.scan(start, end, limit=1, read_ahead_bytes=1 << 16)
+        log = self._log
         in_memory = log.chunks[0].place if log.chunks else log.open.place
         for key, value in rows:
             attempt, row = keys.parse(key).numbers or (0, 0)
@@ -148,12 +158,11 @@ class Indexer:
             raise
 
     async def _read(self, gathering: _Gathering, ids: list[int]) -> None:
-        history = self._history
-        for id, found in (await read_metadata(history.store, history.payloads, ids)).items():
+        for id, found in (await read_metadata(self._store, self._payloads, ids)).items():
             gathering.found[id] = self.hashes.headers(found.headers)
         gathering.missing.update(id for id in ids if id not in gathering.found)
         if not gathering.wanted and gathering.missing:
-            for id, pairs in (await history.collected.find(gathering.missing)).items():
+            for id, pairs in (await self._collected.find(gathering.missing)).items():
                 gathering.found[id] = self.hashes.headers(dict(pairs))
 
     def _remember(self, id: int, found: Values) -> Values:
@@ -164,9 +173,9 @@ class Indexer:
         return found
 
     # ------------------------------------------------------------------ indexing
-    def _index(self, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
+    def _index_chunk(self, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
         """Index one chunk, a row at each step; says whether the step was a long one."""
-        part = self._history.index.open
+        part = self._index.open
         values_of = self.hashes.headers
         for id, headers in chunk.headers.items():
             found = values_of(headers) if headers is not None else read.get(id, _NOTHING)
@@ -185,7 +194,7 @@ class Indexer:
         yield from self._index_attempts(part, chunk, read)
         part.rows += len(chunk)
         self.place = chunk.end
-        self._history.log.indexed(self.place)
+        self._log.indexed(self.place)
         if part.rows >= PART_ROWS:
             yield from self._freeze(part)
 
@@ -226,7 +235,7 @@ class Indexer:
 
     def _freeze(self, part: Part) -> Iterator[bool]:
         """Make a part's records."""
-        index = self._history.index
+        index = self._index
         index.frozen.append(part)
         index.open = Part()
         place = self.place

@@ -8,16 +8,13 @@ from __future__ import annotations
 import logging
 from contextlib import aclosing
 from itertools import chain
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ...errors import CorruptRecord
 from . import query
-from .candidates import AttemptRecord, Event, MessageRecord, Way, attempt_dimensions, attempts, messages
+from .candidates import AttemptRecord, Event, MessageRecord, Way, attempts, messages
 from .query import Filters, Paging
 from .reader import Reader
-
-if TYPE_CHECKING:
-    from .service import History
 
 log = logging.getLogger(__name__)
 
@@ -35,61 +32,51 @@ class Page(NamedTuple, Generic[T]):
     prev: str | None
 
 
-async def list_messages(history: History, filters: Filters, paging: Paging) -> Page[MessageRecord]:
+async def list_messages(reader: Reader, filters: Filters, paging: Paging) -> Page[MessageRecord]:
     """A page of the messages that are in the store, ordered by when they were received, and their ids."""
-    await history.indexer.catch_up()
-    with history.index.reading() as view:
-        reader = Reader(history, view)
-        found: list[MessageRecord] = []
-        low = await reader.first_message_since(filters.since_ms) if filters.since_ms else 0
-        high = await reader.first_message_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else _LAST_ID
-        way = _way(paging, low, high - 1)
-        if not way.is_empty:
-            async with aclosing(messages(history, reader, view, filters, way, paging.limit + 1)) as looked_at:
-                size = 0
-                async for some in looked_at:
-                    found += some
-                    size += sum(map(_size_of, some))
-                    if len(found) > paging.limit or size > PAGE_BYTES:
-                        break
-        if not way.is_empty and size > PAGE_BYTES:
+    found: list[MessageRecord] = []
+    low = await reader.first_message_since(filters.since_ms) if filters.since_ms else 0
+    high = await reader.first_message_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else _LAST_ID
+    way = _way(paging, low, high - 1)
+    if not way.is_empty:
+        async with aclosing(messages(reader, filters, way, paging.limit + 1)) as looked_at:
+            size = 0
+            async for some in looked_at:
+                found += some
+                size += sum(map(_size_of, some))
+                if len(found) > paging.limit or size > PAGE_BYTES:
+                    break
+        if size > PAGE_BYTES:
             paging = paging._replace(limit=min(paging.limit, _fitting(found)))
     return _page(query.MESSAGES, found, filters, paging)
 
 
 async def list_attempts(
-    history: History, filters: Filters, paging: Paging, *, bodies: bool = False
+    reader: Reader, filters: Filters, paging: Paging, *, bodies: bool = False
 ) -> Page[AttemptRecord]:
     """A page of the attempts that ended and are in the log, ordered by when they ended, and their numbers.
 
     Args:
         bodies: with the messages' envelopes.
     """
-    if attempt_dimensions(filters):
-        await history.indexer.catch_up()
-    history.log.close_chunk()
-    with history.index.reading() as view:
-        reader = Reader(history, view)
-        found: list[AttemptRecord] = []
-        end = history.log.end[0]
-        low = await reader.first_attempt_since(filters.since_ms) if filters.since_ms else 0
-        high = await reader.first_attempt_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else end
-        way = _way(paging, max(low, history.index.planned.kept), min(high, end) - 1)
-        if not way.is_empty:
-            async with aclosing(attempts(history, reader, view, filters, way, paging.limit + 1)) as looked_at:
-                async for some in looked_at:
-                    found += some
-                    if len(found) > paging.limit:
-                        break
-        found = await with_events(history, reader, found[: paging.limit + 1], bodies=bodies)
+    found: list[AttemptRecord] = []
+    end = reader.log.end[0]
+    low = await reader.first_attempt_since(filters.since_ms) if filters.since_ms else 0
+    high = await reader.first_attempt_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else end
+    way = _way(paging, max(low, reader.first_kept_attempt), min(high, end) - 1)
+    if not way.is_empty:
+        async with aclosing(attempts(reader, filters, way, paging.limit + 1)) as looked_at:
+            async for some in looked_at:
+                found += some
+                if len(found) > paging.limit:
+                    break
+    found = await with_events(reader, found[: paging.limit + 1], bodies=bodies)
     if sum(map(_size_of_attempt, found)) > PAGE_BYTES:
         paging = paging._replace(limit=max(len(found) - 1, 1))
     return _page(query.ATTEMPTS, found, filters, paging)
 
 
-async def with_events(
-    history: History, reader: Reader, found: list[AttemptRecord], *, bodies: bool
-) -> list[AttemptRecord]:
+async def with_events(reader: Reader, found: list[AttemptRecord], *, bodies: bool) -> list[AttemptRecord]:
     """The attempts with their messages: all, or up to the one that a page has no room for."""
     known = await reader.metadata({one.message_id for one in found})
     shown: list[AttemptRecord] = []
@@ -97,7 +84,7 @@ async def with_events(
     for one in found:
         about = known.get(one.message_id)
         if about is not None:
-            envelope = await _envelope(history, one.message_id) if bodies else None
+            envelope = await _envelope(reader, one.message_id) if bodies else None
             shown.append(one._replace(event=Event(about, envelope)))
         else:
             shown.append(one)
@@ -107,10 +94,10 @@ async def with_events(
     return shown
 
 
-async def _envelope(history: History, id: int) -> bytes | None:
+async def _envelope(reader: Reader, id: int) -> bytes | None:
     """None, too, for one that can't be read: that is no reason to hide the attempts of others."""
     try:
-        return await history.payloads.read(id)
+        return await reader.payloads.read(id)
     except CorruptRecord as exc:
         log.error("the payload of message %d can't be read: %s", id, exc)
         return None

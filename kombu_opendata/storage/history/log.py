@@ -96,12 +96,16 @@ class HistoryLog:
     """
 
     def __init__(self, attempt: int = 0, row: int = 0) -> None:
-        self.open = Chunk(attempt, row)
+        self.begin_at((attempt, row))
         self.chunks: deque[Chunk] = deque()
         self._indexed: Place = (0, 0)
         self._forgotten: dict[int, int] = {}  # block of messages → the end of the last chunk with attempts of them
         self._forgotten_upto = 0
-        self._unknown_upto = attempt  # whose attempts before it are not indexed: it may be any message's
+
+    def begin_at(self, place: Place) -> None:
+        """The numbers of the next row, before there is any: the stored log ends there."""
+        self.open = Chunk(*place)
+        self._unknown_upto = place[0]  # attempts before it that are not indexed may be any message's
 
     # ------------------------------------------------------------------ rows
     def published(self, id: int, places: Iterable[tuple[str, int]], headers: Headers) -> None:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ..ffi import Pair
+from ..payloads import Payloads
 from ..records import history_log, history_trail, keys, metadata
 from ..records.history_log import ACKED, FAILED, MANUAL, REASONS, REJECTED, Attempt
 from ..records.history_trail import BLOCK_BITS, LEFT, Event
 from ..records.kinds import MAX_MESSAGE_ID
 from ..records.metadata import Metadata
+from ..rows import Pair
+from ..slate import SlateStore
+from ..state import StoreState
 from ..stored_messages import first_received_from, read_metadata
-from .index import View
+from .index import Index, View
 from .live import AVAILABLE, IN_FLIGHT, ColdBuckets
-
-if TYPE_CHECKING:
-    from .service import History
+from .log import HistoryLog
 
 _READS = 32
 #: trails of a block that are read at once; there are more only where messages were settled over a long time
@@ -41,25 +42,34 @@ class QueueStatus(NamedTuple):
 
 
 class Reader:
-    """The reads of one query."""
+    """The reads of one query: of the store, the log and the index, as ``view`` has it."""
 
-    def __init__(self, history: History, view: View) -> None:
-        self._history = history
-        self._store = history.store
-        self._view = view
-        self.cold = ColdBuckets(history.store)
+    def __init__(
+        self, store: SlateStore, state: StoreState, payloads: Payloads, log: HistoryLog, index: Index, view: View
+    ) -> None:
+        self.store, self.payloads = store, payloads
+        self.queues = state.queues
+        self.log, self.view = log, view
+        self._state = state
+        self._index = index
+        self.cold = ColdBuckets(store)
         self._record: tuple[int, bytes, bytes] | None = None  # the one that was read last
+
+    @property
+    def first_kept_attempt(self) -> int:
+        """The log has no attempts before this one any more."""
+        return self._index.planned.kept
 
     # ------------------------------------------------------------------ metadata
     async def metadata(self, ids: Iterable[int]) -> dict[int, Metadata]:
         """The metadata of those of these messages that still have it."""
-        return await read_metadata(self._store, self._history.payloads, ids)
+        return await read_metadata(self.store, self.payloads, ids)
 
     async def stored_messages(
         self, start: int, stop: int, *, descending: bool, batch: int
     ) -> AsyncGenerator[list[Metadata], None]:
         """All messages from ``start`` to ``stop``, both included, in order."""
-        payloads = self._history.payloads
+        payloads = self.payloads
         low, high = (stop, start) if descending else (start, stop)
         held = {**payloads.flushing_metadata, **payloads.pending_metadata}
         unsaved = sorted(id for id in held if low <= id <= high)
@@ -67,7 +77,7 @@ class Reader:
         if descending and newest:
             yield newest[::-1]
         first_unsaved = unsaved[0] if unsaved else high + 1
-        rows = self._store.scan_batches(
+        rows = self.store.scan_batches(
             keys.metadata_key(low),
             keys.metadata_key(min(first_unsaved, MAX_MESSAGE_ID - 1)),
             batch=batch,
@@ -82,7 +92,7 @@ class Reader:
 
     async def first_message_since(self, at_ms: int) -> int:
         """The id before which every message was received before this time, and from which on none was."""
-        payloads = self._history.payloads
+        payloads = self.payloads
         held = {**payloads.flushing_metadata, **payloads.pending_metadata}
         unsaved = sorted(held)
 
@@ -92,8 +102,8 @@ class Reader:
         later = bisect_left(unsaved, at_ms, key=received_at)
         if later:
             return unsaved[later] if later < len(unsaved) else unsaved[-1] + 1
-        low, high = 0, unsaved[0] if unsaved else self._history.next_message_id
-        return await first_received_from(self._store, at_ms, low, high)
+        low, high = 0, unsaved[0] if unsaved else self._state.next_id
+        return await first_received_from(self.store, at_ms, low, high)
 
     # ------------------------------------------------------------------ what became of messages
     async def events(self, ids: Iterable[int]) -> dict[int, list[Event]]:
@@ -103,7 +113,7 @@ class Reader:
         for id in found:
             by_block.setdefault(id >> BLOCK_BITS, []).append(id)
         blocks = sorted(by_block)
-        in_memory = {block: [part.events.get(block, ()) for part in self._view.parts] for block in blocks}
+        in_memory = {block: [part.events.get(block, ()) for part in self.view.parts] for block in blocks}
         for start in range(0, len(blocks), _READS):
             some = blocks[start : start + _READS]
             read = await self._trails(some)
@@ -118,16 +128,16 @@ class Reader:
     async def _trails(self, blocks: list[int]) -> list[list[Pair]]:
         """The stored trails of these blocks, in their order."""
         ranges = [(keys.history_trail_key(block, 0), keys.history_trail_key(block + 1, 0)) for block in blocks]
-        read = await self._store.scan_many(ranges, _TRAILS)
+        read = await self.store.scan_many(ranges, _TRAILS)
         for at, rows in enumerate(read):
             if len(rows) >= _TRAILS:
-                read[at] = await self._store.scan(*ranges[at], read_ahead_bytes=1 << 16)
+                read[at] = await self.store.scan(*ranges[at], read_ahead_bytes=1 << 16)
         return read
 
     async def statuses(self, ids: Iterable[int]) -> dict[int, list[QueueStatus]]:
         """What each of these messages is in each queue that it was routed to."""
         last = {id: {event.queue: event for event in events} for id, events in (await self.events(ids)).items()}
-        queues = self._history.queues
+        queues = self.queues
         await self.cold.read(
             (queues[name], id)
             for id, by_queue in last.items()
@@ -137,11 +147,11 @@ class Reader:
         return {id: [await self._status(id, *one) for one in by_queue.items()] for id, by_queue in last.items()}
 
     async def _status(self, id: int, name: str, last: Event) -> QueueStatus:
-        queue = self._history.queues.get(name)
+        queue = self.queues.get(name)
         if queue is not None:
             entry = queue.messages.in_flight.get(id)
             if entry is not None:
-                who = self._history.session_names.get(entry.session, "")
+                who = self._state.session_names.get(entry.session, "")
                 return QueueStatus(name, IN_FLIGHT, entry.attempts, entry.claimed_at, who, 0)
             entry = queue.messages.available.get(id)
             if entry is not None:
@@ -159,8 +169,8 @@ class Reader:
     async def attempts(self, numbers: Iterable[int]) -> dict[int, Attempt]:
         """These attempts, as far as the log still has them."""
         found = {}
-        chunks = list(self._history.log.chunks)
-        in_memory = chunks[0].first_attempt if chunks else self._history.log.open.first_attempt
+        chunks = list(self.log.chunks)
+        in_memory = chunks[0].first_attempt if chunks else self.log.open.first_attempt
         for number in sorted(numbers, reverse=True):
             while chunks and number < chunks[-1].first_attempt:
                 chunks.pop()
@@ -182,7 +192,7 @@ class Reader:
         """The stored record that has an attempt, if any: the number of its first, key and value."""
         start, _end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
         end = keys.history_log_key(number, _LAST)
-        for key, value in await self._store.scan(start, end, limit=1, descending=True, read_ahead_bytes=1 << 14):
+        for key, value in await self.store.scan(start, end, limit=1, descending=True, read_ahead_bytes=1 << 14):
             first = (keys.parse(key).numbers or (0,))[0]
             if number - first < history_log.attempts_of(key, value):
                 return first, key, value
@@ -192,7 +202,7 @@ class Reader:
         self, start: int, stop: int, *, descending: bool
     ) -> AsyncGenerator[list[tuple[int, Attempt]], None]:
         """All attempts from ``start`` to ``stop``, both included, in order."""
-        log = self._history.log
+        log = self.log
         chunks = list(log.chunks)
         place = chunks[0].place if chunks else log.open.place
         held = [list(enumerate(chunk.attempts, chunk.first_attempt)) for chunk in chunks]
@@ -204,7 +214,7 @@ class Reader:
         first, _end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
         first = record[1] if record is not None else max(first, keys.history_log_key(low, 0))
         last = min(keys.history_log_key(*place), keys.history_log_key(high, _LAST))
-        batches = self._store.scan_batches(first, last, batch=2, descending=descending, read_ahead_bytes=1 << 16)
+        batches = self.store.scan_batches(first, last, batch=2, descending=descending, read_ahead_bytes=1 << 16)
         async with aclosing(batches) as reading:
             async for some in reading:
                 for key, value in some:
@@ -217,9 +227,9 @@ class Reader:
 
     async def first_attempt_since(self, at_ms: int) -> int:
         """The number before which every attempt ended before this time, and from which on none did."""
-        high = self._history.log.end[0]
-        low = min(self._history.index.planned.kept, high)
-        for chunk in self._history.log.chunks:
+        high = self.log.end[0]
+        low = min(self.first_kept_attempt, high)
+        for chunk in self.log.chunks:
             ended = [row[4] for row in chunk.attempts]
             if ended and ended[-1] >= at_ms:
                 later = next(at for at, end in enumerate(ended) if end >= at_ms)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
+from contextlib import asynccontextmanager
 
+from ..ffi import Batch
+from ..payloads import Payloads
 from ..records import history_log, keys
-from .candidates import AttemptRecord, MessageRecord
+from ..slate import SlateStore
+from ..state import StoreState
+from .candidates import AttemptRecord, MessageRecord, attempt_dimensions
 from .collected import CollectedHeaders
 from .counts import count_attempts, count_messages
 from .index import Index
@@ -17,13 +21,6 @@ from .log import Chunk, HistoryLog
 from .query import Buckets, Filters, Paging
 from .reader import Reader
 from .sweep import Sweep
-
-if TYPE_CHECKING:
-    from ..engine import Engine
-    from ..ffi import Batch
-    from ..payloads import Payloads
-    from ..slate import SlateStore
-    from ..state import Queue
 
 #: how long the rows of attempts stay
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
@@ -39,75 +36,49 @@ _MUCH = 200_000
 
 
 class History:
-    """What happened to the messages of an engine."""
+    """What happened to the messages of one instance.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    Args:
+        checkpoint: writes what is queued.
+    """
+
+    def __init__(
+        self,
+        store: SlateStore,
+        state: StoreState,
+        payloads: Payloads,
+        checkpoint: Callable[[], Awaitable[None]],
+        retention_ms: int,
+    ) -> None:
+        self._store, self._state, self._payloads = store, state, payloads
+        self.retention_ms = retention_ms
+        self.log = HistoryLog()
         self.index = Index()
-        self.indexer = Indexer(self)
-        self.sweeper = Sweep(self)
-        self.collected = CollectedHeaders(self)
+        self.collected = CollectedHeaders(store, payloads, self.log, self.index)
+        self.indexer = Indexer(store, payloads, self.log, self.index, self.collected, checkpoint)
+        self.sweeper = Sweep(store, state, payloads, self.index, checkpoint, retention_ms)
         self._saving: list[Chunk] = []
 
-    # ------------------------------------------------------------------ what its parts need
     @property
     def enabled(self) -> bool:
-        return self._engine.state.history is not None
-
-    @property
-    def log(self) -> HistoryLog:
-        found = self._engine.state.history
-        assert found is not None
-        return found
-
-    @property
-    def store(self) -> SlateStore:
-        return self._engine.store
-
-    @property
-    def payloads(self) -> Payloads:
-        return self._engine.payloads
-
-    @property
-    def queues(self) -> dict[str, Queue]:
-        return self._engine.state.queues
-
-    @property
-    def session_names(self) -> dict[bytes, str]:
-        return self._engine.state.session_names
-
-    @property
-    def next_message_id(self) -> int:
-        return self._engine.state.next_id
-
-    @property
-    def retention_ms(self) -> int:
-        return int(1000 * self._engine.settings.history_retention_seconds)
-
-    async def checkpoint(self) -> None:
-        """Have the engine write what is queued.
-
-        Raises:
-            StoreError: it failed for good.
-        """
-        await self._engine.commits.checkpoint()
+        return self._state.history is not None
 
     # ------------------------------------------------------------------ the engine's calls
     async def load(self) -> HistoryLog:
         """The log, to go on where the stored one ends; before the journal is replayed."""
-        await self.index.load(self.store)
+        await self.index.load(self._store)
         await self.collected.load()
         head = self.index.head
         self.indexer.place = head.attempt, head.row
-        log = HistoryLog(head.attempt, head.row)
-        rows = await self.store.scan(*keys.kind_range(keys.RecordKind.HISTORY_LOG), limit=1, descending=True)
+        self.log.begin_at(self.indexer.place)
+        rows = await self._store.scan(*keys.kind_range(keys.RecordKind.HISTORY_LOG), limit=1, descending=True)
         for key, value in rows:
             attempt, row = keys.parse(key).numbers or (0, 0)
             last = Chunk.of((attempt, row), history_log.decode(key, value))
             if last.end > self.indexer.place:
-                log = HistoryLog(*last.end)
-        log.indexed(self.indexer.place)
-        return log
+                self.log.begin_at(last.end)
+        self.log.indexed(self.indexer.place)
+        return self.log
 
     def snapshot(self, batch: Batch) -> None:
         """Put everything that is not stored into a checkpoint's batch."""
@@ -160,37 +131,46 @@ class History:
             await self.sweeper.sweep(now)
 
     # ------------------------------------------------------------------ reading
+    @asynccontextmanager
+    async def _reading(self, *, indexed: bool) -> AsyncIterator[Reader]:
+        """A reader of what has happened until now; with ``indexed`` the index has all of it, too."""
+        if indexed:
+            await self.indexer.catch_up()
+        self.log.close_chunk()
+        with self.index.reading() as view:
+            yield Reader(self._store, self._state, self._payloads, self.log, self.index, view)
+
     async def list_messages(self, filters: Filters, paging: Paging) -> Page[MessageRecord]:
         """See :mod:`.lists`."""
-        return await list_messages(self, filters, paging)
+        async with self._reading(indexed=True) as reader:
+            return await list_messages(reader, filters, paging)
 
     async def list_attempts(self, filters: Filters, paging: Paging, *, bodies: bool = False) -> Page[AttemptRecord]:
         """See :mod:`.lists`."""
-        return await list_attempts(self, filters, paging, bodies=bodies)
+        async with self._reading(indexed=bool(attempt_dimensions(filters))) as reader:
+            return await list_attempts(reader, filters, paging, bodies=bodies)
 
     async def count_messages(self, filters: Filters, buckets: Buckets) -> list[int]:
-        """See :mod:`.lists`; the times of the filters are within the buckets."""
-        return await count_messages(self, filters, buckets)
+        """See :mod:`.counts`; the times of the filters are within the buckets."""
+        async with self._reading(indexed=True) as reader:
+            return await count_messages(reader, filters, buckets)
 
     async def count_attempts(self, filters: Filters, buckets: Buckets) -> list[int]:
-        """See :mod:`.lists`; the times of the filters are within the buckets."""
-        return await count_attempts(self, filters, buckets)
+        """See :mod:`.counts`; the times of the filters are within the buckets."""
+        async with self._reading(indexed=bool(attempt_dimensions(filters))) as reader:
+            return await count_attempts(reader, filters, buckets)
 
     async def message(self, id: int) -> MessageRecord | None:
         """A message that is in the store."""
-        await self.indexer.catch_up()
-        with self.index.reading() as view:
-            reader = Reader(self, view)
+        async with self._reading(indexed=True) as reader:
             found = (await reader.metadata([id])).get(id)
             return None if found is None else MessageRecord(found, (await reader.statuses([id]))[id])
 
     async def attempt(self, number: int, *, bodies: bool = False) -> AttemptRecord | None:
         """An attempt that ended and is in the log."""
-        self.log.close_chunk()
-        if not self.index.planned.kept <= number < self.log.end[0]:
-            return None
-        with self.index.reading() as view:
-            reader = Reader(self, view)
+        async with self._reading(indexed=False) as reader:
+            if not reader.first_kept_attempt <= number < self.log.end[0]:
+                return None
             row = (await reader.attempts([number])).get(number)
             found = [] if row is None else [AttemptRecord.of(number, row)]
-            return next(iter(await with_events(self, reader, found, bodies=bodies)), None)
+            return next(iter(await with_events(reader, found, bodies=bodies)), None)

@@ -6,18 +6,18 @@ Each call does a bounded part and goes on where the last one ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Set
+from collections.abc import Awaitable, Callable, Iterable, Set
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
+from ..payloads import Payloads
 from ..records import history_index, history_log, keys
 from ..records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, SEGMENT_SIZE
 from ..records.history_trail import BLOCK_BITS
+from ..slate import SlateStore
+from ..state import StoreState
+from .index import Index
 from .part import Row
 from .runs import Merger
-
-if TYPE_CHECKING:
-    from .service import History
 
 #: chunks of the log that one sweep removes
 _CHUNKS = 500
@@ -30,48 +30,52 @@ _READS = 32
 class Sweep:
     """Removes old history of one engine, and merges its runs."""
 
-    def __init__(self, history: History) -> None:
-        self._history = history
-        self.merger: Merger | None = None
+    def __init__(
+        self,
+        store: SlateStore,
+        state: StoreState,
+        payloads: Payloads,
+        index: Index,
+        checkpoint: Callable[[], Awaitable[None]],
+        retention_ms: int,
+    ) -> None:
+        self._store, self._state, self._payloads = store, state, payloads
+        self._index = index
+        self._checkpoint = checkpoint
+        self._retention_ms = retention_ms
+        self._merger = Merger(store, index, checkpoint, self.living_segments)
         self._lock = asyncio.Lock()
         self._next_segment = 0
 
     async def begin(self) -> None:
         """Remove what a crash left behind."""
         async with self._lock:
-            await self._merger().remove_orphans()
+            await self._merger.remove_orphans()
 
     async def merge_some(self) -> bool:
         """Merge some runs, if there are many; returns whether there were."""
         async with self._lock:
-            return await self._merger().merge_some()
-
-    def _merger(self) -> Merger:
-        if self.merger is None:
-            self.merger = Merger(
-                self._history.store, self._history.index, self._history.checkpoint, self.living_segments
-            )
-        return self.merger
+            return await self._merger.merge_some()
 
     async def sweep(self, now: int) -> None:
         """Remove a part of what is past its retention or of messages that are gone."""
         async with self._lock:
-            await self._sweep_log(now - self._history.retention_ms)
+            await self._sweep_log(now - self._retention_ms)
             await self._sweep_attempts()
             await self._sweep_messages()
-            await self._merger().prune_one()
+            await self._merger.prune_one()
 
     async def _sweep_log(self, limit_ms: int) -> None:
         """Remove chunks whose last attempt ended before; never one that is not indexed.
 
         A chunk without attempts goes with those before it: all that it says is in the index.
         """
-        index = self._history.index
+        index = self._index
         start, end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
         end = min(end, keys.history_log_key(index.head.attempt, index.head.row))
         gone: list[Row] = []
         kept = index.planned.kept
-        batches = self._history.store.scan_batches(start, end, batch=16, read_ahead_bytes=1 << 16)
+        batches = self._store.scan_batches(start, end, batch=16, read_ahead_bytes=1 << 16)
         async with aclosing(batches) as reading:
             async for rows in reading:
                 for key, value in rows:
@@ -89,23 +93,21 @@ class Sweep:
 
     async def _sweep_attempts(self) -> None:
         """Remove the index of attempts that are no longer in the log."""
-        history = self._history
-        last = history.index.head.kept >> SEGMENT_BITS
+        last = self._index.head.kept >> SEGMENT_BITS
         prefix, end = keys.history_segment_prefix(ATTEMPTS), keys.history_segment_key(ATTEMPTS, last, 0)
         for _ in range(_ROUNDS):
-            rows = await history.store.scan(prefix, end, limit=_SEGMENTS)
+            rows = await self._store.scan(prefix, end, limit=_SEGMENTS)
             if not rows:
                 return
-            history.index.queue(_records_of(rows))
-            await history.checkpoint()
+            self._index.queue(_records_of(rows))
+            await self._checkpoint()
 
     async def _sweep_messages(self) -> None:
         """Remove the index of segments that have no message any more."""
-        history = self._history
-        complete = keys.history_segment_key(MESSAGES, history.next_message_id >> SEGMENT_BITS, 0)
+        complete = keys.history_segment_key(MESSAGES, self._state.next_id >> SEGMENT_BITS, 0)
         for _ in range(_ROUNDS):
             start = keys.history_segment_key(MESSAGES, self._next_segment, 0)
-            rows = await history.store.scan(start, complete, limit=_SEGMENTS)
+            rows = await self._store.scan(start, complete, limit=_SEGMENTS)
             by_segment: dict[int, list[tuple[bytes, bytes]]] = {}
             for row in rows:
                 by_segment.setdefault((keys.parse(row[0]).numbers or (0, 0))[1], []).append(row)
@@ -117,10 +119,10 @@ class Sweep:
             self._next_segment = max(by_segment) + (len(by_segment) == 1)
             for segment, records in by_segment.items():
                 if segment not in living:
-                    history.index.queue(_records_of(records))
+                    self._index.queue(_records_of(records))
                     await self._remove_trail(segment)
-            if history.index.is_dirty:
-                await history.checkpoint()
+            if self._index.is_dirty:
+                await self._checkpoint()
             if len(rows) < _SEGMENTS:
                 self._next_segment = 0
                 return
@@ -128,14 +130,13 @@ class Sweep:
     async def _remove_trail(self, segment: int) -> None:
         bits = SEGMENT_BITS - BLOCK_BITS
         first, last = (keys.history_trail_key(number << bits, 0) for number in (segment, segment + 1))
-        rows = await self._history.store.scan(first, last, read_ahead_bytes=1 << 16)
-        self._history.index.queue((key, None) for key, _value in rows)
+        rows = await self._store.scan(first, last, read_ahead_bytes=1 << 16)
+        self._index.queue((key, None) for key, _value in rows)
 
     async def living_segments(self, low: int, high: int) -> Set[int]:
         """Those of the segments from ``low`` to ``high`` that have a message, or may get one."""
-        history = self._history
-        newest = history.next_message_id >> SEGMENT_BITS
-        held = {*history.payloads.pending_metadata, *history.payloads.flushing_metadata}
+        newest = self._state.next_id >> SEGMENT_BITS
+        held = {*self._payloads.pending_metadata, *self._payloads.flushing_metadata}
         found = {id >> SEGMENT_BITS for id in held}
         found |= set(range(max(low, newest), high + 1))
         unknown = [segment for segment in range(low, min(high + 1, newest)) if segment not in found]
@@ -148,7 +149,7 @@ class Sweep:
     async def _has_message(self, segment: int) -> bool:
         first = segment * SEGMENT_SIZE
         start, end = keys.metadata_key(first), keys.metadata_key(first + SEGMENT_SIZE)
-        return bool(await self._history.store.scan(start, end, limit=1, read_ahead_bytes=1 << 12))
+        return bool(await self._store.scan(start, end, limit=1, read_ahead_bytes=1 << 12))
 
 
 def _records_of(segments: Iterable[tuple[bytes, bytes]]) -> Iterable[Row]:

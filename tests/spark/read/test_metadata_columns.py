@@ -14,9 +14,8 @@ from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.spark.read import metadata_columns
 from kombu_opendata.spark.read.metadata_columns import HEADERS
 from kombu_opendata.storage import ffi_encoding
-from kombu_opendata.storage.ffi import Pair
 from kombu_opendata.storage.records import keys, metadata
-from kombu_opendata.storage.rows import Rows
+from kombu_opendata.storage.rows import Pair, Rows
 
 from ...support.rows import in_one_piece
 

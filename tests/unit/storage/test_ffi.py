@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.storage import ffi, ffi_encoding, ffi_native
-from kombu_opendata.storage.rows import Rows
+from kombu_opendata.storage.rows import Pair, Rows
 
 VALUES = [b"", b"\0", b"x" * 50, bytes(range(256)) * 106, os.urandom(70_000)]
 
@@ -272,7 +272,7 @@ def test_the_self_check_sees_each_fault(monkeypatch: pytest.MonkeyPatch, fault: 
         value = await get(db, key)
         return value[:-1] if value else value
 
-    async def wrong_next(iterator: Any, limit: int, **options: Any) -> list[ffi.Pair]:
+    async def wrong_next(iterator: Any, limit: int, **options: Any) -> list[Pair]:
         return (await next_batch(iterator, limit, **options))[::-1]
 
     async def wrong_rows(iterator: Any, limit: int) -> Rows:

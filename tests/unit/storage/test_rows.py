@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kombu_opendata.storage import ffi_encoding
-from kombu_opendata.storage.ffi import Pair
-from kombu_opendata.storage.rows import GAP, TAIL, Rows
+from kombu_opendata.storage.rows import GAP, TAIL, Pair, Rows
 
 from ...support.rows import encoded, in_one_piece
 

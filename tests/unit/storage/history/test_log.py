@@ -12,7 +12,6 @@ from kombu_opendata.storage import effects as fx
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.history import log
 from kombu_opendata.storage.history.log import HistoryLog
-from kombu_opendata.storage.history.reader import Reader
 from kombu_opendata.storage.queue_buckets import Entry
 from kombu_opendata.storage.records import history_log, keys
 from kombu_opendata.storage.records.keys import RecordKind
@@ -149,9 +148,8 @@ def test_why_a_message_left(tmp_path: Path) -> None:
 
 
 async def _statuses(engine: Engine, id: int) -> dict[str, str]:
-    await engine.history.indexer.catch_up()
-    with engine.history.index.reading() as view:
-        found = await Reader(engine.history, view).statuses([id])
+    async with engine.history._reading(indexed=True) as reader:
+        found = await reader.statuses([id])
     return {status.queue: status.status for status in found[id]}
 
 
