@@ -12,7 +12,7 @@ from collections.abc import Mapping, Set
 
 from . import moves, payloads
 from .ffi import Batch
-from .log_retention import LogState
+from .log_state import LogState
 from .moves import Which
 from .queue_buckets import Entry
 from .records import (

@@ -6,15 +6,17 @@ just means that it is done again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from .clock import Clock
+from .commits import Commits
+from .loader import QueueLoader
+from .operations import Operations
 from .records import keys, settled
 from .settled_log import SettledLog
-from .state import Queue
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .slate import SlateStore
+from .state import Queue, StoreState
 
 #: buckets of one list that one sweep removes at most, so that a sweep never blocks for long
 _BUCKETS_PER_SWEEP = 200
@@ -24,24 +26,42 @@ _GARBAGE_PER_CHECKPOINT = 10_000
 PRODUCER_RETENTION_MS = 24 * 3_600_000
 
 
-class Collector:
-    """Removes what is past its retention, for one engine."""
+class Sweeper(Protocol):
+    """Removes its own records when their time is over."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    async def sweep(self, now: int) -> object:
+        """Remove a bounded part of what is past its retention."""
+
+
+class Collector:
+    """Removes what is past its retention in the queues of one instance, and has ``sweepers`` remove the rest."""
+
+    def __init__(
+        self,
+        store: SlateStore,
+        state: StoreState,
+        clock: Clock,
+        commits: Commits,
+        operations: Operations,
+        loader: QueueLoader,
+        sweepers: Sequence[Sweeper],
+    ) -> None:
+        self._store, self._state = store, state
+        self._clock = clock
+        self._commits, self._operations = commits, operations
+        self._loader = loader
+        self._sweepers = sweepers
 
     async def sweep(self) -> int:
         """One pass over all queues; returns how many settled messages were removed."""
-        now = self._engine.clock.now_ms()
+        now = self._clock.now_ms()
         removed = 0
-        for queue in list(self._engine.state.queues.values()):
-            async with self._engine.commits.checkpointing:
+        for queue in list(self._state.queues.values()):
+            async with self._commits.checkpointing:
                 removed += await self._sweep_queue(queue, now)
             await self.expire(queue, now)
-        await self._engine.log_sweep.sweep(now)
-        await self._engine.results.sweep(now)
-        await self._engine.idempotency.sweep(now)
-        await self._engine.history.sweep(now)
+        for sweeper in self._sweepers:
+            await sweeper.sweep(now)
         self._forget_producers(now)
         return removed
 
@@ -53,32 +73,32 @@ class Collector:
 
     async def expire(self, queue: Queue, now: int) -> int:
         """Remove the messages that are past their deadline, also where nobody consumes; returns how many."""
-        engine, messages = self._engine, queue.messages
-        removed = engine.operations.remove(queue, messages.expired(now), "expired")
-        while (number := messages.due(now)) is not None and engine.state.queues.get(queue.name) is queue:
-            await engine.loader.load_bucket(queue, number)
-            removed += engine.operations.remove(queue, messages.expired(now), "expired")
+        messages = queue.messages
+        removed = self._operations.remove(queue, messages.expired(now), "expired")
+        while (number := messages.due(now)) is not None and self._state.queues.get(queue.name) is queue:
+            await self._loader.load_bucket(queue, number)
+            removed += self._operations.remove(queue, messages.expired(now), "expired")
             await self._let_go()
         return removed
 
     async def drop_oldest(self, queue: Queue, is_too_long: Callable[[], bool]) -> int:
         """Remove the oldest available messages while the queue is too long; returns how many."""
-        engine, dropped = self._engine, 0
-        while is_too_long() and engine.state.queues.get(queue.name) is queue:
+        dropped = 0
+        while is_too_long() and self._state.queues.get(queue.name) is queue:
             entry, cold = queue.messages.oldest()
             if cold is not None:
-                await engine.loader.load_bucket(queue, cold)
+                await self._loader.load_bucket(queue, cold)
                 await self._let_go()
             elif entry is not None:
-                dropped += engine.operations.remove(queue, (entry,), "maxlen")
+                dropped += self._operations.remove(queue, (entry,), "maxlen")
             else:
                 break
         return dropped
 
     async def _let_go(self) -> None:
         """A long backlog is removed in several checkpoints, so that none of them is large."""
-        if len(self._engine.state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
-            await self._engine.commits.checkpoint()
+        if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
+            await self._commits.checkpoint()
 
     async def _sweep_log(
         self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int
@@ -106,8 +126,8 @@ class Collector:
         """The entries of a list's first bucket; None when it can't be changed now. Call it under ``checkpointing``."""
         while log.first < log.tail:
             key = key_of(queue.name, log.first)
-            value = await self._engine.store.get(key)
-            if self._engine.state.queues.get(queue.name) is not queue:
+            value = await self._store.get(key)
+            if self._state.queues.get(queue.name) is not queue:
                 return None  # deleted in the meantime, and collected with that
             if log.first in log.dirty:
                 return None  # not stored yet: next time
@@ -133,18 +153,18 @@ class Collector:
     ) -> None:
         """Take the first entries, those of ``expired``, out of the ``rows`` of a list's first bucket."""
         for row in expired:
-            self._engine.state.collect(queue.name, row[0])
+            self._state.collect(queue.name, row[0])
         number = log.first
         if expired or number < log.tail:
             log.replace(number, [settled.pack_entry(*row) for row in rows[len(expired) :]])
         if log.first != number:
-            self._engine.state.dirty.queues.add(queue.name)
+            self._state.dirty.queues.add(queue.name)
 
     def _forget_producers(self, now: int) -> None:
         """Drop what is known of sessions that ended without a goodbye long ago."""
-        state = self._engine.state
+        state = self._state
         before = now - PRODUCER_RETENTION_MS
         for session in state.producers.keys() | state.removals.keys():
             did = state.producers.get(session), state.removals.get(session)
             if session not in state.leases and all(last is None or last.at_ms < before for last in did):
-                self._engine.operations.forget_session(session)
+                self._operations.forget_session(session)

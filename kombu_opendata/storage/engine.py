@@ -95,10 +95,30 @@ class Engine:
             int(1000 * settings.history_retention_seconds),
         )
         self.commits.participants.append(self.history)
-        self.log_sweep = LogSweep(self)
-        self.collector = Collector(self)
+        self.log_sweep = LogSweep(store, self.state, self.commits)
+        self.collector = Collector(
+            store,
+            self.state,
+            clock,
+            self.commits,
+            self.operations,
+            self.loader,
+            (self.log_sweep, self.results, self.idempotency, self.history),
+        )
         self.disk_space = DiskSpace(store.admin, store.clock)
-        self.size_limit = SizeLimit(self, settings.retention_bytes)
+        self.size_limit = SizeLimit(
+            store,
+            self.state,
+            clock,
+            self.commits,
+            self.collector,
+            self.log_sweep,
+            self.history,
+            self.disk_space,
+            tidy=self.tidy,
+            settings=settings.slate,
+            limit_bytes=settings.retention_bytes,
+        )
 
     @classmethod
     async def open(cls, url: str, instance: str, clock: Clock, settings: EngineSettings | None = None) -> Engine:

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
 
-from .ffi import Batch
+from .commits import Commits
 from .limits import stored_deadline
-from .records import keys, log_retention, metadata
+from .records import keys, metadata
 from .records.log_retention import FOREVER, LogRetention
 from .route_counts import RouteCounts
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .slate import SlateStore
+from .state import StoreState
 
 #: messages of one step, during which no checkpoint is made; and of one pass
 _STEP_ROWS = 500
@@ -30,82 +28,44 @@ _GARBAGE_PER_CHECKPOINT = 10_000
 _ROUND_MS = 24 * 3_600_000
 
 
-class LogState:
-    """The retention of one instance's log.
-
-    Attributes:
-        stored: as the record says, or will; None where nothing was ever kept.
-    """
-
-    def __init__(self) -> None:
-        self.stored: LogRetention | None = None
-
-    @property
-    def kept_from(self) -> int:
-        """From this id on messages are kept that no queue needs."""
-        if self.stored is None or not self.stored.retention_ms:
-            return keys.MAX_MESSAGE_ID
-        return 0 if self.stored.retention_ms == FOREVER else self.stored.position
-
-    @property
-    def kept(self) -> int:
-        """How many messages only the log keeps, as of the last checkpoint."""
-        return self.stored.kept if self.stored is not None else 0
-
-    def count(self, more: int) -> bool:
-        """So many more messages, or fewer, are kept; returns whether the record changed."""
-        if not more or self.stored is None:
-            return False
-        self.stored = self.stored._replace(kept=max(self.stored.kept + more, 0))
-        return True
-
-    def put_into(self, batch: Batch) -> None:
-        """Add the record to a checkpoint."""
-        if self.stored is None:
-            batch.delete(keys.LOG_RETENTION_KEY)
-        else:
-            batch.put(keys.LOG_RETENTION_KEY, log_retention.encode(self.stored))
-
-
 class LogSweep:
     """Deletes what the log of an engine need keep no longer."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, store: SlateStore, state: StoreState, commits: Commits) -> None:
+        self._store, self._state, self._commits = store, state, commits
         self._next_at_ms: float = 0  # nothing is past its time before
 
     def configure(self, seconds: float) -> None:
         """The retention from now on; before the first checkpoint. After a change the whole log is swept once."""
         retention_ms = FOREVER if seconds == math.inf else int(1000 * seconds)
-        log = self._engine.state.log
+        log = self._state.log
         if retention_ms != (log.stored.retention_ms if log.stored is not None else 0):
             self._set(LogRetention(retention_ms, kept=log.kept))
         elif log.stored is not None and retention_ms == FOREVER and not log.stored.position:
             self._next_at_ms = log.stored.swept_at_ms + _ROUND_MS
 
     def _set(self, stored: LogRetention | None) -> None:
-        self._engine.state.log.stored = stored
-        self._engine.state.dirty.log = True
+        self._state.log.stored = stored
+        self._state.dirty.log = True
 
     async def sweep(self, now: int) -> int:
         """One pass, of a bounded number of messages; returns how many are deleted by the next checkpoint."""
-        engine, deleted, looked = self._engine, 0, 0
-        while (stored := engine.state.log.stored) is not None and now >= self._next_at_ms and looked < _PASS_ROWS:
+        deleted = looked = 0
+        while (stored := self._state.log.stored) is not None and now >= self._next_at_ms and looked < _PASS_ROWS:
             began = asyncio.get_running_loop().time()
-            async with engine.commits.checkpointing:
+            async with self._commits.checkpointing:
                 outdated = await self._step(stored, now)
             deleted += outdated
             looked += _STEP_ROWS
-            if len(engine.state.dirty.outdated) >= _GARBAGE_PER_CHECKPOINT:
-                await engine.commits.checkpoint()
+            if len(self._state.dirty.outdated) >= _GARBAGE_PER_CHECKPOINT:
+                await self._commits.checkpoint()
             await asyncio.sleep(asyncio.get_running_loop().time() - began)  # half of the time is for others
         return deleted
 
     async def _step(self, stored: LogRetention, now: int) -> int:
         """Go on by some messages. No checkpoint is under way: what is kept is what the store's counts say."""
-        engine = self._engine
         start, end = keys.metadata_key(stored.position), keys.kind_range(keys.RecordKind.METADATA)[1]
-        rows = await engine.store.scan(start, end, limit=_STEP_ROWS)
+        rows = await self._store.scan(start, end, limit=_STEP_ROWS)
         position, due, is_over = stored.position, [], len(rows) < _STEP_ROWS
         for key, value in rows:
             id = int.from_bytes(key[-8:], "big")
@@ -117,32 +77,32 @@ class LogSweep:
                 due.append(id)
             position = id + 1
         outdated = await self._kept(due)
-        engine.state.dirty.outdated.update(outdated)
+        self._state.dirty.outdated.update(outdated)
         self._move(stored, position, now, is_over=is_over)
         return len(outdated)
 
     async def _kept(self, ids: list[int]) -> list[int]:
         """Which of these messages, in order, only the log keeps."""
-        counts = RouteCounts(self._engine.store)
+        counts = RouteCounts(self._store)
         await counts.load(ids)
         return [id for id in ids if counts.is_kept(id)]
 
     async def drop_oldest(self, count: int) -> int:
         """Delete the oldest messages that only the log keeps, before their time; returns how many."""
-        engine, dropped = self._engine, 0
+        dropped = 0
         rows: list[tuple[bytes, bytes]] = []
         position, end = 0, keys.kind_range(keys.RecordKind.METADATA)[1]
-        while dropped < min(count, engine.state.log.kept) and (not position or len(rows) == _STEP_ROWS):
-            async with engine.commits.checkpointing:
-                rows = await engine.store.scan(keys.metadata_key(position), end, limit=_STEP_ROWS)
+        while dropped < min(count, self._state.log.kept) and (not position or len(rows) == _STEP_ROWS):
+            async with self._commits.checkpointing:
+                rows = await self._store.scan(keys.metadata_key(position), end, limit=_STEP_ROWS)
                 ids = [int.from_bytes(key[-8:], "big") for key, _value in rows]
-                kept, outdated = await self._kept(ids), engine.state.dirty.outdated
+                kept, outdated = await self._kept(ids), self._state.dirty.outdated
                 oldest = [id for id in kept if id not in outdated][: count - dropped]
                 outdated.update(oldest)
                 dropped += len(oldest)
             position = ids[-1] + 1 if ids else 1
             if len(outdated) >= _GARBAGE_PER_CHECKPOINT:
-                await engine.commits.checkpoint()
+                await self._commits.checkpoint()
         return dropped
 
     def _move(self, stored: LogRetention, position: int, now: int, *, is_over: bool) -> None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Container, Iterable
-from typing import TYPE_CHECKING
 
 from ..errors import CorruptRecord
+from .commits import Commits
 from .moves import LISTS, Which, bucket_key, settled_log
 from .records import active, keys, settled
-
-if TYPE_CHECKING:
-    from .engine import Engine
-    from .state import Queue
+from .slate import SlateStore
+from .state import Queue
 
 #: buckets that are read at a time, so that no scan holds the event loop for long
 _BUCKETS = 16
@@ -27,8 +25,8 @@ _SETTLED_IDS = struct.Struct(f"<Q{settled.ENTRY_BYTES - 8}x")
 class Membership:
     """The messages of ``wanted`` in one queue. Use :meth:`of`, and :meth:`detach` at the end."""
 
-    def __init__(self, engine: Engine, queue: Queue, wanted: Container[int]) -> None:
-        self._engine = engine
+    def __init__(self, store: SlateStore, queue: Queue, wanted: Container[int]) -> None:
+        self._store = store
         self.queue = queue
         self.wanted = wanted
         self._cold: dict[int, int] = {}  # id → bucket
@@ -36,14 +34,14 @@ class Membership:
         self._notes = {which: self._note_to(which) for which in LISTS}
 
     @classmethod
-    async def of(cls, engine: Engine, queue: Queue, wanted: Container[int]) -> Membership:
+    async def of(cls, store: SlateStore, commits: Commits, queue: Queue, wanted: Container[int]) -> Membership:
         """Find out which of the messages ``wanted`` are in the queue.
 
         Raises:
             CorruptRecord: a bucket does not decode.
         """
-        found = cls(engine, queue, wanted)
-        async with engine.commits.checkpointing:  # so the store has everything but what is dirty now
+        found = cls(store, queue, wanted)
+        async with commits.checkpointing:  # so the store has everything but what is dirty now
             found._attach()
         try:
             await found._read_cold()
@@ -114,7 +112,7 @@ class Membership:
         if not messages.cold:
             return
         start, end = keys.prefix_range(keys.active_prefix(self.queue.name))
-        async for rows in self._engine.store.scan_batches(start, end, batch=_BUCKETS):
+        async for rows in self._store.scan_batches(start, end, batch=_BUCKETS):
             for key, value in rows:
                 number = keys.parse(key).bucket or 0
                 if number in messages.cold:
@@ -123,7 +121,7 @@ class Membership:
     async def _read_settled(self, which: Which) -> None:
         log = settled_log(self.queue, which)
         prefix = bucket_key(self.queue.name, which, 0)
-        async for rows in self._engine.store.scan_batches(*keys.prefix_range(prefix), batch=_BUCKETS):
+        async for rows in self._store.scan_batches(*keys.prefix_range(prefix), batch=_BUCKETS):
             for key, value in rows:
                 number = keys.parse(key).bucket or 0
                 if log.loaded(number) is None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from .commits import Commits
 from .records import keys
 from .rows import Pair
+from .slate import SlateStore
 from .stored_messages import id_of
-
-if TYPE_CHECKING:
-    from .engine import Engine
-    from .slate import SlateStore
 
 _READ_AHEAD_BYTES = 512 << 10
 #: a block ends after so many rows or bytes
@@ -50,8 +48,8 @@ class BlockReader:
         block: the one that was read last; None before the first, after a failure and once it is closed.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, store: SlateStore, commits: Commits) -> None:
+        self._store, self._commits = store, commits
         self.block: Block | None = None
         self._ahead: asyncio.Task[Block] | None = None
         self._ahead_start = -1
@@ -95,19 +93,19 @@ class BlockReader:
 
     async def _read(self, start: int, end: int) -> Block:
         collected: set[int] = set()
-        async with self._engine.commits.checkpointing:  # what one under way deletes may still be seen
-            self._engine.commits.watches.append(collected)
+        async with self._commits.checkpointing:  # what one under way deletes may still be seen
+            self._commits.watches.append(collected)
         try:
-            rows, upto = await read_block(self._engine.store, start, end, self._row_bytes)
+            rows, upto = await read_block(self._store, start, end, self._row_bytes)
             self._row_bytes = mean_bytes(rows) if rows else 0
             return Block(rows, upto, collected)
         except BaseException:
-            self._engine.commits.unwatch(collected)
+            self._commits.unwatch(collected)
             raise
 
     def _drop(self) -> None:
         if self.block is not None:
-            self._engine.commits.unwatch(self.block.collected)
+            self._commits.unwatch(self.block.collected)
             self.block = None
 
     def _abandon(self) -> None:
@@ -115,7 +113,7 @@ class BlockReader:
 
         def end(task: asyncio.Task[Block]) -> None:
             if not task.cancelled() and task.exception() is None:
-                self._engine.commits.unwatch(task.result().collected)
+                self._commits.unwatch(task.result().collected)
 
         ahead, self._ahead = self._ahead, None
         if ahead is not None:

@@ -69,7 +69,7 @@ class _Reader:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.blocks = BlockReader(engine)
+        self.blocks = BlockReader(engine.store, engine.commits)
         self.next = 0
         self.membership: Membership | None = None  # of the messages that may be in the queue already
         self.filter: _Filter | None = None
@@ -242,7 +242,9 @@ class Router:
             return
         if reader.membership is None or first not in reader.membership.wanted:
             reader.drop_membership()
-            reader.membership = await Membership.of(self._engine, queue, range(first, first + _WINDOW_IDS))
+            reader.membership = await Membership.of(
+                self._engine.store, self._engine.commits, queue, range(first, first + _WINDOW_IDS)
+            )
 
     def _filter(self, reader: _Reader, queue: Queue, cursor: Cursor) -> _Filter:
         topology = self._engine.state.topology

@@ -180,7 +180,7 @@ class Redrive:
         """Move what some buckets have; whether to go on."""
         there = None
         if self._source is not self._target and ids:
-            there = await Membership.of(self._engine, self._target, ids)
+            there = await Membership.of(self._engine.store, self._engine.commits, self._target, ids)
         try:
             for number, rows in numbered:
                 for part in _parts(rows, _STEP):

@@ -21,16 +21,20 @@ import contextlib
 import heapq
 import math
 import shutil
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ..errors import StoreError
+from .clock import Clock
+from .collector import Collector
+from .commits import Commits
+from .disk_space import DiskSpace
+from .history.service import History
+from .log_retention import LogSweep
 from .records import keys
 from .settled_log import SettledLog
-from .state import Queue
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .slate import SlateSettings, SlateStore
+from .state import Queue, StoreState
 
 _TARGET = 0.9
 _GROWTH = 0.05
@@ -47,6 +51,10 @@ KeyOf = Callable[[str, int], bytes]
 class SizeLimit:
     """The limit of one engine's store.
 
+    Args:
+        tidy: brings all that was removed into tables.
+        settings: the store's while it is in use.
+
     Attributes:
         limit_bytes: 0 for none.
         removed: messages that went early, since the start.
@@ -54,8 +62,28 @@ class SizeLimit:
         is_stuck: the store is too large and there is nothing left to remove, or not enough.
     """
 
-    def __init__(self, engine: Engine, limit_bytes: int) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        store: SlateStore,
+        state: StoreState,
+        clock: Clock,
+        commits: Commits,
+        collector: Collector,
+        log_sweep: LogSweep,
+        history: History,
+        disk_space: DiskSpace,
+        *,
+        tidy: Callable[[], Awaitable[None]],
+        settings: SlateSettings,
+        limit_bytes: int,
+    ) -> None:
+        self._store, self._state = store, state
+        self._clock = clock
+        self._commits = commits
+        self._collector, self._log_sweep, self._history = collector, log_sweep, history
+        self._disk_space = disk_space
+        self._tidy = tidy
+        self._settings = settings
         self.limit_bytes = limit_bytes
         self.removed = 0
         self.removed_at_ms = 0
@@ -67,8 +95,8 @@ class SizeLimit:
     @property
     def size_bytes(self) -> int:
         """What counts: the tables, and the objects of staged batches."""
-        use = self._engine.disk_space.use
-        staged = sum(one.bytes for one in self._engine.state.staged.objects.values())
+        use = self._disk_space.use
+        staged = sum(one.bytes for one in self._state.staged.objects.values())
         return staged + (use.live_bytes if use is not None else 0)
 
     async def step(self) -> int:
@@ -95,18 +123,18 @@ class SizeLimit:
     # ------------------------------------------------------------------ measuring
     def _has_room(self) -> bool:
         """Whether all tables can be there twice, and what is written meanwhile."""
-        folder = self._engine.store.folder
+        folder = self._store.folder
         return folder is None or shutil.disk_usage(folder).free > _ROOM * self.size_bytes
 
     async def _begin_compaction(self) -> None:
-        engine, store = self._engine, self._engine.store
-        if store.settings != engine.settings.slate:
+        store = self._store
+        if store.settings != self._settings:
             return  # nobody uses it now, and the compactor rarely looks
         poll_seconds = store.settings.compactor_poll_ms / 1000
-        await engine.tidy()  # what was removed is in tables then
+        await self._tidy()  # what was removed is in tables then
         for _ in range(_TRIES):
             with contextlib.suppress(StoreError):  # the compactor came between, for one: at the next step, at worst
-                async with engine.commits.checkpointing:  # nothing else is flushed
+                async with self._commits.checkpointing:  # nothing else is flushed
                     manifest = await store.admin.manifest_at_rest()
                     if manifest is not None and len(manifest.unsorted) == 1:
                         await store.flush_memtable(keys.STORE_HEADER_KEY)  # one is left alone, two are not
@@ -118,22 +146,22 @@ class SizeLimit:
 
     async def _is_compacted(self) -> bool:
         try:
-            ended = await self._engine.store.admin.is_compacted(self._compaction)
+            ended = await self._store.admin.is_compacted(self._compaction)
         except StoreError:  # the store did not answer just now
             return False
         if ended is None:
             return False
         self._compaction = ""
         if ended:
-            await self._engine.disk_space.look()
+            await self._disk_space.look()
         return ended  # if not, it met another one: again at the next step
 
     def _decide(self) -> None:
         """How many messages are to go, and when to look again."""
         size, target = self.size_bytes, int(_TARGET * self.limit_bytes)
-        queues = self._engine.state.queues.values()
+        queues = self._state.queues.values()
         settled = sum(queue.done.length + queue.failed.length for queue in queues)
-        settled += self._engine.state.log.kept
+        settled += self._state.log.kept
         messages = settled + sum(len(queue.messages) + len(queue.messages.in_flight) for queue in queues)
         wanted = math.ceil(messages * max(size - target, 0) / size) if size else 0
         self._to_remove = min(settled, wanted)
@@ -145,46 +173,45 @@ class SizeLimit:
     # ------------------------------------------------------------------ removing
     async def _remove_some(self) -> int:
         newest_at_ms = 0
-        removed = await self._engine.log_sweep.drop_oldest(min(self._to_remove, _PER_STEP))
+        removed = await self._log_sweep.drop_oldest(min(self._to_remove, _PER_STEP))
         for attribute, key_of in (("done", keys.done_key), ("failed", keys.failed_key)):
             heap = await self._by_age(attribute, key_of)
             while heap and removed < min(self._to_remove, _PER_STEP):
                 _, _, queue = heapq.heappop(heap)
                 settled: SettledLog = getattr(queue, attribute)
-                async with self._engine.commits.checkpointing:
-                    rows = await self._engine.collector.head(queue, settled, key_of)
+                async with self._commits.checkpointing:
+                    rows = await self._collector.head(queue, settled, key_of)
                     if not rows:
                         continue
                     oldest = rows[: self._to_remove - removed]
-                    self._engine.collector.take(queue, settled, rows, oldest)
-                    self._engine.state.dirty.outdated.update(row[0] for row in oldest)  # nor does the log keep them
+                    self._collector.take(queue, settled, rows, oldest)
+                    self._state.dirty.outdated.update(row[0] for row in oldest)  # nor does the log keep them
                 removed += len(oldest)
                 newest_at_ms = max(newest_at_ms, oldest[-1][1])
-                if len(self._engine.state.dirty.garbage) >= _PER_CHECKPOINT:
-                    await self._engine.commits.checkpoint()
+                if len(self._state.dirty.garbage) >= _PER_CHECKPOINT:
+                    await self._commits.checkpoint()
                 if settled.length:
                     heapq.heappush(heap, (settled.oldest_at_ms or oldest[-1][1], queue.name, queue))
         self._to_remove = max(0, self._to_remove - removed) if removed else 0
         if removed:
             self.removed += removed
-            self.removed_at_ms = self._engine.clock.now_ms()
+            self.removed_at_ms = self._clock.now_ms()
             # the history of what is gone goes, too
-            history = self._engine.history
-            await history.sweep(newest_at_ms + history.retention_ms)
-            await self._engine.commits.checkpoint()
+            await self._history.sweep(newest_at_ms + self._history.retention_ms)
+            await self._commits.checkpoint()
         return removed
 
     async def _by_age(self, attribute: str, key_of: KeyOf) -> list[tuple[int, str, Queue]]:
         """The queues that have settled messages, as a heap by the time of the oldest."""
         heap: list[tuple[int, str, Queue]] = []
-        for queue in list(self._engine.state.queues.values()):
+        for queue in list(self._state.queues.values()):
             settled: SettledLog = getattr(queue, attribute)
             if not settled.length:
                 continue
             oldest_at_ms = settled.oldest_at_ms
             if oldest_at_ms is None:
-                async with self._engine.commits.checkpointing:
-                    rows = await self._engine.collector.head(queue, settled, key_of)
+                async with self._commits.checkpointing:
+                    rows = await self._collector.head(queue, settled, key_of)
                 if not rows:
                     continue
                 oldest_at_ms = settled.oldest_at_ms = rows[0][1]

@@ -15,7 +15,7 @@ from .counts import QueueCounts
 from .history.log import HistoryLog
 from .idempotency import IdempotencyState
 from .limits import Limits
-from .log_retention import LogState
+from .log_state import LogState
 from .moves import Which
 from .queue_buckets import Entry
 from .queue_state import QueueState
