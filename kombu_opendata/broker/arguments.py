@@ -400,3 +400,18 @@ def check_short(text: str, what: str, error: type[RequestError] = RequestError) 
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_NAME_BYTES:
             raise error(f"the {what} has {size} bytes, the limit is {MAX_NAME_BYTES}", size=size, limit=MAX_NAME_BYTES)
+
+
+def check_name(name: str, what: str) -> None:
+    """The name of a queue or an exchange.
+
+    Raises:
+        RequestError: it is empty, too long, or no valid Unicode.
+    """
+    if not name:
+        raise RequestError(f"the {what} name is empty: give one")
+    check_short(name, f"{what} name")
+    try:
+        name.encode()
+    except UnicodeEncodeError as exc:
+        raise RequestError(f"the {what} name is not valid Unicode: {exc.reason}") from exc

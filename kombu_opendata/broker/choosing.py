@@ -64,9 +64,9 @@ def looker(self: Handlers, msg: q.Read, queue: BrokerQueue) -> Callable[[], Awai
 
 async def choose(self: Handlers, msg: q.Read, queue: BrokerQueue, look: Callable[[], Awaitable[Claimed]]) -> None:
     """Answer a Read that looks for messages."""
-    loop, calls = self.instance.loop, self.instance.calls
+    loop, stops = self.instance.loop, self.instance.stops
     deadline = loop.time() + msg.wait_ms / 1000
-    stop = calls.stops[self.session.id, msg.rid] = asyncio.Event()
+    stop = stops[self.session.id, msg.rid] = asyncio.Event()
 
     def is_over() -> bool:
         return stop.is_set() or queue.deleting or loop.time() >= deadline
@@ -85,7 +85,7 @@ async def choose(self: Handlers, msg: q.Read, queue: BrokerQueue, look: Callable
                     break
                 await _wait(stop, min(_PACE_SECONDS, max(deadline - loop.time(), 0)))
     finally:
-        calls.stops.pop((self.session.id, msg.rid), None)
+        stops.pop((self.session.id, msg.rid), None)
     await claimed.look_up_and_answer(self.instance)
 
 
@@ -124,7 +124,7 @@ async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Cond
             claimed.add(self.instance, entry, envelope)
             if claimed.is_enough:
                 return claimed
-        self.instance.schedule()
+        self.instance.outbox.schedule()
     return claimed
 
 

@@ -20,9 +20,12 @@ from ..protocol.framing import (
     client_messages,
     frame,
 )
+from ..protocol.message_base import Message
 from ..protocol.tcp import is_tcp, set_tcp_options
 from ..selectors.selector import precompile
 from . import leases
+from .calls.context import Context
+from .calls.registry import Handler
 from .explain import WithFilter, filter_to_compile
 from .greeting import Admitted, Greeting
 from .handlers import Handlers
@@ -47,7 +50,6 @@ _QUERIES = frozenset(
         m.CreateInstance, m.ListInstances,
         m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain, m.Cursors, m.Redrive, m.DeleteSettled,
         m.ArchiveFailed,
-        m.ListMessages, m.ListAttempts, m.RetrieveMessage, m.RetrieveAttempt, m.CountAttempts, m.CountMessages,
         q.Peek, q.GetMessage, q.ListByState, q.GetMetrics, q.ListQueues, q.ListWorkers,
     }
 )  # fmt: skip
@@ -70,6 +72,8 @@ class Connection(asyncio.Protocol):
         self._preamble = b""
         self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
         self._handlers: Handlers | None = None
+        self._context: Context | None = None
+        self._calls: dict[type[Message], Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: deque[Any] = deque()  # came in, and must wait
         self._queries: Counter[int] = Counter()  # under way, by their numbers
@@ -160,6 +164,9 @@ class Connection(asyncio.Protocol):
             self._greet(message)
             return
         kind = type(message)
+        known = self._calls.get(kind)
+        if known is not None and known.special is not None and known.special.query:
+            self._note_query(message)
         if kind in _WITH_FILTERS and not self._preparing:
             text = filter_to_compile(handlers.instance, message)
             if text:
@@ -167,9 +174,7 @@ class Connection(asyncio.Protocol):
                 self._spawn(self._prepare(message, text))
                 return
         if kind in _QUERIES:
-            if not message.rid:
-                raise ProtocolError(f"a {kind.__name__} without a request number could not be answered")
-            self._queries[message.rid] += 1
+            self._note_query(message)
         if kind in _ABOUT_INSTANCES:
             self._spawn(self._run_about_instances(handlers, message))
             return
@@ -177,10 +182,13 @@ class Connection(asyncio.Protocol):
             self._spawn(self._run_admin(handlers, message))
             return
         try:
-            handler = Handlers.DIRECT.get(kind)
-            if handler is None:
+            if known is not None:
+                assert self._context is not None
+                known.run(self._context, message)
+            elif (handler := Handlers.DIRECT.get(kind)) is not None:
+                handler(handlers, message)
+            else:
                 raise message.error if kind is Refused else ProtocolError("a second Hello")
-            handler(handlers, message)
         except OpenDataError as exc:
             self._refuse(handlers, message, exc)
         except Exception as exc:
@@ -188,7 +196,12 @@ class Connection(asyncio.Protocol):
             self._refuse(handlers, message, OpenDataError(f"the broker failed at this call: {exc!r}; see its log"))
         if kind is m.Goodbye:
             self._leaving = True
-            handlers.instance.answer_last(self, m.Ok(message.rid))
+            handlers.instance.outbox.answer_last(self, m.Ok(message.rid))
+
+    def _note_query(self, message: Any) -> None:
+        if not message.rid:
+            raise ProtocolError(f"a {type(message).__name__} without a request number could not be answered")
+        self._queries[message.rid] += 1
 
     def _refuse(self, handlers: Handlers, message: Any, exc: OpenDataError) -> None:
         if isinstance(exc, ProtocolError):
@@ -196,7 +209,7 @@ class Connection(asyncio.Protocol):
         self._server.connections.calls_refused[exc.code] += 1
         rid = getattr(message, "rid", 0)
         if rid:
-            handlers.instance.reply(handlers.session, m.Failed(rid, exc.code, exc.text, exc.values))
+            handlers.instance.outbox.reply(handlers.session, m.Failed(rid, exc.code, exc.text, exc.values))
 
     async def _prepare(self, message: Any, text: str) -> None:
         """Compile a filter beside the loop, so that a long one holds up nobody but its own connection."""
@@ -212,7 +225,7 @@ class Connection(asyncio.Protocol):
 
     async def _run_about_instances(self, handlers: Handlers, message: m.CreateInstance | m.ListInstances) -> None:
         try:
-            handlers.instance.reply(handlers.session, await self._server.instances.answer(message))
+            handlers.instance.outbox.reply(handlers.session, await self._server.instances.answer(message))
         except OpenDataError as exc:
             self._refuse(handlers, message, exc)
 
@@ -256,9 +269,11 @@ class Connection(asyncio.Protocol):
         settings, (instance, hello) = self._server.settings, admitted
         session, adopted = leases.begin(instance, hello, said, self)
         self._handlers = Handlers(instance, session, settings.max_message_bytes, self._server.status)
+        self._calls = self._server.instances.calls[instance.name]
+        self._context = Context(session, instance.outbox, instance.background, instance.queues, instance.name)
         last = instance.engine.state.producers.get(session.id)
         ours_ms = int(1000 * settings.heartbeat_seconds)
-        instance.reply(
+        instance.outbox.reply(
             session,
             m.Welcome(
                 said.rid,

@@ -104,7 +104,7 @@ class DeadLetters:
                 except StoreError as exc:
                     self._log("dead letters can't be read: %s; trying again", exc)
                     await asyncio.sleep(_RETRY_SECONDS)
-                self._instance.schedule()
+                self._instance.outbox.schedule()
                 await asyncio.sleep(0)
 
     async def _load(self) -> None:

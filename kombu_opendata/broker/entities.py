@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ..protocol.message_base import Message
 from ..protocol.messages import Delivery
 from ..storage.counts import QueueCounts
 from ..storage.limits import Limits
@@ -17,11 +18,24 @@ from ..storage.state import Queue
 from .arguments import QueueArguments
 
 if TYPE_CHECKING:
-    from .connection import Connection
     from .getters import Getter
 
 #: idempotency keys that a transient queue remembers
 MAX_SENDS = 10_000
+
+
+class Peer(Protocol):
+    """What a session knows of its connection."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether the client reads what it is sent."""
+
+    def send_all(self, outgoing: list[Message]) -> None:
+        """Send messages in order."""
+
+    def abort(self) -> None:
+        """Close at once."""
 
 
 class Channel:
@@ -84,7 +98,7 @@ class Session:
         self.id = id
         self.name = name
         self.client = id  # whose exclusive queues it may use
-        self.connection: Connection | None = None
+        self.connection: Peer | None = None
         self.lost_at_ms = 0
         self.since_ms = 0
         self.suspended = False  # it is handed nothing until it is resumed
@@ -94,7 +108,7 @@ class Session:
         self.transient_publishes: dict[int, None] = {}  # numbers of publishes that no record remembers
         self.settled = 0
         self.reported_settled = 0
-        self.replies: list[Any] = []
+        self.replies: list[Message] = []
         self.deliveries: list[Delivery] = []
 
     def note_transient(self, seq: int) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFound, OpenDataError, RequestError, StoreError
+from ..errors import NotFound, RequestError, StoreError
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
 from ..protocol.queue_messages import Read
@@ -23,8 +21,6 @@ from ..storage.records import keys
 if TYPE_CHECKING:
     from .handlers import Handlers
     from .instance import Instance
-
-log = logging.getLogger(__name__)
 
 #: bindings that are explained; those that match come first
 MAX_BINDINGS = 50
@@ -56,33 +52,21 @@ def explain(handlers: Handlers, msg: m.Explain) -> None:
     elif msg.filter:
         raise RequestError("give a queue or a filter, not both: a queue has a filter of its own")
     if msg.message_id < 0:
-        handlers.instance.reply(handlers.session, m.Explained(msg.rid, _report(handlers, msg, msg.headers, None)))
+        handlers.instance.outbox.reply(
+            handlers.session, m.Explained(msg.rid, _report(handlers, msg, msg.headers, None))
+        )
         return
     if msg.headers:
         raise RequestError("give a message id or headers, not both")
     if msg.message_id >= keys.MAX_MESSAGE_ID:
         raise RequestError(f"there is no message id {msg.message_id}", message_id=msg.message_id)
-    task = handlers.instance.loop.create_task(_explain_stored(handlers, msg))
-    handlers.instance.background.add(task)
-    task.add_done_callback(handlers.instance.background.discard)
+    handlers.instance.background.run(handlers.session, msg.rid, _explain_stored(handlers, msg))
 
 
-async def _explain_stored(handlers: Handlers, msg: m.Explain) -> None:
-    asked_on = handlers.session.connection
-    answer: m.Explained | m.Failed
-    try:
-        headers = await _metadata(handlers.engine, msg.message_id)
-        typed = await _typed_headers(handlers.engine, msg.message_id)
-        answer = m.Explained(msg.rid, _report(handlers, msg, headers, typed))
-    except OpenDataError as exc:
-        answer = m.Failed(msg.rid, exc.code, exc.text, exc.values)
-    except asyncio.CancelledError:
-        raise
-    except Exception as exc:
-        log.exception("a message could not be explained")
-        answer = m.Failed(msg.rid, OpenDataError.code, f"the broker failed at this call: {exc!r}; see its log", {})
-    if handlers.session.connection is asked_on:  # after a reconnect the client has asked again
-        handlers.instance.reply(handlers.session, answer)
+async def _explain_stored(handlers: Handlers, msg: m.Explain) -> m.Explained:
+    headers = await _metadata(handlers.engine, msg.message_id)
+    typed = await _typed_headers(handlers.engine, msg.message_id)
+    return m.Explained(msg.rid, _report(handlers, msg, headers, typed))
 
 
 async def _metadata(engine: Engine, id: int) -> dict[str, str]:

@@ -47,15 +47,15 @@ class GetOne:
 
     def take(self, instance: Instance, queue: BrokerQueue, entry: Entry) -> bool:
         delivery = instance.lease(queue, entry, self.session, self.channel, "", self.no_ack)
-        instance.reply(self.session, Got(self.rid, delivery, len(queue.messages)))
+        instance.outbox.reply(self.session, Got(self.rid, delivery, len(queue.messages)))
         return True
 
     def nothing(self, instance: Instance, queue: BrokerQueue) -> bool:
-        instance.reply(self.session, Got(self.rid, None, 0))
+        instance.outbox.reply(self.session, Got(self.rid, None, 0))
         return True
 
     def end(self, instance: Instance, queue: BrokerQueue) -> None:
-        instance.reply(self.session, Got(self.rid, None, 0))
+        instance.outbox.reply(self.session, Got(self.rid, None, 0))
 
     def drop(self, instance: Instance, queue: BrokerQueue) -> None:
         """Nothing was claimed for it."""

@@ -155,7 +155,7 @@ async def _claim(self: Handlers, msg: q.Read, queue: BrokerQueue, lines: list[li
         claimed.add(self.instance, entry, envelope)
         if claimed.is_enough:
             break
-    self.instance.schedule()
+    self.instance.outbox.schedule()
     return claimed
 
 

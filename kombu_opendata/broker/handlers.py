@@ -6,14 +6,13 @@ import asyncio
 import json
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ..errors import (
     AccessRefused,
     InvalidMessage,
     MessageTooLarge,
     NotFound,
-    OpenDataError,
     PreconditionFailed,
     RequestError,
     Unroutable,
@@ -22,8 +21,19 @@ from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
 from ..protocol.topic_syntax import check_topic_pattern
 from ..storage.removals import Call
-from . import arguments, explain, leases, replay_calls, starts
-from . import history as history_calls
+from . import (
+    arguments,
+    explain,
+    leases,
+    looking,
+    queue_figures,
+    reading,
+    replay_calls,
+    sending,
+    settling,
+    starts,
+    workers,
+)
 from . import results as result_calls
 from . import staging as staging_calls
 from .arguments import MAX_NAME_BYTES
@@ -32,29 +42,10 @@ from .getters import GetOne
 from .instance import Instance
 from .maintenance import check_duties
 from .pace import Pace, encoded
-from .queue_calls import handlers as queue_handlers
-
-if TYPE_CHECKING:
-    from .connection import Connection
 
 MAX_ARGUMENTS_BYTES = 60_000
 MAX_ARGUMENTS_DEPTH = 20
 _RESERVED_PREFIX = "amq."
-
-
-def _check_name(name: str, what: str) -> None:
-    """AMQP's short strings: up to 255 bytes.
-
-    Raises:
-        RequestError: empty or too long.
-    """
-    if not name:
-        raise RequestError(f"the {what} name is empty: give one")
-    arguments.check_short(name, f"{what} name")
-    try:
-        name.encode()
-    except UnicodeEncodeError as exc:
-        raise RequestError(f"the {what} name is not valid Unicode: {exc.reason}") from exc
 
 
 def _check_arguments(arguments: dict[str, Any], what: str) -> None:
@@ -106,7 +97,7 @@ class Handlers:
         if before is not None or msg.seq in session.transient_publishes:
             latest = before is not None and before.last_sequence == msg.seq
             id, queues = (before.last_message_id, before.last_queues) if before is not None and latest else (0, -1)
-            instance.reply(session, m.Published(msg.rid, id, queues))
+            instance.outbox.reply(session, m.Published(msg.rid, id, queues))
             return
         self.check_publish(msg)
         targets = self.targets(msg)
@@ -117,9 +108,9 @@ class Handlers:
                     exchange=msg.exchange,
                     routing_key=msg.routing_key,
                 )
-            instance.reply(session, m.Published(msg.rid, 0, 0))
+            instance.outbox.reply(session, m.Published(msg.rid, 0, 0))
             return
-        instance.reply(session, m.Published(msg.rid, self.store(msg, targets), len(targets)))
+        instance.outbox.reply(session, m.Published(msg.rid, self.store(msg, targets), len(targets)))
 
     def check_publish(self, msg: m.Publish) -> None:
         """Refuse what can't be stored as it is said.
@@ -196,7 +187,7 @@ class Handlers:
             if msg.durable:
                 raise RequestError("a durable queue needs a name: it could not be found again")
             name = f"amq.gen-{uuid.uuid4().hex}"
-        _check_name(name, "queue")
+        arguments.check_name(name, "queue")
         _check_arguments(msg.arguments, f"queue {name!r}")
         if msg.strict:
             arguments.refuse_unknown(name, msg.arguments)
@@ -253,12 +244,12 @@ class Handlers:
         queue.used_at_ms = self.engine.clock.now_ms()
         self.instance.warn(warnings or [])
         ready, consumers = len(queue.messages), len(queue.consumers)
-        self.instance.reply(self.session, m.QueueInfo(rid, queue.name, ready, consumers, warnings or []))
+        self.instance.outbox.reply(self.session, m.QueueInfo(rid, queue.name, ready, consumers, warnings or []))
 
     def _queue(self, name: str) -> BrokerQueue:
         queue = self.instance.queues.get(name)
         if queue is None or queue.deleting:
-            _check_name(name, "queue")
+            arguments.check_name(name, "queue")
             raise NotFound(f"no queue {name!r} in instance {self.instance.name!r}: declare it first", queue=name)
         self._check_owner(queue)
         return queue
@@ -268,7 +259,7 @@ class Handlers:
         before = self.engine.removals.before(call)
         count = before.messages
         if queue is None:
-            _check_name(msg.queue, "queue")
+            arguments.check_name(msg.queue, "queue")
         elif not before.is_over:
             self._check_owner(queue)
             if msg.if_unused and queue.consumers:
@@ -276,7 +267,7 @@ class Handlers:
             if msg.if_empty and len(queue.messages):
                 raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.messages)} messages", queue=queue.name)
             count = await self.instance.delete_queue(queue, call)
-        self.instance.reply(self.session, m.Count(msg.rid, count))
+        self.instance.outbox.reply(self.session, m.Count(msg.rid, count))
 
     async def purge_queue(self, msg: m.PurgeQueue) -> None:
         queue = self._queue(msg.queue)
@@ -288,7 +279,7 @@ class Handlers:
             for entry in waiting:
                 queue.messages.remove(entry)
             queue.counts.purged += count
-        self.instance.reply(self.session, m.Count(msg.rid, count))
+        self.instance.outbox.reply(self.session, m.Count(msg.rid, count))
 
     # ------------------------------------------------------------------ exchanges and bindings
     def declare_exchange(self, msg: m.DeclareExchange) -> None:
@@ -305,11 +296,11 @@ class Handlers:
                 self.topology.add_exchange(msg.exchange, msg.type, False, msg.auto_delete, msg.arguments)
         warnings = arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
         self.instance.warn(warnings)
-        self.instance.reply(self.session, m.Ok(msg.rid, warnings))
+        self.instance.outbox.reply(self.session, m.Ok(msg.rid, warnings))
 
     def _exchange_is_new(self, msg: m.DeclareExchange) -> bool:
         if msg.exchange:
-            _check_name(msg.exchange, "exchange")
+            arguments.check_name(msg.exchange, "exchange")
         _check_arguments(msg.arguments, f"exchange {msg.exchange!r}")
         return self.topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments)
 
@@ -359,7 +350,7 @@ class Handlers:
         self._ok(msg.rid)
 
     def list_bindings(self, msg: m.ListBindings) -> None:
-        self.instance.calls.spawn(self.session, msg.rid, self._list_bindings(msg.rid))
+        self.instance.background.run(self.session, msg.rid, self._list_bindings(msg.rid))
 
     async def _list_bindings(self, rid: int) -> None:
         pace, answer = Pace(), m.Bindings(rid, [])
@@ -368,7 +359,7 @@ class Handlers:
             answer.arguments.append(given)
         async for e in pace.over(list(self.topology.exchanges.values())):
             answer.exchanges.append(encoded((e.name, e.type, e.durable, e.auto_delete, e.arguments)))
-        self.instance.reply(self.session, answer)
+        self.instance.outbox.reply(self.session, answer)
 
     # ------------------------------------------------------------------ consuming
     def consume(self, msg: m.Consume) -> None:
@@ -437,36 +428,27 @@ class Handlers:
         leases.close(self.instance, self.session, m.Outcome.RELEASE)
 
     def get_status(self, msg: m.GetStatus) -> None:
-        self.instance.calls.spawn(self.session, msg.rid, self._get_status(msg.rid))
+        self.instance.background.run(self.session, msg.rid, self._get_status(msg.rid))
 
     async def _get_status(self, rid: int) -> None:
-        self.instance.reply(self.session, m.Status(rid, await self._status()))
+        self.instance.outbox.reply(self.session, m.Status(rid, await self._status()))
 
     def maintain(self, msg: m.Maintain) -> None:
         """Answered when it is done; meanwhile everything else goes on."""
         check_duties(msg.duties)
-        task = self.instance.loop.create_task(self._maintain(msg, self.session.connection))
-        self.instance.background.add(task)
-        task.add_done_callback(self.instance.background.discard)
+        self.instance.background.run(self.session, msg.rid, self._maintain(msg))
 
-    async def _maintain(self, msg: m.Maintain, asked_on: Connection | None) -> None:
-        maintenance = self.instance.maintenance
-        answer: m.Maintained | m.Failed
-        try:
-            report = await maintenance.run(msg.duties, self.session.name, again_in_seconds=msg.again_in_seconds)
-            answer = m.Maintained(msg.rid, report)
-        except OpenDataError as exc:
-            answer = m.Failed(msg.rid, exc.code, exc.text, exc.values)
-        except Exception as exc:
-            answer = m.Failed(msg.rid, OpenDataError.code, f"maintenance failed: {exc!r}; see the broker's log", {})
-        if self.session.connection is asked_on:  # after a reconnect the client has asked again
-            self.instance.reply(self.session, answer)
+    async def _maintain(self, msg: m.Maintain) -> m.Maintained:
+        report = await self.instance.maintenance.run(
+            msg.duties, self.session.name, again_in_seconds=msg.again_in_seconds
+        )
+        return m.Maintained(msg.rid, report)
 
     def heartbeat(self, msg: m.Heartbeat) -> None:
         """Nothing to do: that it came is what counts."""
 
     def _ok(self, rid: int) -> None:
-        self.instance.reply(self.session, m.Ok(rid))
+        self.instance.outbox.reply(self.session, m.Ok(rid))
 
     # ------------------------------------------------------------------ finding the handler
     #: calls that wait for the store; one at a time, and definitions wait for them
@@ -479,8 +461,10 @@ class Handlers:
         m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
         m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat, **result_calls.HANDLERS,
-        **explain.HANDLERS, **replay_calls.HANDLERS, **staging_calls.HANDLERS, **history_calls.HANDLERS,
-        m.Maintain: maintain, m.Credit: credit, **queue_handlers(),
+        **explain.HANDLERS, **replay_calls.HANDLERS, **staging_calls.HANDLERS,
+        m.Maintain: maintain, m.Credit: credit,
+        **sending.HANDLERS, **reading.HANDLERS, **settling.HANDLERS, **looking.HANDLERS, **queue_figures.HANDLERS,
+        **workers.HANDLERS,
     }  # fmt: skip
     DEFINITIONS = frozenset({m.DeclareQueue, m.DeclareExchange, m.DeleteExchange, m.Bind, m.Unbind, m.Consume, m.Get})
 

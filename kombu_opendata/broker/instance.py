@@ -11,10 +11,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import OpenDataError, StoreError, StoreFull
-from ..protocol.messages import Cancelled, Deliver, Delivery, Settled
+from ..protocol.messages import Cancelled, Delivery
 from ..storage.engine import Engine
 from ..storage.queue_buckets import Entry
 from ..storage.records.kinds import FIRST_TRANSIENT_ID
@@ -22,23 +22,20 @@ from ..storage.removals import Call
 from ..storage.state import DEFAULT_LEASE_SECONDS, Queue
 from . import leases
 from .arguments import parse_stored
+from .background import Background
 from .dead_letters import DeadLetters, Store
 from .entities import BrokerQueue, Consumer, QueueProperties, Session
 from .maintenance import Maintenance
 from .notices import Notices
+from .outbox import Outbox, send
 from .pace import Pace, encoded
-from .queue_calls import QueueCalls
 from .queue_figures import Rates
 from .replay import Replays
-from .replay_calls import ReplayCalls
 from .results import ResultService
 from .settings import BrokerSettings
 from .staging import StagingService
 from .timed import TimedLeases
 from .upkeep import Upkeep
-
-if TYPE_CHECKING:
-    from .connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +51,8 @@ class Instance:
     """A virtual host of the broker.
 
     Attributes:
-        background: tasks of calls that are answered later.
+        outbox: what clients are to be told after the next commit.
+        background: calls that are under way.
         on_queue_gone: called when a queue is deleted; set by whoever sums what queues counted.
     """
 
@@ -69,20 +67,17 @@ class Instance:
         self.loop = asyncio.get_running_loop()
         self._next_transient_id = FIRST_TRANSIENT_ID
         self._waiting: set[BrokerQueue] = set()
-        self._talking: set[Session] = set()
-        self._scheduled = False
-        self._outgoing: list[tuple[Connection, list[Any]]] = []
+        self.outbox = Outbox(self.loop, self._turn)
+        self.background = Background(self.loop, self.outbox, self.sessions)
         self._committer: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[None] = self.loop.create_future()
-        self.background: set[asyncio.Task[None]] = set()
         self.published = 0
         self.delivered = 0
         self.results = ResultService(self)
         self.upkeep = Upkeep(self)
         self.replays = Replays(self)
-        self.replay_calls = ReplayCalls(self)
         self.notices = Notices(log, self.loop.time, instance=name)
-        self.calls = QueueCalls(self)
+        self.stops: dict[tuple[bytes, int], asyncio.Event] = {}  # of reads with a condition, by session and number
         self.timed = TimedLeases(self)
         self.staging = StagingService(self, settings.max_message_bytes)
         self.maintenance = Maintenance(
@@ -158,7 +153,7 @@ class Instance:
             OpenDataError: the commit failed.
         """
         await self.maintenance.close()
-        await self.replay_calls.close()
+        await self.background.close()
         if not self.failed.done():
             await self.engine.commits.commit()
 
@@ -166,7 +161,6 @@ class Instance:
         """Stop what goes on in the background."""
         self.upkeep.stop()
         self.timed.stop()
-        self.calls.stop()
         for task in self._works:
             task.cancel()
         await asyncio.gather(*self._works, return_exceptions=True)
@@ -209,35 +203,14 @@ class Instance:
         """The queue may have something to deliver."""
         if queue.consumers or queue.getters:
             self._waiting.add(queue)
-            self.schedule()
+            self.outbox.schedule()
 
     def wake_session(self, session: Session) -> None:
         """The session can take deliveries again."""
         for channel in session.channels.values():
             for consumer in channel.consumers.values():
                 self._waiting.add(consumer.queue)
-        self.schedule()
-
-    def reply(self, session: Session, message: Any) -> None:
-        """Answer a session after the next commit."""
-        session.replies.append(message)
-        self.talk(session)
-
-    def answer_last(self, connection: Connection, message: Any) -> None:
-        """Answer a connection whose session is over, after the next commit."""
-        self._outgoing.append((connection, [message]))
-        self.schedule()
-
-    def talk(self, session: Session) -> None:
-        """The session has something in its outbox."""
-        self._talking.add(session)
-        self.schedule()
-
-    def schedule(self) -> None:
-        """Have a tick soon."""
-        if not self._scheduled:
-            self._scheduled = True
-            self.loop.call_soon(self._tick)
+        self.outbox.schedule()
 
     def warn(self, warnings: list[str]) -> None:
         """Log each warning about a declaration once."""
@@ -251,10 +224,9 @@ class Instance:
         if queue is not None:
             self.wake(queue)
 
-    # ------------------------------------------------------------------ the tick
-    def _tick(self) -> None:
-        """One turn. An unforeseen error ends the broker: what is durable is right, what is in memory may not be."""
-        self._scheduled = False
+    # ------------------------------------------------------------------ the turn
+    def _turn(self) -> None:
+        """Deliver, commit, send. An unforeseen error ends the broker: only what is durable is right."""
         try:
             self._deliver_and_commit()
         except Exception as exc:
@@ -262,46 +234,38 @@ class Instance:
             self.fail(exc)
 
     def _deliver_and_commit(self) -> None:
+        outbox, engine = self.outbox, self.engine
+        if engine.commits.failure is not None:
+            self.fail(engine.commits.failure)
+            return
         waiting, self._waiting = self._waiting, set()
         for queue in waiting:
             if not queue.deleting:
                 self.deliver(queue)
         self.upkeep.end_turn()
-        if self.engine.journal is None:
-            self._collect_outboxes()
-            if self._committer is None and (self._outgoing or self.engine.commits.effects):
+        if engine.journal is None:
+            outbox.collect()
+            if self._committer is None and not (outbox.is_empty and not engine.commits.effects):
                 self._committer = self.loop.create_task(self._commit_store())
                 self._committer.add_done_callback(self._store_committed)
             return
         try:
-            self.engine.commits.commit_journal()
+            engine.commits.commit_journal()
         except StoreFull:
-            self.loop.call_later(_RETRY_SECONDS, self.schedule)
+            self.loop.call_later(_RETRY_SECONDS, outbox.schedule)
             return
-        for session in self._talking:
-            if session.connection is not None:
-                session.connection.send_all(self._outbox(session))
-        self._talking.clear()
-        outgoing, self._outgoing = self._outgoing, []
-        for connection, messages in outgoing:
-            connection.send_all(messages)
-
-    def _collect_outboxes(self) -> None:
-        for session in self._talking:
-            if session.connection is not None:
-                self._outgoing.append((session.connection, self._outbox(session)))
-        self._talking.clear()
+        outbox.collect()
+        send(outbox.take())
 
     async def _commit_store(self) -> None:
         """Without a journal: commit until nothing waits."""
-        while self._outgoing or self.engine.commits.effects:
-            outgoing, self._outgoing = self._outgoing, []
+        while self.engine.commits.effects or not self.outbox.is_empty:
+            parcels = self.outbox.take()
             if self.engine.commits.is_dirty:
                 await self.engine.commits.checkpoint()
             else:
                 await self.engine.commits.checkpoint_ended()  # one that somebody else began may have what is to be told
-            for connection, messages in outgoing:
-                connection.send_all(messages)
+            send(parcels)
 
     def _store_committed(self, task: asyncio.Task[None]) -> None:
         self._committer = None
@@ -309,8 +273,8 @@ class Instance:
             exc = task.exception()
             if exc is not None:
                 self.fail(exc)
-            elif self._outgoing or self.engine.commits.effects:
-                self.schedule()
+            elif self.engine.commits.effects or not self.outbox.is_empty:
+                self.outbox.schedule()
 
     def fail(self, exc: BaseException) -> None:
         """The engine can't go on: memory is ahead of the store. The broker must stop and start again."""
@@ -319,17 +283,6 @@ class Instance:
         )
         if not self.failed.done():
             self.failed.set_exception(exc)
-
-    def _outbox(self, session: Session) -> list[Any]:
-        """Take all that a session is to be told, deliveries after replies."""
-        messages, session.replies = session.replies, []
-        if session.deliveries:
-            messages.append(Deliver(session.settled, session.deliveries))
-            session.deliveries = []
-        elif session.settled != session.reported_settled:
-            messages.append(Settled(session.settled))
-        session.reported_settled = session.settled
-        return messages
 
     # ------------------------------------------------------------------ delivering
     def deliver(self, queue: BrokerQueue) -> None:
@@ -355,7 +308,7 @@ class Instance:
                 session.deliveries.append(
                     self.lease(queue, entry, session, consumer.channel, consumer.tag, consumer.no_ack)
                 )
-                self._talking.add(session)
+                self.outbox.talking.add(session)
         self.wake(queue)
 
     def _nothing_to_deliver(self, queue: BrokerQueue, loading: bool) -> None:
@@ -486,7 +439,7 @@ class Instance:
         """The queue is going: consumers are told, waiting reads get none, and what is held takes nobody's credit."""
         for consumer in queue.consumers:
             consumer.channel.consumers.pop(consumer.tag, None)
-            self.reply(consumer.session, Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
+            self.outbox.reply(consumer.session, Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
         queue.consumers.clear()
         for getter in queue.getters:
             getter.end(self, queue)

@@ -9,10 +9,13 @@ from typing import Any
 
 from ..errors import OpenDataError, RequestError
 from ..protocol import messages as m
+from ..protocol.message_base import Message
 from ..storage.clock import Clock
 from ..storage.engine import Engine
 from ..storage.slate import database_exists
 from .arguments import MAX_NAME_BYTES
+from .calls.compose import handlers_of
+from .calls.registry import Handler
 from .entities import Session
 from .handlers import Handlers
 from .instance import Instance
@@ -39,6 +42,7 @@ class Instances:
         stop: Callable[[str], None],
     ) -> None:
         self.open: dict[str, Instance] = {}
+        self.calls: dict[str, dict[type[Message], Handler]] = {}  # of each instance
         self._settings = settings
         self._clock = clock
         self._status = status
@@ -59,6 +63,7 @@ class Instances:
             if found is None:
                 engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine)
                 found = self.open[name] = Instance(name, engine, self._settings)
+                self.calls[name] = handlers_of(found)
                 own = Handlers(found, Session(b"", "the broker"), self._settings.max_message_bytes, self._status)
                 found.start(own.store)
                 found.failed.add_done_callback(lambda done: self._failed(name, done))

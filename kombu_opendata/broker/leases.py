@@ -34,7 +34,7 @@ def settle(instance: Instance, session: Session, outcome: int, leases: Iterable[
         found = find(instance, session, name, id, token)
         if found is not None:
             end(instance, session, *found, outcome)
-    instance.talk(session)
+    instance.outbox.talk(session)
 
 
 def end(
@@ -181,7 +181,7 @@ def close(instance: Instance, session: Session, outcome: Outcome, *, lease_expir
     instance.sessions.pop(session.id, None)
     if outcome == Outcome.RELEASE:
         instance.engine.operations.forget_session(session.id)
-    instance.schedule()
+    instance.outbox.schedule()
 
 
 def renew_all(instance: Instance) -> None:
@@ -189,7 +189,7 @@ def renew_all(instance: Instance) -> None:
     for session in instance.sessions.values():
         if session.connection is not None and session.id in instance.engine.state.leases:
             instance.engine.operations.renew_by_queue(session.id)
-            instance.schedule()
+            instance.outbox.schedule()
 
 
 def expire(instance: Instance, grace_ms: int) -> int:
@@ -218,8 +218,8 @@ def expire(instance: Instance, grace_ms: int) -> int:
                 )
                 expired += 1
                 instance.wake(queue)
-                instance.schedule()
+                instance.outbox.schedule()
     for id in state.session_names.keys() - instance.sessions.keys() - state.leases.keys() - state.producers.keys():
         instance.engine.operations.forget_session(id)
-        instance.schedule()
+        instance.outbox.schedule()
     return expired

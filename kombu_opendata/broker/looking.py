@@ -56,7 +56,7 @@ def _transient_rows(
 def peek(self: Handlers, msg: q.Peek) -> None:
     check_quantity(msg.limit, MAX_PAGE)
     queue = self._queue(msg.queue)
-    self.instance.calls.spawn(self.session, msg.rid, _peek(self, msg, queue))
+    self.instance.background.run(self.session, msg.rid, _peek(self, msg, queue))
 
 
 async def waiting_rows(self: Handlers, queue: BrokerQueue, after: int, limit: int) -> tuple[list[Row], int]:
@@ -85,7 +85,7 @@ async def _peek(self: Handlers, msg: q.Peek, queue: BrokerQueue) -> None:
         size += len(envelope)
         if size >= PAGE_BYTES:
             break
-    self.instance.reply(self.session, q.Peeked(msg.rid, found, size >= PAGE_BYTES or after >= 0))
+    self.instance.outbox.reply(self.session, q.Peeked(msg.rid, found, size >= PAGE_BYTES or after >= 0))
 
 
 # ---------------------------------------------------------------------- by state
@@ -94,7 +94,7 @@ def list_by_state(self: Handlers, msg: q.ListByState) -> None:
     if msg.state not in looking.STATES:
         raise RequestError(f"a message's state is one of {', '.join(looking.STATES)}, not {msg.state!r}")
     queue = self._queue(msg.queue)
-    self.instance.calls.spawn(self.session, msg.rid, _list(self, msg, queue))
+    self.instance.background.run(self.session, msg.rid, _list(self, msg, queue))
 
 
 async def _list(self: Handlers, msg: q.ListByState, queue: BrokerQueue) -> None:
@@ -108,7 +108,9 @@ async def _list(self: Handlers, msg: q.ListByState, queue: BrokerQueue) -> None:
         rows, after = await looking.settled_rows(self.engine, stored, which_list(msg.state), msg.after, msg.limit)
     else:
         rows, after = await looking.waiting(self.engine, stored, msg.after, msg.limit, (msg.state,))
-    self.instance.reply(self.session, q.StatePage(msg.rid, [wire_row(self.instance, row) for row in rows], after))
+    self.instance.outbox.reply(
+        self.session, q.StatePage(msg.rid, [wire_row(self.instance, row) for row in rows], after)
+    )
 
 
 # ---------------------------------------------------------------------- by id
@@ -116,7 +118,7 @@ def get_message(self: Handlers, msg: q.GetMessage) -> None:
     if not 0 <= msg.id < 1 << 63:
         raise RequestError(f"message id {msg.id} is out of range", message_id=msg.id)
     queues = [self._queue(msg.queue)] if msg.queue else None
-    self.instance.calls.spawn(self.session, msg.rid, _get(self, msg, queues))
+    self.instance.background.run(self.session, msg.rid, _get(self, msg, queues))
 
 
 async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | None) -> None:
@@ -152,7 +154,7 @@ async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | No
         headers = about.headers
     elif envelope is not None:
         headers = _headers_in(envelope, 255 - states[0][1].priority if states else 0)
-    self.instance.reply(
+    self.instance.outbox.reply(
         self.session,
         q.FoundMessage(
             msg.rid,
@@ -203,7 +205,7 @@ def _headers_in(envelope: bytes, priority: int) -> dict[str, str]:
 
 # ---------------------------------------------------------------------- queues and routes
 def list_queues(self: Handlers, msg: q.ListQueues) -> None:
-    self.instance.calls.spawn(self.session, msg.rid, _list_queues(self, msg.rid))
+    self.instance.background.run(self.session, msg.rid, _list_queues(self, msg.rid))
 
 
 async def _list_queues(self: Handlers, rid: int) -> None:
@@ -212,14 +214,14 @@ async def _list_queues(self: Handlers, rid: int) -> None:
         if not queue.deleting:
             listed.queues.append(encoded((queue.name, *queue.properties, len(queue.consumers))))
             listed.created_at_ms.append(queue.counts.created_at_ms)
-    self.instance.reply(self.session, listed)
+    self.instance.outbox.reply(self.session, listed)
 
 
 def ask_routes(self: Handlers, msg: q.AskRoutes) -> None:
     """Route a message that is never stored."""
     check_short(msg.routing_key, "routing key")
     envelope = m.Publish(0, 0, msg.exchange, msg.routing_key, msg.envelope, msg.texts, 0, 0)
-    self.instance.reply(self.session, q.Routed(msg.rid, [queue.name for queue in self.targets(envelope)]))
+    self.instance.outbox.reply(self.session, q.Routed(msg.rid, [queue.name for queue in self.targets(envelope)]))
 
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {

@@ -58,7 +58,7 @@ def get_metrics(self: Handlers, msg: q.GetMetrics) -> None:
     queues = [self._queue(name) for name in msg.queues] or [
         queue for queue in self.instance.queues.values() if not queue.deleting
     ]
-    self.instance.calls.spawn(self.session, msg.rid, _get_metrics(self, msg, queues))
+    self.instance.background.run(self.session, msg.rid, _get_metrics(self, msg, queues))
 
 
 async def _get_metrics(self: Handlers, msg: q.GetMetrics, queues: list[BrokerQueue]) -> None:
@@ -66,7 +66,7 @@ async def _get_metrics(self: Handlers, msg: q.GetMetrics, queues: list[BrokerQue
     for queue in queues:
         found[queue.name] = encoded(await _figures(self, queue))
         await asyncio.sleep(0)
-    self.instance.reply(self.session, q.Metrics(msg.rid, self.engine.clock.now_ms(), found))
+    self.instance.outbox.reply(self.session, q.Metrics(msg.rid, self.engine.clock.now_ms(), found))
 
 
 async def _figures(self: Handlers, queue: BrokerQueue) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Claimed:
         if self._queue.stored is None or all(self._received):
             self._answer(instance)
         else:
-            instance.calls.spawn(self._session, self._msg.rid, self.look_up_and_answer(instance), once=True)
+            instance.background.run(self._session, self._msg.rid, self.look_up_and_answer(instance), once=True)
 
     async def look_up_and_answer(self, instance: Instance) -> None:
         """As :meth:`answer`, in the task of a call."""
@@ -99,7 +99,7 @@ class Claimed:
 
     def _answer(self, instance: Instance) -> None:
         answer = q.ReadMessages(self._msg.rid, self._rows, self._received)
-        instance.calls.answer(self._session, answer, self._bytes)
+        instance.background.answer(self._session, answer, self._bytes)
 
 
 class Reader:
@@ -183,7 +183,7 @@ def check_quantity(value: int, high: int = MAX_QUANTITY) -> None:
 
 
 def read(self: Handlers, msg: q.Read) -> None:
-    if self.instance.calls.repeat(self.session, msg.rid):
+    if self.instance.background.repeat(self.session, msg.rid):
         return
     check_quantity(msg.quantity)
     check_ms(msg.vt_ms, 1, "the visibility timeout")
@@ -196,13 +196,13 @@ def read(self: Handlers, msg: q.Read) -> None:
         from .choosing import choose, looker
 
         work = choose(self, msg, queue, looker(self, msg, queue))
-        self.instance.calls.spawn(self.session, msg.rid, work, once=True)
+        self.instance.background.run(self.session, msg.rid, work, once=True)
     else:
         Reader(self.session, queue, msg).begin(self.instance, queue)
 
 
 def stop_reading(self: Handlers, msg: q.StopReading) -> None:
-    stop = self.instance.calls.stops.get((self.session.id, msg.read_rid))
+    stop = self.instance.stops.get((self.session.id, msg.read_rid))
     if stop is not None:
         stop.set()
     for queue in self.instance.queues.values():

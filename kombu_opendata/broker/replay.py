@@ -147,7 +147,7 @@ class Replays:
                 instance.upkeep.added(queue, id)
         if ids:
             instance.wake(queue)
-        instance.schedule()
+        instance.outbox.schedule()
 
     async def advance(self) -> None:
         """The maintenance duty: move each cursor on a little."""

@@ -2,67 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OpenDataError, PreconditionFailed, RequestError
+from ..errors import PreconditionFailed, RequestError
 from ..protocol import messages as m
 from ..selectors import Selector, compile_selector
 from ..storage import settled_moves
 from ..storage.moves import Which, which_list
 from ..storage.settled_moves import Selection
 from . import starts
-from .entities import BrokerQueue, Session
+from .entities import BrokerQueue
 from .replay import room
 
 if TYPE_CHECKING:
     from .handlers import Handlers
-    from .instance import Instance
-
-log = logging.getLogger(__name__)
 
 #: message ids that one call names
 MAX_IDS = 100_000
 _MAX_AGE_MS = 1 << 53
-
-
-class ReplayCalls:
-    """The long calls of one instance that are under way."""
-
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def spawn(self, session: Session, rid: int, work: Awaitable[Any]) -> None:
-        """Answer a call when its work is done; meanwhile everything else goes on."""
-        task = self._instance.loop.create_task(self._finish(session, rid, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _finish(self, session: Session, rid: int, work: Awaitable[Any]) -> None:
-        instance, connection = self._instance, session.connection
-        answer: Any
-        try:
-            answer = await work
-        except OpenDataError as exc:
-            if instance.engine.commits.failure is not None:
-                instance.fail(exc)
-                return
-            answer = m.Failed(rid, exc.code, exc.text, exc.values)
-        except Exception as exc:
-            log.exception("a call about settled messages failed")
-            instance.fail(exc)
-            return
-        if session.connection is connection:  # after a reconnect the client has asked again
-            instance.reply(session, answer)
-
-    async def close(self) -> None:
-        """Stop what is under way; what it did so far stands."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 # ---------------------------------------------------------------------- the calls
@@ -71,7 +29,7 @@ def cursors(self: Handlers, msg: m.Cursors) -> None:
         self._queue(name)
     names = msg.queues or list(self.engine.state.cursors)
     found = [self.instance.replays.report(name) for name in names]
-    self.instance.reply(self.session, m.CursorList(msg.rid, [report for report in found if report is not None]))
+    self.instance.outbox.reply(self.session, m.CursorList(msg.rid, [report for report in found if report is not None]))
 
 
 def replay(self: Handlers, msg: m.Replay) -> None:
@@ -87,7 +45,7 @@ def replay(self: Handlers, msg: m.Replay) -> None:
             msg.start, msg.until, next_id=self.engine.state.next_id, now_ms=now, again=True, selector=msg.selector
         )
         replays.start(queue.stored, cursor)
-    self.instance.reply(self.session, m.ReplayStarted(msg.rid, replays.report(queue.name) or {}))
+    self.instance.outbox.reply(self.session, m.ReplayStarted(msg.rid, replays.report(queue.name) or {}))
 
 
 def redrive(self: Handlers, msg: m.Redrive) -> None:
@@ -98,7 +56,7 @@ def redrive(self: Handlers, msg: m.Redrive) -> None:
     if which == "done":
         raise RequestError("what is done is not redriven: replay it")
     selection = Selection(_ids(msg.ids), _selector(msg.selector), None, msg.limit)
-    self.instance.replay_calls.spawn(self.session, msg.rid, _redrive(self, msg.rid, source, target, selection, which))
+    self.instance.background.run(self.session, msg.rid, _redrive(self, msg.rid, source, target, selection, which))
 
 
 async def _redrive(
@@ -127,7 +85,7 @@ def delete_settled(self: Handlers, msg: m.DeleteSettled) -> None:
     if (msg.older_than_ms >= 0) + (msg.ids is not None) + msg.all != 1:
         raise RequestError("say which messages go by one of: an age (older than), ids, all")
     work = _delete_settled(self, msg, queue, Selection(_ids(msg.ids), None, before))
-    self.instance.replay_calls.spawn(self.session, msg.rid, work)
+    self.instance.background.run(self.session, msg.rid, work)
 
 
 async def _delete_settled(
@@ -138,7 +96,7 @@ async def _delete_settled(
     session, connection = self.session, self.session.connection
 
     def go_on(_deleted: int) -> bool:
-        self.instance.schedule()
+        self.instance.outbox.schedule()
         return session.connection is connection and not queue.deleting
 
     which = which_list(msg.which)
@@ -150,7 +108,7 @@ def archive_failed(self: Handlers, msg: m.ArchiveFailed) -> None:
     _check_limit(msg.limit)
     before = _before(self, msg.older_than_ms)
     selection = Selection(_ids(msg.ids), _selector(msg.selector), before, msg.limit)
-    self.instance.replay_calls.spawn(self.session, msg.rid, _archive_failed(self, msg.rid, queue, selection))
+    self.instance.background.run(self.session, msg.rid, _archive_failed(self, msg.rid, queue, selection))
 
 
 async def _archive_failed(self: Handlers, rid: int, queue: BrokerQueue, selection: Selection) -> m.Count:
@@ -159,7 +117,7 @@ async def _archive_failed(self: Handlers, rid: int, queue: BrokerQueue, selectio
     session, connection = self.session, self.session.connection
 
     def go_on(_archived: int) -> bool:
-        self.instance.schedule()
+        self.instance.outbox.schedule()
         return session.connection is connection and not queue.deleting
 
     return m.Count(rid, await settled_moves.archive_failed(self.engine, queue.stored, selection, go_on))

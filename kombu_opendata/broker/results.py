@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MessageTooLarge, OpenDataError, RequestError
+from ..errors import MessageTooLarge, RequestError
 from ..protocol import messages as m
 from ..storage.records.results import FINAL, INTERIM, NO_INDEX, Result
 from ..storage.results import OpenChord
@@ -45,7 +45,6 @@ class ResultService:
         self._instance = instance
         self._watchers: dict[bytes, set[Session]] = {}
         self._watched: dict[Session, dict[bytes, bool]] = {}  # and whether the session was told anything of it
-        self._tasks: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------------ watching
     def watch(self, session: Session, name: bytes) -> None:
@@ -99,7 +98,7 @@ class ResultService:
             self._watched[session][name] = True
         connection = session.connection
         fits = connection is not None and connection.writable and len(result.value) <= _PUSH_BYTES
-        self._instance.reply(session, m.ResultsChanged([(name, result.value if fits else None, ends)]))
+        self._instance.outbox.reply(session, m.ResultsChanged([(name, result.value if fits else None, ends)]))
 
     def claim_callback(self, session: Session, chord: OpenChord) -> bool:
         """Whether this session sends the callback of a chord: it is complete, and nobody else is about to."""
@@ -108,26 +107,6 @@ class ResultService:
             return False
         chord.sender = session.id
         return True
-
-    # ------------------------------------------------------------------ waiting for the store
-    def spawn(self, session: Session, rid: int, work: Awaitable[None]) -> None:
-        """Finish a call that reads the store."""
-        task = self._instance.loop.create_task(self._finish(session, rid, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _finish(self, session: Session, rid: int, work: Awaitable[None]) -> None:
-        connection = session.connection
-        try:
-            await work
-        except Exception as exc:
-            if not isinstance(exc, OpenDataError):
-                log.exception("a call for results failed")
-                exc = OpenDataError(f"the broker failed at this call: {exc!r}; see its log")
-            else:
-                log.error("results can't be read: %s", exc.text)
-            if rid and session.connection is connection:
-                self._instance.reply(session, m.Failed(rid, exc.code, exc.text, exc.values))
 
 
 # ---------------------------------------------------------------------- the calls
@@ -166,7 +145,7 @@ def store_result(self: Handlers, msg: m.StoreResult) -> None:
     _check_ttl(msg.ttl_ms)
     _check_ttl(msg.chord_ttl_ms)
     if msg.name and msg.check and not self.engine.results.find(msg.name)[0]:
-        self.instance.results.spawn(self.session, msg.rid, _look_and_store(self, msg))
+        self.instance.background.run(self.session, msg.rid, _look_and_store(self, msg))
     else:
         _store(self, msg)
 
@@ -186,7 +165,7 @@ def _store(self: Handlers, msg: m.StoreResult) -> None:
         service.changed(msg.name, Result(msg.kind, 0, msg.value))
     chord = self.engine.state.results.chords.get(msg.chord) if msg.chord else None
     complete = chord is not None and service.claim_callback(self.session, chord)
-    self.instance.reply(self.session, m.ResultStored(msg.rid, stored, complete))
+    self.instance.outbox.reply(self.session, m.ResultStored(msg.rid, stored, complete))
 
 
 def get_results(self: Handlers, msg: m.GetResults) -> None:
@@ -196,13 +175,13 @@ def get_results(self: Handlers, msg: m.GetResults) -> None:
     for name in msg.names:
         known, found = self.engine.results.find(name, msg.age_ms)
         if not known:
-            self.instance.results.spawn(self.session, msg.rid, _read_and_answer(self, msg))
+            self.instance.background.run(self.session, msg.rid, _read_and_answer(self, msg))
             return
         values.append(None if found is None else found.value)
         size += len(values[-1] or b"")
         if size >= _PAGE_BYTES:
             break
-    self.instance.reply(self.session, m.Results(msg.rid, values))
+    self.instance.outbox.reply(self.session, m.Results(msg.rid, values))
 
 
 async def _read_and_answer(self: Handlers, msg: m.GetResults) -> None:
@@ -215,7 +194,7 @@ async def _read_and_answer(self: Handlers, msg: m.GetResults) -> None:
                 size += len(values[-1] or b"")
         if size >= _PAGE_BYTES:
             break
-    self.instance.reply(self.session, m.Results(msg.rid, values))
+    self.instance.outbox.reply(self.session, m.Results(msg.rid, values))
 
 
 def watch_results(self: Handlers, msg: m.WatchResults) -> None:
@@ -230,9 +209,9 @@ def watch_results(self: Handlers, msg: m.WatchResults) -> None:
         elif not known:
             unknown.append(name)
     if unknown:
-        service.spawn(self.session, 0, _look_for(self, unknown))
+        self.instance.background.run(self.session, 0, _look_for(self, unknown))
     if msg.rid:
-        self.instance.reply(self.session, m.Ok(msg.rid))
+        self.instance.outbox.reply(self.session, m.Ok(msg.rid))
 
 
 async def _look_for(self: Handlers, names: list[bytes]) -> None:
@@ -245,7 +224,7 @@ async def _look_for(self: Handlers, names: list[bytes]) -> None:
             if isinstance(found, BaseException):
                 log.error("result %r can't be read: %s", name, found)
                 if service.is_waiting(self.session, name):  # who asks for it is told why
-                    self.instance.reply(self.session, m.ResultsChanged([(name, None, False)]))
+                    self.instance.outbox.reply(self.session, m.ResultsChanged([(name, None, False)]))
             elif found is not None and service.is_waiting(self.session, name):
                 service.push(self.session, name, found)
 
@@ -254,13 +233,13 @@ def unwatch_results(self: Handlers, msg: m.UnwatchResults) -> None:
     for name in msg.names:
         self.instance.results.unwatch(self.session, name)
     if msg.rid:
-        self.instance.reply(self.session, m.Ok(msg.rid))
+        self.instance.outbox.reply(self.session, m.Ok(msg.rid))
 
 
 def forget_results(self: Handlers, msg: m.ForgetResults) -> None:
     _check_names(msg.names)
     self.engine.results.forget(msg.names)
-    self.instance.reply(self.session, m.Ok(msg.rid))
+    self.instance.outbox.reply(self.session, m.Ok(msg.rid))
 
 
 def open_chord(self: Handlers, msg: m.OpenChord) -> None:
@@ -276,18 +255,18 @@ def open_chord(self: Handlers, msg: m.OpenChord) -> None:
     self.engine.results.open_chord(
         msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again, body=msg.body
     )
-    self.instance.reply(self.session, m.Ok(msg.rid))
+    self.instance.outbox.reply(self.session, m.Ok(msg.rid))
 
 
 def get_chord(self: Handlers, msg: m.GetChord) -> None:
     _check_name(msg.chord, "chord")
-    self.instance.results.spawn(self.session, msg.rid, _read_chord(self, msg))
+    self.instance.background.run(self.session, msg.rid, _read_chord(self, msg))
 
 
 async def _read_chord(self: Handlers, msg: m.GetChord) -> None:
     chord = self.engine.state.results.chords.get(msg.chord)
     if chord is None:
-        self.instance.reply(self.session, m.ChordParts(msg.rid, b"", [], 0))
+        self.instance.outbox.reply(self.session, m.ChordParts(msg.rid, b"", [], 0))
         return
     order = sorted(chord.parts)
     parts: list[tuple[bytes, bytes]] = []
@@ -301,13 +280,13 @@ async def _read_chord(self: Handlers, msg: m.GetChord) -> None:
                 size += len(value)
         if size >= _PAGE_BYTES:
             break
-    self.instance.reply(self.session, m.ChordParts(msg.rid, chord.header, parts, len(order)))
+    self.instance.outbox.reply(self.session, m.ChordParts(msg.rid, chord.header, parts, len(order)))
 
 
 def close_chord(self: Handlers, msg: m.CloseChord) -> None:
     _check_name(msg.chord, "chord")
     self.engine.results.close_chord(msg.chord)
-    self.instance.reply(self.session, m.Ok(msg.rid))
+    self.instance.outbox.reply(self.session, m.Ok(msg.rid))
 
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {

@@ -26,8 +26,7 @@ Routed = list[tuple[m.Publish, list[BrokerQueue]]]
 
 def send(self: Handlers, msg: q.Send) -> None:
     """Store them, or say again what was stored."""
-    calls = self.instance.calls
-    if calls.repeat(self.session, msg.rid):
+    if self.instance.background.repeat(self.session, msg.rid):
         return
     _check(msg)
     named = _named(self, msg)
@@ -36,7 +35,7 @@ def send(self: Handlers, msg: q.Send) -> None:
         return
     name = _name(msg, msg.key)
     if name and not _find(self, msg, named, name)[0]:
-        calls.spawn(self.session, msg.rid, _look_and_send(self, msg, name), once=True)
+        self.instance.background.run(self.session, msg.rid, _look_and_send(self, msg, name), once=True)
     else:
         _send(self, msg, named, name)
 
@@ -97,7 +96,7 @@ def _send(self: Handlers, msg: q.Send, named: BrokerQueue | None, name: bytes) -
     before = self.engine.operations.published(self.session.id, msg.seq)
     if before is not None:  # the broker that answered it is gone
         last_id = before.last_message_id if before.last_sequence == msg.seq else -1
-        self.instance.calls.answer(self.session, _answer_after_restart(self, msg, last_id))
+        self.instance.background.answer(self.session, _answer_after_restart(self, msg, last_id))
         return
     _check_exists(msg, named)
     routed = _route(self, msg, named if msg.to_queue else None)
@@ -106,7 +105,7 @@ def _send(self: Handlers, msg: q.Send, named: BrokerQueue | None, name: bytes) -
     if name:
         expires_at = self.engine.clock.now_ms() + msg.key_ttl_ms
         _remember(self, named, name, Sending(tuple(ids), expires_at, msg.digest, tuple(map(tuple, names))), routed)
-    self.instance.calls.answer(self.session, q.Sent(msg.rid, ids, names), 40 * len(ids))
+    self.instance.background.answer(self.session, q.Sent(msg.rid, ids, names), 40 * len(ids))
 
 
 def _remember(self: Handlers, named: BrokerQueue | None, name: bytes, sending: Sending, routed: Routed) -> None:
@@ -155,7 +154,7 @@ def _answer_again(self: Handlers, msg: q.Send, sent: Sending) -> None:
     if sent.digest != msg.digest:
         raise _key_reused(msg.key, sent.ids)
     answer = q.Sent(msg.rid, list(sent.ids), [list(names) for names in sent.queues], True)
-    self.instance.calls.answer(self.session, answer, 40 * len(sent.ids))
+    self.instance.background.answer(self.session, answer, 40 * len(sent.ids))
 
 
 def _key_reused(key: str, ids: tuple[int, ...]) -> KeyReused:
@@ -235,7 +234,7 @@ def _store(self: Handlers, routed: Routed) -> list[int]:
 def _send_each_once(self: Handlers, msg: q.Send, named: BrokerQueue | None) -> None:
     names = [_name(msg, key) for key in msg.keys]
     if _unknown(self, msg, named, names):
-        self.instance.calls.spawn(self.session, msg.rid, _look_and_send_each(self, msg, names), once=True)
+        self.instance.background.run(self.session, msg.rid, _look_and_send_each(self, msg, names), once=True)
     else:
         _send_new(self, msg, named, names)
 
@@ -262,7 +261,7 @@ def _send_new(self: Handlers, msg: q.Send, named: BrokerQueue | None, names: lis
         ids = [-1 if sent is None else sent.ids[0] for sent in found]
         new = [sent is not None and sent.expires_at_ms in times and at not in same for at, sent in enumerate(found)]
         answer = q.Sent(msg.rid, ids, [], not any(new), new) if -1 not in ids else q.Sent(msg.rid, [], [])
-        self.instance.calls.answer(self.session, answer, 40 * len(ids))
+        self.instance.background.answer(self.session, answer, 40 * len(ids))
         return
     _check_exists(msg, named)
     fresh = [at for at, sent in enumerate(found) if sent is None and at not in same]
@@ -275,7 +274,7 @@ def _send_new(self: Handlers, msg: q.Send, named: BrokerQueue | None, names: lis
             _remember(self, named, names[at], Sending((id,), expires_at, msg.digests[at], queues), [one])
     ids = [stored[same.get(at, at)] if sent is None else sent.ids[0] for at, sent in enumerate(found)]
     new = [at in stored for at in range(len(ids))]
-    self.instance.calls.answer(self.session, q.Sent(msg.rid, ids, [], not stored, new), 40 * len(ids))
+    self.instance.background.answer(self.session, q.Sent(msg.rid, ids, [], not stored, new), 40 * len(ids))
 
 
 def _repetitions(msg: q.Send, names: list[bytes], found: list[Sending | None]) -> dict[int, int]:

@@ -29,8 +29,7 @@ _OUTCOMES = {
 
 
 def settle_messages(self: Handlers, msg: q.SettleMessages) -> None:
-    calls = self.instance.calls
-    if calls.repeat(self.session, msg.rid):
+    if self.instance.background.repeat(self.session, msg.rid):
         return
     if msg.ending not in Ending.__members__.values():
         raise RequestError(f"a message can't be settled by {msg.ending}")
@@ -42,7 +41,7 @@ def settle_messages(self: Handlers, msg: q.SettleMessages) -> None:
     queue = self._queue(msg.queue)
     ids = [id for id, _token in msg.items]
     if queue.stored is not None and queue.messages.cold_buckets_of(ids):
-        calls.spawn(self.session, msg.rid, _load_and_settle(self, msg, queue, ids), once=True)
+        self.instance.background.run(self.session, msg.rid, _load_and_settle(self, msg, queue, ids), once=True)
     else:
         _settle(self, msg, queue)
 
@@ -77,13 +76,13 @@ def _end_some(self: Handlers, msg: q.SettleMessages, queue: BrokerQueue, items: 
         else:
             done.append(id)
     self.instance.wake(queue)
-    self.instance.schedule()
+    self.instance.outbox.schedule()
 
 
 def _answer(self: Handlers, msg: q.SettleMessages, found: Found) -> None:
     done, refused = found
     until = self.engine.clock.now_ms() + msg.delay_ms if msg.ending == Ending.SET_VT else 0
-    self.instance.calls.answer(self.session, q.SettledMessages(msg.rid, done, refused, until), 50 * len(msg.items))
+    self.instance.background.answer(self.session, q.SettledMessages(msg.rid, done, refused, until), 50 * len(msg.items))
 
 
 def _end_one(self: Handlers, queue: BrokerQueue, id: int, token: int, ending: Ending, delay_ms: int) -> None:

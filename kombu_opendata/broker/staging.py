@@ -11,12 +11,12 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CorruptRecord, InvalidURL, NotFound, OpenDataError, PreconditionFailed, QueueFull, RequestError
+from ..errors import CorruptRecord, InvalidURL, NotFound, PreconditionFailed, QueueFull, RequestError
 from ..protocol import messages as m
 from ..protocol.staging_messages import Job
 from ..staging.batch_block import Block
@@ -26,7 +26,6 @@ from ..staging.batch_writer import write_object
 from ..staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ..storage.staged_rows import Chunk
 from ..storage.staged_state import StagedJob
-from .entities import Session
 from .staging_router import StagingRouter
 
 if TYPE_CHECKING:
@@ -147,9 +146,12 @@ class StagingService:
             async with limit:
                 await asyncio.to_thread(check, batches[start : start + _CHECK])
 
-        async with asyncio.TaskGroup() as group:
-            for start in range(0, len(batches), _CHECK):
-                group.create_task(check_some(start))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for start in range(0, len(batches), _CHECK):
+                    group.create_task(check_some(start))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
         return paths
 
     def _commit_inline(self, job_id: str, batches: list[BatchInfo], max_message_bytes: int) -> StagedJob:
@@ -251,7 +253,7 @@ def job_tuple(job: StagedJob) -> Job:
 
 # ---------------------------------------------------------------------- the calls
 def get_staging_target(self: Handlers, msg: m.GetStagingTarget) -> None:
-    self.instance.reply(self.session, self.instance.staging.target(msg.rid, self.max_message_bytes))
+    self.instance.outbox.reply(self.session, self.instance.staging.target(msg.rid, self.max_message_bytes))
 
 
 def commit_job(self: Handlers, msg: m.CommitJob) -> None:
@@ -261,7 +263,7 @@ def commit_job(self: Handlers, msg: m.CommitJob) -> None:
         if batch.rows <= 0 or batch.bytes <= 0:
             raise RequestError(f"batch {batch.uri[:200]!r} claims {batch.rows} rows in {batch.bytes} bytes")
         path_of(batch, msg.job_id)
-    _spawn(self, msg.rid, _commit(self, msg, batches))
+    self.instance.background.run(self.session, msg.rid, _commit(self, msg, batches))
 
 
 async def _commit(self: Handlers, msg: m.CommitJob, batches: list[BatchInfo]) -> m.JobReport:
@@ -272,7 +274,7 @@ async def _commit(self: Handlers, msg: m.CommitJob, batches: list[BatchInfo]) ->
 
 def abort_job(self: Handlers, msg: m.AbortJob) -> None:
     check_job_id(msg.job_id)
-    _spawn(self, msg.rid, _abort(self, msg))
+    self.instance.background.run(self.session, msg.rid, _abort(self, msg))
 
 
 async def _abort(self: Handlers, msg: m.AbortJob) -> m.Count:
@@ -281,7 +283,7 @@ async def _abort(self: Handlers, msg: m.AbortJob) -> m.Count:
 
 def get_job(self: Handlers, msg: m.GetJob) -> None:
     check_job_id(msg.job_id)
-    _spawn(self, msg.rid, _get(self, msg))
+    self.instance.background.run(self.session, msg.rid, _get(self, msg))
 
 
 async def _get(self: Handlers, msg: m.GetJob) -> m.JobReport:
@@ -296,7 +298,7 @@ def list_jobs(self: Handlers, msg: m.ListJobs) -> None:
         check_job_id(msg.after)
     if not 0 < msg.limit <= MAX_JOBS_PAGE:
         raise RequestError(f"a page has 1 to {MAX_JOBS_PAGE} jobs, not {msg.limit}", limit=MAX_JOBS_PAGE)
-    _spawn(self, msg.rid, _list(self, msg))
+    self.instance.background.run(self.session, msg.rid, _list(self, msg))
 
 
 async def _list(self: Handlers, msg: m.ListJobs) -> m.Jobs:
@@ -304,36 +306,6 @@ async def _list(self: Handlers, msg: m.ListJobs) -> m.Jobs:
     router = self.instance.staging.router
     blocked = {job.id: why for job in jobs if (why := router.blocked(job.id)) is not None}
     return m.Jobs(msg.rid, [job_tuple(job) for job in jobs], more, blocked)
-
-
-def _spawn(self: Handlers, rid: int, work: Awaitable[Any]) -> None:
-    """Answer a call when its work is done; meanwhile everything else goes on."""
-    task = self.instance.loop.create_task(_answer(self.instance, self.session, rid, work))
-    self.instance.background.add(task)
-    task.add_done_callback(self.instance.background.discard)
-
-
-async def _answer(instance: Instance, session: Session, rid: int, work: Awaitable[Any]) -> None:
-    asked_on = session.connection
-    try:
-        answer = await work
-    except BaseExceptionGroup as group:
-        first = _first(group)
-        answer = m.Failed(rid, first.code, first.text, first.values)
-    except OpenDataError as exc:
-        answer = m.Failed(rid, exc.code, exc.text, exc.values)
-    except Exception as exc:
-        log.exception("a call about a staged job failed")
-        answer = m.Failed(rid, OpenDataError.code, f"the broker failed at this call: {exc!r}; see its log", {})
-    if session.connection is asked_on:  # after a reconnect the client has asked again
-        instance.reply(session, answer)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> OpenDataError:
-    for exc in group.exceptions:
-        if isinstance(exc, OpenDataError):
-            return exc
-    raise group
 
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {

@@ -167,7 +167,7 @@ class Planner:
                 for queue in plan.targets[target]:
                     self._added(queue, range(id, id + count), chunk, block, plan)
             id += count
-        self._instance.schedule()
+        self._instance.outbox.schedule()
 
     def _added(self, queue: BrokerQueue, ids: range, chunk: Chunk, block: Block, plan: Plan) -> None:
         instance = self._instance

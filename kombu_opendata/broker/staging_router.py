@@ -177,7 +177,7 @@ class StagingRouter:
         chunk = Chunk(job.id, job.first_id + job.routed, now, job.committed_at_ms, "", 0, rows, b"", b"")
         self._engine.staging.route(chunk, None, [], [-1, rows])
         self.damaged += rows
-        self._instance.schedule()
+        self._instance.outbox.schedule()
 
     async def _route_segment(
         self, job: StagedJob, found: StagedObject, segment: Segment, blocks: list[bytes], start_id: int

@@ -122,6 +122,6 @@ class TimedLeases:
                 leases.end(self._instance, self.holder(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
                 ended += 1
         if ended:
-            self._instance.schedule()
+            self._instance.outbox.schedule()
         self._set_timer()
         return ended

@@ -91,7 +91,7 @@ class Upkeep:
                 messages.fresh.discard(id)
                 self.remove(queue, (entry,), "maxlen")
         self._added.add(queue)
-        self._instance.schedule()
+        self._instance.outbox.schedule()
 
     def end_turn(self) -> None:
         """After what can be delivered was, and before the commit."""
@@ -153,7 +153,7 @@ class Upkeep:
                 expired = messages.expired(now)
                 if expired:
                     self.remove(queue, expired, "expired")
-                    self._instance.schedule()
+                    self._instance.outbox.schedule()
                 if queue.stored is not None and 0 < messages.next_deadline <= now:  # in a cold bucket
                     self._spawn(queue, self._instance.engine.collector.expire(queue.stored, now))
                     continue
@@ -229,7 +229,7 @@ class Upkeep:
             self._busy.discard(queue)
             if queue.messages.next_deadline and not queue.deleting:
                 self._wake_at(queue.messages.next_deadline)
-        instance.schedule()
+        instance.outbox.schedule()
 
 
 def full_text(queue: BrokerQueue) -> str:

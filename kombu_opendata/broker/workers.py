@@ -64,7 +64,7 @@ def _holder(instance: Instance, entry: Entry) -> Session:
 
 # ---------------------------------------------------------------------- looking
 def list_workers(self: Handlers, msg: q.ListWorkers) -> None:
-    self.instance.calls.spawn(self.session, msg.rid, _list_workers(self, msg))
+    self.instance.background.run(self.session, msg.rid, _list_workers(self, msg))
 
 
 async def _list_workers(self: Handlers, msg: q.ListWorkers) -> None:
@@ -89,7 +89,7 @@ async def _list_workers(self: Handlers, msg: q.ListWorkers) -> None:
         _row(sessions.get(id, []), {"session": id, "held": held[id], "reader": id in readers}, names.get(id, ""))
         for id in (*sessions, *sorted(held.keys() - sessions.keys()))
     ]
-    instance.reply(self.session, q.Workers(msg.rid, found))
+    instance.outbox.reply(self.session, q.Workers(msg.rid, found))
 
 
 def _row(sessions: list[Session], known: dict[str, Any], name: str) -> dict[str, Any]:
@@ -116,12 +116,12 @@ def worker_messages(self: Handlers, msg: q.WorkerMessages) -> None:
     check_quantity(msg.limit, MAX_PAGE)
     held = _held(self, msg.session)[: msg.limit]
     rows = [(queue.name, wire_row(self.instance, row_in_flight(entry))) for queue, entry in held]
-    self.instance.reply(self.session, q.HeldMessages(msg.rid, rows))
+    self.instance.outbox.reply(self.session, q.HeldMessages(msg.rid, rows))
 
 
 # ---------------------------------------------------------------------- control
 def control_worker(self: Handlers, msg: q.ControlWorker) -> None:
-    if self.instance.calls.repeat(self.session, msg.rid):
+    if self.instance.background.repeat(self.session, msg.rid):
         return
     if msg.action == "release":
         count = _release(self, msg.session)
@@ -132,12 +132,12 @@ def control_worker(self: Handlers, msg: q.ControlWorker) -> None:
         count = sum(_ACTIONS[msg.action](self, session) for session in sessions)
     else:
         raise RequestError(f"a worker can be told to {', '.join((*_ACTIONS, 'release'))}, not to {msg.action!r}")
-    self.instance.calls.answer(self.session, m.Count(msg.rid, count))
+    self.instance.background.answer(self.session, m.Count(msg.rid, count))
 
 
 def _suspend(self: Handlers, session: Session) -> int:
     session.suspended = True
-    for (reader, _number), stop in self.instance.calls.stops.items():
+    for (reader, _number), stop in self.instance.stops.items():
         if reader == session.id:
             stop.set()
     for queue in self.instance.queues.values():
@@ -158,7 +158,7 @@ def _shutdown(self: Handlers, session: Session) -> int:
     for consumer in consumers:
         self.instance.remove_consumer(consumer)
         cancelled = m.Cancelled(consumer.channel.number, consumer.tag, f"shut down by {self.session.name}")
-        self.instance.reply(session, cancelled)
+        self.instance.outbox.reply(session, cancelled)
     return len(consumers)
 
 
@@ -175,7 +175,7 @@ def _release(self: Handlers, worker: bytes) -> int:
 def reclaim(self: Handlers, msg: q.Reclaim) -> None:
     """What is held by clients that are gone, without waiting for a grace, a stored lease or a read's time."""
     instance = self.instance
-    if instance.calls.repeat(self.session, msg.rid):
+    if instance.background.repeat(self.session, msg.rid):
         return
     only = self._queue(msg.queue) if msg.queue else None
     sessions = instance.sessions
@@ -187,12 +187,12 @@ def reclaim(self: Handlers, msg: q.Reclaim) -> None:
         if not is_there and (only is None or queue is only):
             leases.end(instance, _holder(instance, entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
             count += 1
-    instance.calls.answer(self.session, m.Count(msg.rid, count))
+    instance.background.answer(self.session, m.Count(msg.rid, count))
 
 
 def ping(self: Handlers, msg: q.Ping) -> None:
     self.engine.commits.needs_sync = True
-    self.instance.reply(self.session, m.Ok(msg.rid))
+    self.instance.outbox.reply(self.session, m.Ok(msg.rid))
 
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {

@@ -31,14 +31,12 @@ class Reopened:
             ),
         )
         self.opened_at_ms = OPENED_AT_MS
+        self.outbox = SimpleNamespace(schedule=lambda: None)  # nothing is committed
         self.sessions: dict[bytes, Any] = {}
         self.queues = {"q": SimpleNamespace(stored=object())}
 
     def wake(self, queue: Any) -> None:
         """Nobody consumes."""
-
-    def schedule(self) -> None:
-        """Nothing is committed."""
 
     def expire(self, after_ms: int) -> None:
         self.now_ms = OPENED_AT_MS + after_ms

@@ -21,9 +21,9 @@ def batch(seq: int, bodies: str) -> Send:
 async def send(world: World, message: Send) -> Sent:
     """The answer, when keys were looked for in the store."""
     sending.send(world.handlers, message)
-    for task in list(world.instance.calls._tasks):
+    for task in list(world.instance.background._tasks):
         await task
-    answer = world.instance.calls._kept[world.session.id][1]
+    answer = world.instance.background._kept[world.session.id][1]
     assert isinstance(answer, Sent)
     return answer
 

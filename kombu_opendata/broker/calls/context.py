@@ -1,0 +1,63 @@
+"""What a call knows of the client that made it, and how it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from ...errors import AccessRefused, NotFound
+from ...protocol.message_base import Message
+from ..arguments import check_name
+from ..background import Background
+from ..entities import BrokerQueue, Session
+from ..outbox import Outbox
+
+
+class Context:
+    """The calls of one session."""
+
+    __slots__ = ("_background", "_instance_name", "_outbox", "_queues", "session")
+
+    def __init__(
+        self,
+        session: Session,
+        outbox: Outbox,
+        background: Background,
+        queues: Mapping[str, BrokerQueue],
+        instance_name: str,
+    ) -> None:
+        self.session = session
+        self._outbox = outbox
+        self._background = background
+        self._queues = queues
+        self._instance_name = instance_name
+
+    def reply(self, message: Message) -> None:
+        """Answer after the next commit."""
+        session = self.session
+        session.replies.append(message)
+        self._outbox.talk(session)
+
+    def run(self, rid: int, work: Coroutine[Any, Any, Message | None], *, once: bool = False) -> None:
+        """Do the rest of a call in the background; see :meth:`.Background.run`."""
+        self._background.run(self.session, rid, work, once=once)
+
+    def queue(self, name: str) -> BrokerQueue:
+        """A queue that this client may use.
+
+        Raises:
+            NotFound: there is no such queue.
+            RequestError: the name is not valid.
+            AccessRefused: it is exclusive to another connection.
+        """
+        queue = self._queues.get(name)
+        if queue is None or queue.deleting:
+            check_name(name, "queue")
+            raise NotFound(f"no queue {name!r} in instance {self._instance_name!r}: declare it first", queue=name)
+        self.check_owner(queue)
+        return queue
+
+    def check_owner(self, queue: BrokerQueue) -> None:
+        """Refuse, by :class:`AccessRefused`, a queue that is exclusive to another connection."""
+        if queue.owner is not None and queue.owner.client != self.session.client:
+            raise AccessRefused(f"queue {queue.name!r} is exclusive to another connection", queue=queue.name)
