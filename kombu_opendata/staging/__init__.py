@@ -1,7 +1,7 @@
 """Staged batches: many messages written as one object beside the store, made visible by one commit.
 
-Executors write, a driver commits, the broker routes in the background; docs/rfcs/0008-staged-batches.md has the formats
-and the protocol. Nothing in here needs a broker, SlateDB or PySpark, so it runs wherever rows are::
+Executors write, a driver commits, and the broker routes in the background. docs/rfcs/0008-staged-batches.md describes
+the formats and the protocol. Nothing in here needs a broker, SlateDB or PySpark, so it runs wherever the rows are::
 
     # on the driver (kombu_opendata.client.calls.staged_jobs)
     with StagingClient("opendata:///var/lib/app-queue") as client:
@@ -13,26 +13,26 @@ and the protocol. Nothing in here needs a broker, SlateDB or PySpark, so it runs
             for row in rows:
                 writer.add(envelope, headers, exchange="", routing_key="celery", priority=0,
                            created_at_ms=…, visible_at_ms=0, ttl_ms=-1)
-            info = writer.close()                             # BatchInfo: small, picklable
+            info = writer.close()                             # a BatchInfo: small, picklable
         except BaseException:
             writer.abort()
             raise
         …
         # on the driver again
-        job = client.commit_job(job_id, infos)                # JobInfo; the same job id again adds nothing
+        job = client.commit_job(job_id, infos)                # a JobInfo; the same job id again adds nothing
         client.job_status(job_id)                             # counts per queue: routed, done, failed, removed
-        client.abort_job(job_id)                              # what was staged and not committed goes
+        client.abort_job(job_id)                              # removes what was staged and not committed
 
 ``envelope`` and ``headers`` are what a publish sends: :func:`kombu_opendata.transport.publish_request.encode` and
 :func:`kombu_opendata.protocol.envelope.metadata_headers`. ``priority`` is Kombu's (0 to 255, higher first), times are
-ms since the epoch; ``visible_at_ms`` 0 is at once, ``ttl_ms`` -1 is none, counted from the commit.
+ms since the epoch. A ``visible_at_ms`` of 0 means at once. ``ttl_ms`` counts from the commit; -1 means no TTL.
 
-:meth:`BatchWriter.add_many` takes columns, which is faster: a list of envelopes, and for everything else either one
-value for all rows or a list of as many values. A header of None is absent in that row.
+:meth:`BatchWriter.add_many` takes columns, which is faster: a list of envelopes, and for each other column either one
+value for all rows or a list of as many values. A row whose header is None does not have the header.
 
-A partition without rows gives a ``BatchInfo`` with ``rows`` 0 and no object; a small one carries its bytes itself
-(``data``) and has no object either. Both are committed like any other. The messages of a job get consecutive ids, in
-the order of the batches in the commit and of the rows in each: ``first_id`` up to ``first_id + rows - 1``.
+A partition without rows gives a ``BatchInfo`` with ``rows`` 0 and no object. A small batch carries its bytes itself
+(``data``) and has no object either. Both are committed like any other. The messages of a job get consecutive ids,
+``first_id`` to ``first_id + rows - 1``, in the order of the batches in the commit and of the rows in each batch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["BatchInfo", "BatchWriter", "Blocked", "JobInfo", "QueueCounts", "Sta
 
 
 def __getattr__(name: str) -> Any:
-    if name == "BatchWriter":  # every client knows a job's states, and few write one
+    if name == "BatchWriter":  # every client knows the states of jobs, but few write batches
         from .batch_writer import BatchWriter
 
         return BatchWriter

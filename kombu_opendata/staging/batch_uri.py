@@ -9,17 +9,17 @@ _SCHEME = "batch:"
 _BATCH = r"([0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch)"
 _OBJECT = re.compile(_SCHEME + _BATCH, re.ASCII)
 _PAYLOAD = re.compile(_SCHEME + _BATCH + r":([0-9]{1,18}):([0-9]{1,10}):([0-9a-f]{8})", re.ASCII)
-#: names of files that a sweep of the staged folder may remove: batches, and ones that were not finished
+#: names of files that a sweep of the staged folder may remove: batches, finished or not
 FILE_NAME = re.compile(_BATCH + r"(\.part)?", re.ASCII)
 
 
 def job_folder(job_id: str) -> str:
-    """The name of a job's folder of batches: a digest, as a job id may be any text."""
+    """The name of a job's folder of batches: a digest, because a job id may be any text."""
     return hashlib.blake2b(job_id.encode(), digest_size=12).hexdigest()
 
 
 def batch_path(job_id: str, partition: int, attempt: int, token: str) -> str:
-    """Where a batch is in the staged folder; ``token`` is 16 hexadecimal digits that no other attempt has."""
+    """The path of a batch; ``token`` is 16 hexadecimal digits that no other attempt has."""
     return f"{job_folder(job_id)}/{partition}-{attempt}-{token}.batch"
 
 
@@ -34,16 +34,16 @@ def with_token(uri: str, token: str) -> str:
 
 
 def parse_batch_uri(uri: str) -> str | None:
-    """The path of a batch in the staged folder; None if the URI is none of a batch."""
+    """The path of a batch; None if the URI is not one of a batch."""
     found = _OBJECT.fullmatch(uri)
     return found[1] if found else None
 
 
 def parse_payload_uri(uri: str) -> tuple[str, int, int, int] | None:
-    """(path, offset, length, CRC-32) of a message in a batch; None if the URI is another one.
+    """(path, offset, length, CRC-32) of a message in a batch; None if the URI is not one of such a message.
 
-    ``batch:<job>/<file>:<offset>:<length>:<crc, 8 hexadecimal digits>``, relative to the staged folder, so that a store
-    can be moved.
+    The form is ``batch:<job>/<file>:<offset>:<length>:<CRC-32, 8 hexadecimal digits>``. As it is relative to the staged
+    folder, a store can be moved.
     """
     found = _PAYLOAD.fullmatch(uri)
     return (found[1], int(found[2]), int(found[3]), int(found[4], 16)) if found else None

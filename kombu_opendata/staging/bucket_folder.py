@@ -1,6 +1,6 @@
-"""Staged batches in a bucket, through ``obstore``, which has the object-store clients that SlateDB has.
+"""Staged batches in a bucket, through ``obstore``, which is built on the object-store clients that SlateDB uses.
 
-The package is imported here only, so executors that write to a folder don't need it.
+The package is imported only when a bucket is opened, so executors that write to files don't need it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .batch_uri import FILE_NAME
 from .folder import Folder, Found, Output, missing
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "azure", "abfs", "abfss"}
-#: a part of an upload
+#: size of one part of an upload
 _PART_BYTES = 8 << 20
 _UPLOADS = 2
 _PAGE = 1000
@@ -38,7 +38,7 @@ class Bucket(Folder):
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         parts = urlsplit(url)
         if parts.scheme not in _SCHEMES or not parts.netloc:
-            raise InvalidURL(f"{url!r} is no object-store URL: use file:///folder or s3://bucket/prefix", url=url)
+            raise InvalidURL(f"{url!r} is not an object-store URL: use file:///folder or s3://bucket/prefix", url=url)
         self.url = url
         self._obs = _obstore()
         self._missing = (FileNotFoundError, self._obs.exceptions.NotFoundError)
@@ -71,7 +71,7 @@ class Bucket(Folder):
             raise missing(path) from exc
         except self._obs.exceptions.BaseError as exc:
             if self.size(path) < max(map(sum, ranges)):
-                return [b"" for _ in ranges]  # it is shorter than it was: the caller says what that means
+                return [b"" for _ in ranges]  # the object became shorter; the caller knows what that means
             raise self._failed(exc) from exc
         return [bytes(part) for part in parts]
 
@@ -100,7 +100,7 @@ class Bucket(Folder):
 
 
 class _BucketOutput(Output):
-    """An upload in parts: the object appears when it is complete."""
+    """An upload in parts. The object appears when it is complete."""
 
     def __init__(self, bucket: Bucket, path: str) -> None:
         self._bucket = bucket
@@ -125,7 +125,7 @@ class _BucketOutput(Output):
             raise self._bucket._failed(exc) from exc
 
     def abort(self) -> None:
-        """What was uploaded of an object that is not complete is not visible; a bucket's lifecycle rule removes it."""
+        """Parts of an incomplete object are not visible; a lifecycle rule of the bucket removes them."""
         self._writer = None
         if self._committed:
             self._bucket.delete([self._path])

@@ -13,7 +13,7 @@ from ..errors import CorruptRecord
 
 
 class Found(NamedTuple):
-    """A file of the folder."""
+    """A file in the folder."""
 
     path: str
     bytes: int
@@ -25,19 +25,19 @@ class Output(ABC):
 
     @abstractmethod
     def write(self, data: bytes) -> None:
-        """Append."""
+        """Append bytes."""
 
     @abstractmethod
     def commit(self) -> None:
-        """All was written: make it durable and visible under its name."""
+        """Make the complete batch durable, and visible under its name."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Leave nothing behind, as far as that is possible."""
+        """Remove what was written, as far as that is possible."""
 
 
 class Folder(ABC):
-    """The folder of one instance. Paths are relative to it; errors of the store are StoreError."""
+    """The folder of one instance. Paths are relative to it. Errors of the store are raised as StoreError."""
 
     @abstractmethod
     def create(self, path: str) -> Output:
@@ -45,30 +45,30 @@ class Folder(ABC):
 
     @abstractmethod
     def size(self, path: str) -> int:
-        """Bytes of a batch; raises CorruptRecord if it is missing."""
+        """Size of a batch in bytes; raises CorruptRecord if the batch is missing."""
 
     @abstractmethod
     def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each (offset, length); shorter where the batch ends.
+        """The bytes of each (offset, length), fewer at the end of the batch.
 
         Raises:
-            CorruptRecord: it is missing.
+            CorruptRecord: the batch is missing.
             StoreError: it can't be read now.
         """
 
     @abstractmethod
     def files(self, job: str = "") -> Iterator[list[Found]]:
-        """The files of batches, of one job's folder or all, finished or not; in pages."""
+        """Pages of files of batches, finished or not; in one job's folder, or in all."""
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> int:
-        """Remove files, and folders that are empty then; returns how many there were."""
+        """Remove files and folders that become empty; returns how many files existed."""
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close open files."""
         return
 
 
 def missing(path: str) -> CorruptRecord:
-    """The error for a batch that is not there."""
+    """The error for a batch that is missing."""
     return CorruptRecord(f"batch {path} is missing: restore the object", key=path.encode(), offset=0)

@@ -21,16 +21,16 @@ from .local_folder import LocalFolder
 
 
 def open_folder(url: str, options: Mapping[str, str] | None = None) -> Folder:
-    """The folder at a URL.
+    """Open the folder at a URL.
 
     Raises:
-        InvalidURL: it can't hold staged batches.
-        StoreError: a package is missing, or the settings are refused; the text says what to do.
+        InvalidURL: no such folder can hold staged batches.
+        StoreError: a package is missing, or the settings are invalid; the text says what to do.
     """
     if url.startswith("file://"):
         root = Path(unquote(url.removeprefix("file://")))
         if not root.is_absolute() or root == Path("/"):
-            raise InvalidURL(f"{url!r} names no folder: write file:///absolute/folder", url=url)
+            raise InvalidURL(f"{url!r} does not name a folder: write file:///absolute/folder", url=url)
         return LocalFolder(root)
     if url.startswith("memory:"):
         raise InvalidURL("a store in memory can't hold staged batches: no other process sees it; use a folder", url=url)

@@ -1,4 +1,4 @@
-"""What a driver, its executors and the broker tell each other of a job. Plain values, all picklable."""
+"""What a driver, its executors and the broker tell each other about a job: plain, picklable values."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 
 MAX_JOB_ID_BYTES = 255
 MAX_PART = 0xFFFF_FFFF
-#: what of a job's batches together goes inline: in the commit itself, without an object
+#: batches of a job that together have no more than this go inline: in the commit itself, without an object
 INLINE_BYTES = 128 << 10
 INLINE_ROWS = 500
 
-_Bytes = bytes  # the name is a field's, too
+_Bytes = bytes  # ``bytes`` is also the name of a field
 
 
 @dataclass(frozen=True)
 class StagingTarget:
-    """Where the executors of a job write; the broker says it.
+    """Where the executors of a job write, as the broker says.
 
     Attributes:
-        url: of the folder of staged batches: ``file:///…`` or ``s3://bucket/…``, ``gs:``, ``az:``.
-        instance: the broker's instance; its name is in each batch.
-        options: the object store's settings as far as they are no secrets (``endpoint``, ``region``, …). Credentials
-            come from the executor's environment.
-        max_message_bytes: of one envelope.
-        inline_bytes, inline_rows: a batch of at most so much is not written, but handed over by the commit.
+        url: the folder of staged batches: ``file:///…`` or ``s3://bucket/…``, ``gs:``, ``az:``.
+        instance: the broker's instance, whose name is in each batch.
+        options: those settings of the object store that are not secret (``endpoint``, ``region``, …). Credentials come
+            from the executor's environment.
+        max_message_bytes: limit of one envelope.
+        inline_bytes, inline_rows: a batch up to these limits is not written; the commit carries it.
     """
 
     url: str
@@ -40,15 +40,15 @@ class StagingTarget:
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """A batch that was written: what the commit must know of it.
+    """A batch that was written: what the commit must be told of it.
 
     Attributes:
-        uri: ``batch:<job>/<file>``, relative to the staged folder; empty if there are no rows.
-        rows: messages in it.
+        uri: ``batch:<job>/<file>``, relative to the staged folder; empty if the batch has no rows.
+        rows: number of messages.
         bytes: size of the object.
-        checksum: CRC-32 that covers all of it, by the checksums of its parts.
-        partition, attempt: as they were given to the writer.
-        data: the object itself when it is small and was not written; else empty.
+        checksum: a CRC-32 over the checksums of all parts.
+        partition, attempt: as given to the writer.
+        data: the object itself if it is small and was not written; otherwise empty.
     """
 
     uri: str
@@ -65,10 +65,10 @@ class QueueCounts:
     """What became of a job's messages in one queue.
 
     Attributes:
-        routed: were put into the queue.
+        routed: put into the queue.
         done: acknowledged.
-        failed: given up, or rejected.
-        removed: expired, purged, dropped for the queue's length, or gone with the queue.
+        failed: rejected, or out of attempts.
+        removed: expired, purged, dropped at the queue's maximum length, or deleted with the queue.
     """
 
     routed: int = 0
@@ -78,18 +78,18 @@ class QueueCounts:
 
     @property
     def waiting(self) -> int:
-        """Available or in flight."""
+        """How many are available or in flight."""
         return self.routed - self.done - self.failed - self.removed
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """Why a job's messages don't get into their queues now.
+    """Why a job's messages can't be put into their queues now.
 
     Attributes:
         reason: in a few words.
-        since_ms: when the last of its messages got in, or the broker started, ms since the epoch.
-        queue: the full one that refuses more; empty where something else is in the way.
+        since_ms: when a message of the job was last put into a queue, or the broker started; ms since the epoch.
+        queue: the full queue that refuses more; empty if something else blocks the job.
     """
 
     reason: str
@@ -103,24 +103,24 @@ class Blocked:
 
 @dataclass(frozen=True)
 class JobInfo:
-    """A job, as the broker knows it. A message in two queues counts in both.
+    """A job, as the broker knows it. A message in two queues counts in each.
 
     Attributes:
-        job_id: as the driver chose it.
+        job_id: chosen by the driver.
         state: ``unknown`` (never committed, or forgotten), ``routing`` (committed, and being put into queues),
             ``routed``, or ``settled`` (each of its messages is done, failed or removed).
-        first_id: the first message's id; the last one's is ``first_id + rows - 1``.
-        rows: messages.
-        batches: batches with rows.
-        bytes: of the batches.
-        committed_at_ms: when, by the broker's clock; 0 if it is not committed.
-        routed: rows that were routed so far, whatever came of it.
-        unroutable: rows that no queue takes; they are dropped, as a publish would be.
-        damaged: rows that could not be read when they were routed; the broker's log says why.
-        queues: counts by queue; of more than 500 queues the rest together, under an empty name.
-        added: whether it was this commit that added the messages; False if the job id was committed before.
-        same: whether the batches of this commit hold as many rows as those that were committed.
-        blocked: what keeps the job from being routed now, if anything does.
+        first_id: id of the first message; the last has ``first_id + rows - 1``.
+        rows: number of messages.
+        batches: number of batches with rows.
+        bytes: size of the batches.
+        committed_at_ms: time of the commit, by the broker's clock; 0 if it is not committed.
+        routed: rows that were routed so far, with any outcome.
+        unroutable: rows that match no queue; they are dropped, as a publish would be.
+        damaged: rows that could not be read for routing; the broker's log says why.
+        queues: counts by queue; beyond 500 queues, the rest together under an empty name.
+        added: whether this commit added the messages; False if the job id was committed before.
+        same: whether the batches of this commit have as many rows as those that were committed.
+        blocked: what keeps the job from being routed now, if anything.
     """
 
     job_id: str
@@ -140,29 +140,29 @@ class JobInfo:
 
     @property
     def done(self) -> int:
-        """Acknowledged, over all queues."""
+        """Acknowledged messages in all queues."""
         return sum(counts.done for counts in self.queues.values())
 
     @property
     def failed(self) -> int:
-        """Given up or rejected, over all queues."""
+        """Messages in all queues that were rejected or are out of attempts."""
         return sum(counts.failed for counts in self.queues.values())
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing of it is waiting any more."""
+        """Whether each message is done, failed or removed."""
         return self.state == "settled"
 
 
 def check_job_id(job_id: str) -> None:
-    """Raises RequestError: empty, over 255 bytes, or no valid Unicode."""
+    """Check a job id; raises RequestError if it is empty, over 255 bytes, or not valid Unicode."""
     try:
         size = len(job_id) if len(job_id) > MAX_JOB_ID_BYTES else len(job_id.encode())
     except UnicodeEncodeError as exc:
         raise RequestError(f"the job id is not valid Unicode: {exc.reason}") from exc
     if not 0 < size <= MAX_JOB_ID_BYTES:
         raise RequestError(
-            f"a job id has 1 to {MAX_JOB_ID_BYTES} bytes, not {size}: use e.g. a UUID or a table's name and its date",
+            f"a job id has 1 to {MAX_JOB_ID_BYTES} bytes, not {size}: use e.g. a UUID, or a table's name and a date",
             size=size,
             limit=MAX_JOB_ID_BYTES,
         )

@@ -15,7 +15,7 @@ from .folder import Folder, Found, Output, missing
 
 _PART = ".part"
 _FULL_ERRNOS = (28, 122, 27)  # ENOSPC, EDQUOT, EFBIG
-#: open files that a folder keeps for reading
+#: files that a folder keeps open for reading
 _MAX_OPEN = 32
 
 
@@ -39,7 +39,7 @@ class LocalFolder(Folder):
             raise _translated(exc, self.root / path) from exc
 
     def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
-        with self._lock:  # no other thread may close the file meanwhile
+        with self._lock:  # another thread must not close the file meanwhile
             try:
                 fd = self._descriptor(path)
                 return [_pread(fd, offset, length) for offset, length in ranges]
@@ -104,7 +104,7 @@ class LocalFolder(Folder):
 
 
 class _LocalOutput(Output):
-    """A file that gets its name when it is complete: written, synced, renamed, and its folder synced."""
+    """A file that is written under another name, synced and renamed; then its folder is synced."""
 
     def __init__(self, root: Path, path: str) -> None:
         self._final = root / path
@@ -142,12 +142,12 @@ class _LocalOutput(Output):
                 continue
         try:
             self._final.parent.rmdir()
-        except OSError:  # others write there
+        except OSError:  # other writers use it
             return
 
 
 def _make_folders(root: Path, folder: Path) -> None:
-    """Create the job's folder, durably. The store's own folder must be there: this may be another host."""
+    """Create the job's folder durably. The store's own folder must exist: on another host it may be missing."""
     if not root.parent.is_dir():
         raise StoreUnwritable(
             f"the store's folder {root.parent} is not here: executors on other hosts than the broker's need a shared "
@@ -172,7 +172,7 @@ def _sync_folder(folder: Path) -> None:
 
 def _pread(fd: int, offset: int, length: int) -> bytes:
     data = os.pread(fd, length, offset)
-    while len(data) < length:  # a signal, or a read of over 2 GiB
+    while len(data) < length:  # interrupted by a signal, or over 2 GiB
         more = os.pread(fd, length - len(data), offset + len(data))
         if not more:
             break

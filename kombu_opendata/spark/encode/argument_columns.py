@@ -1,7 +1,7 @@
-"""Arrow columns as arguments of tasks: as Python values, as the text a serializer makes of them, as Celery shows them.
+"""Arrow columns as arguments of tasks: their Python values, their JSON, and their reprs.
 
-What each Spark type becomes is the table of docs/spark.md. A column is turned as a whole, which costs a tenth of
-doing it row by row; the results are those of ``json.dumps``, the ``msgspec`` serializer and Celery's ``saferepr``.
+The table of docs/spark.md shows what each Spark type becomes. Columns are converted as a whole, which takes a tenth of
+the time of row by row. The results are those of ``json.dumps``, the ``msgspec`` serializer and Celery's ``saferepr``.
 """
 
 from __future__ import annotations
@@ -12,29 +12,30 @@ import math
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...errors import InvalidMessage
 from .arrow_text import content, is_plain, strings
 
 Convert = Callable[[Any], Any]
 
-#: the JSON text of a str, as ``json.dumps`` with its defaults makes it
+#: the JSON of a str, as ``json.dumps`` writes it by default
 json_quote: Callable[[str], str] = json.encoder.encode_basestring_ascii
 
 
 # ---- Python values
 def values(array: pa.Array) -> list[Any]:
-    """The column's values as Python objects; times with a zone are aware and in UTC."""
+    """A column's values as Python objects; times with a zone are aware and in UTC."""
     found: list[Any] = array.to_pylist()
     convert = converter(array.type)
     return found if convert is None else [None if value is None else convert(value) for value in found]
 
 
 def converter(kind: pa.DataType) -> Convert | None:
-    """What pyarrow's Python objects of this type still need; None where they are right as they are."""
+    """A conversion for the Python objects that pyarrow makes of this type; None if they need none."""
     if pa.types.is_timestamp(kind):
         return None if kind.tz is None else _to_utc
     if pa.types.is_map(kind):
@@ -73,13 +74,28 @@ def _struct_converter(fields: dict[str, Convert]) -> Convert:
     return lambda value: {**value, **{name: convert(value[name]) for name, convert in fields.items()}}
 
 
-# ---- one column
-class Column:
-    """A column of arguments.
+# ---- arguments
+class Constant:
+    """An argument that is the same for all rows. Its methods are those of :class:`Column`."""
 
-    Args:
-        array: its values.
-    """
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def value(self, row: int) -> Any:
+        return self._value
+
+    def json(self, dumps: Callable[[Any], str]) -> bytes:
+        return dumps(self._value).encode()
+
+    def compact(self, dumps: Callable[[Any], bytes]) -> bytes:
+        return dumps(self._value)
+
+    def shown(self, show: Callable[[Any], str]) -> bytes:
+        return show(self._value).encode()
+
+
+class Column:
+    """An argument that differs from row to row."""
 
     def __init__(self, array: pa.Array) -> None:
         self.array = pc.cast(array, pa.string()) if pa.types.is_large_string(array.type) else array
@@ -87,15 +103,15 @@ class Column:
 
     @cached_property
     def values(self) -> list[Any]:
-        """As Python objects."""
+        """The values as Python objects."""
         return values(self.array)
 
     def value(self, row: int) -> Any:
-        """One of them."""
+        """The value of one row."""
         return self.values[row]
 
     def json(self, dumps: Callable[[Any], str]) -> pa.Array:
-        """Each value's JSON, as ``json.dumps`` writes it with its defaults; ``dumps`` is for what has no short cut."""
+        """Each value's JSON, as ``json.dumps`` writes it by default; ``dumps`` is for types without a short cut."""
         if pa.types.is_string(self.kind):
             if self._is_plain:
                 return _quoted(b'"', self.array, "null")
@@ -105,13 +121,13 @@ class Column:
         return self._simple("null", dumps)
 
     def compact(self, dumps: Callable[[Any], bytes]) -> pa.Array:
-        """Each value's JSON as the ``msgspec`` serializer writes it."""
+        """Each value's JSON, as the ``msgspec`` serializer writes it."""
         if pa.types.is_string(self.kind) and self._is_plain:
             return _quoted(b'"', self.array, "null")
         return self._simple("null", lambda value: dumps(value).decode())
 
     def shown(self, show: Callable[[Any], str]) -> pa.Array:
-        """What ``saferepr`` writes for each value inside of a tuple, if there is room; ``show`` as ``dumps`` above."""
+        """What ``saferepr`` writes for each value inside a tuple, uncut; ``show`` as ``dumps`` of :meth:`json`."""
         if pa.types.is_string(self.kind):
             array = self.array
             if b"'" in content(array):
@@ -155,8 +171,23 @@ def _json_float(value: float | None) -> str:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether it is a string."""
+    """Whether the type is a string."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+Argument: TypeAlias = Column | Constant
+
+
+def required_texts(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """The texts of a column that must have one in each row.
+
+    Raises:
+        InvalidMessage: a row has null or an empty text.
+    """
+    found = pc.cast(batch.column(name), pa.string())
+    if found.null_count or not pc.all(pc.not_equal(found, "")).as_py():
+        raise InvalidMessage("it must be a text that is not empty", column=name)
+    return found
 
 
 # ---- types
@@ -176,10 +207,10 @@ _SAMPLES: list[tuple[Callable[[pa.DataType], bool], Any]] = [
 
 
 def sample(kind: pa.DataType) -> Any:
-    """A value such as a column of this type has, to ask a serializer whether it knows it.
+    """A value of this type, to find out whether a serializer takes it.
 
     Raises:
-        TypeError: no such column can be an argument.
+        TypeError: a column of this type can't be an argument.
     """
     if pa.types.is_timestamp(kind):
         return dt.datetime(2026, 1, 2, tzinfo=None if kind.tz is None else dt.UTC)

@@ -1,43 +1,56 @@
-"""Texts and bytes for many rows at once, put together by Arrow.
+"""Texts and bytes of many rows at once, joined by Arrow.
 
-A piece is the same for all rows (``bytes``) or a column of strings or binaries. Doing this in Python, row by row, costs
-ten times as much and would be most of what a job does.
+A piece is the same for all rows (``bytes``), or a column of strings or binaries. Joining pieces row by row in Python
+takes ten times as long, and would be most of what a job does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InvalidMessage
 
-#: characters that JSON and ``repr`` both write as they are
+Piece: TypeAlias = "bytes | pa.Array"
+
+#: characters that JSON and ``repr`` both leave as they are
 _PLAIN = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
-_MAX_STR16 = 0xFFFF
-#: a column that is joined may have so many bytes: Arrow counts them in 32 bits
+#: Arrow's offsets into a column of joined texts have 32 bits
 MAX_COLUMN_BYTES = (1 << 31) - 1
 
+# msgpack's types with a length of one byte; the types for two and four bytes follow each
+_STR8 = 0xD9
+_BIN8 = 0xC4
+_MAX_16 = 0xFFFF
 
-def join(pieces: Sequence[bytes | pa.Array], rows: int) -> pa.Array:
-    """The pieces of each row, one after the other, as a column of binaries.
+
+def join(pieces: Sequence[Piece], rows: int) -> pa.Array:
+    """The pieces of each row, back to back, as a column of binaries.
 
     Raises:
-        InvalidMessage: over 2 GiB in all.
+        InvalidMessage: the result has over 2 GiB.
     """
-    if all(isinstance(piece, bytes) for piece in pieces):
-        return pa.array([b"".join(pieces)] * rows, pa.binary())
-    scalars = [pa.scalar(piece) if isinstance(piece, bytes) else binary(piece) for piece in pieces]
+    merged: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    if all(isinstance(piece, bytes) for piece in merged):
+        return pa.array([b"".join(merged)] * rows, pa.binary())
+    columns = [pa.scalar(piece) if isinstance(piece, bytes) else _binary(piece) for piece in merged]
     try:
-        return pc.binary_join_element_wise(*scalars, pa.scalar(b""))
+        return pc.binary_join_element_wise(*columns, pa.scalar(b""))
     except pa.ArrowException as exc:
         raise InvalidMessage(f"rows that are too large to be joined: {exc}") from exc
 
 
-def binary(column: pa.Array) -> pa.Array:
-    """A column of strings as binaries; nothing is copied."""
+def _binary(column: pa.Array) -> pa.Array:
+    """A column of strings as binaries, without a copy."""
     return column if column.type == pa.binary() else pc.cast(column, pa.binary())
 
 
@@ -47,7 +60,7 @@ def strings(values: Sequence[str]) -> pa.Array:
 
 
 def content(column: pa.Array) -> bytes:
-    """The bytes of all of a column's texts, back to back."""
+    """The bytes of all texts of a column, back to back."""
     if not len(column):
         return b""
     _valid, offsets, data = column.buffers()
@@ -58,54 +71,42 @@ def content(column: pa.Array) -> bytes:
 
 
 def is_plain(column: pa.Array) -> bool:
-    """Whether the texts are of printable ASCII without quotation marks and backslashes, so JSON needs no escapes."""
+    """Whether JSON needs no escapes: all characters are printable ASCII, without quotation marks and backslashes."""
     return not content(column).translate(None, _PLAIN)
 
 
 # ---- msgpack
 def packed_texts(column: pa.Array) -> pa.Array:
     """Each text as a msgpack str."""
-    return _packed(column, _str_header, _str_headers)
+    return _packed(column, _STR8)
 
 
 def packed_bytes(column: pa.Array) -> pa.Array:
     """Each binary as a msgpack bin."""
-    return _packed(column, _bin_header, _bin_headers)
+    return _packed(column, _BIN8)
 
 
-def _packed(column: pa.Array, header: Callable[[int], bytes], headers: Callable[[], pa.Array]) -> pa.Array:
-    column = binary(column)
+def _packed(column: pa.Array, type8: int) -> pa.Array:
+    column = _binary(column)
     lengths = pc.binary_length(column)
-    if len(column) and pc.max(lengths).as_py() > _MAX_STR16:
-        heads = pa.array([header(length) for length in lengths.to_pylist()], pa.binary())
+    if len(column) and pc.max(lengths).as_py() > _MAX_16:
+        heads = pa.array([_head(type8, length) for length in lengths.to_pylist()], pa.binary())
     else:
-        heads = pc.take(headers(), lengths)
+        heads = pc.take(_short_heads(type8), lengths)
     return pc.binary_join_element_wise(heads, column, pa.scalar(b""))
 
 
-def _str_header(length: int) -> bytes:
-    if length < 32:
+def _head(type8: int, length: int) -> bytes:
+    """What msgpack has in front of a str or bin of this length."""
+    if type8 == _STR8 and length < 32:
         return bytes((0xA0 | length,))
     if length <= 0xFF:
-        return bytes((0xD9, length))
-    if length <= _MAX_STR16:
-        return b"\xda" + length.to_bytes(2, "big")
-    return b"\xdb" + length.to_bytes(4, "big")
-
-
-def _bin_header(length: int) -> bytes:
-    if length <= 0xFF:
-        return bytes((0xC4, length))
-    if length <= _MAX_STR16:
-        return b"\xc5" + length.to_bytes(2, "big")
-    return b"\xc6" + length.to_bytes(4, "big")
+        return bytes((type8, length))
+    if length <= _MAX_16:
+        return bytes((type8 + 1,)) + length.to_bytes(2, "big")
+    return bytes((type8 + 2,)) + length.to_bytes(4, "big")
 
 
 @cache
-def _str_headers() -> pa.Array:
-    return pa.array([_str_header(length) for length in range(_MAX_STR16 + 1)], pa.binary())
-
-
-@cache
-def _bin_headers() -> pa.Array:
-    return pa.array([_bin_header(length) for length in range(_MAX_STR16 + 1)], pa.binary())
+def _short_heads(type8: int) -> pa.Array:
+    return pa.array([_head(type8, length) for length in range(_MAX_16 + 1)], pa.binary())

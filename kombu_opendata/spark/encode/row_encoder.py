@@ -1,6 +1,6 @@
-"""Rows of an Arrow batch as messages: the constant parts once, the rest column by column.
+"""Rows of an Arrow batch as messages.
 
-Each message is byte for byte what ``apply_async`` would have published (id, times and origin apart):
+Except for ids, times and origin, a message has the bytes that ``apply_async`` would have published:
 tests/spark/encode/test_row_encoder.py compares the two.
 """
 
@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from ...errors import InvalidMessage
+from .argument_columns import required_texts
+from .message_columns import Messages, interleave
 from .plan import Plan, Target
 from .row_errors import reason_of, wrong_column
 from .task_ids import partition_prefix, row_ids
 from .template import Template
-from .uniform_rows import Alike, Messages, interleave, texts
+from .uniform_rows import UniformRows
 
-#: so much is encoded at a time
+#: how much is encoded at a time
 CHUNK_ROWS = 8192
 CHUNK_BYTES = 4 << 20
 
@@ -26,10 +28,10 @@ class RowEncoder:
     """Makes the messages of one partition.
 
     Args:
-        now_ms: says the time, ms since the epoch.
+        now_ms: returns the time, ms since the epoch.
 
     Attributes:
-        used: the templates that rows needed.
+        used: the templates that rows needed so far.
     """
 
     def __init__(self, plan: Plan, job_id: str, partition: int, now_ms: Callable[[], int]) -> None:
@@ -41,10 +43,10 @@ class RowEncoder:
         self.used: dict[Target, Template] = {}
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[Messages]:
-        """The messages of a batch, some at a time, in the order of the rows.
+        """Encode a batch in chunks, in the order of its rows.
 
         Raises:
-            InvalidMessage: a row can't be encoded; ``row`` and ``partition`` say which.
+            InvalidMessage: a row can't be encoded; the error's ``row`` and ``partition`` say which.
         """
         step = max(1, min(CHUNK_ROWS, CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)))
         for start in range(0, batch.num_rows, step):
@@ -57,7 +59,7 @@ class RowEncoder:
             yield messages
 
     def _located(self, part: pa.RecordBatch, exc: Exception) -> InvalidMessage:
-        """The error with the first row that has it."""
+        """An error that names the first row which can't be encoded."""
         row = self._row
         for number in range(part.num_rows):
             try:
@@ -76,31 +78,28 @@ class RowEncoder:
         groups = self._groups(batch)
         if len(groups) == 1:
             (key,) = groups
-            return self._encode_alike(batch, ids, *key)
+            return self._encode_group(batch, ids, *key)
         parts = []
         for key, rows in groups.items():
-            parts.append((rows, self._encode_alike(batch.take(pa.array(rows)), ids.take(pa.array(rows)), *key)))
+            numbers = pa.array(rows)
+            parts.append((rows, self._encode_group(batch.take(numbers), ids.take(numbers), *key)))
         return interleave(parts, batch.num_rows)
 
-    def _encode_alike(self, batch: pa.RecordBatch, ids: pa.Array, target: Target, expires: bool) -> Messages:
+    def _encode_group(self, batch: pa.RecordBatch, ids: pa.Array, target: Target, expires: bool) -> Messages:
         template = self._plan.template(target)
         self.used[target] = template
-        return Alike(self._plan.columns, template, batch, ids, expires, self._now_ms()).messages()
+        return UniformRows(self._plan.columns, template, batch, ids, expires, self._now_ms()).messages()
 
     def _groups(self, batch: pa.RecordBatch) -> dict[tuple[Target, bool], list[int]]:
-        """The rows of each template; and whether they have an ``expires``."""
+        """The numbers of the rows by template, and by whether they have an ``expires``."""
         columns, plan = self._plan.columns, self._plan
         varying = (columns.task, columns.queue, columns.expires)
         if not any(varying):
             return {((plan.task, plan.queue), False): []}
         rows = batch.num_rows
-        tasks = [plan.task] * rows if columns.task is None else texts(batch, columns.task).to_pylist()
-        queues = [plan.queue] * rows if columns.queue is None else texts(batch, columns.queue).to_pylist()
-        expire = (
-            [True] * rows
-            if columns.expires is None
-            else batch.column(batch.schema.get_field_index(columns.expires)).is_valid().to_pylist()
-        )
+        tasks = [plan.task] * rows if columns.task is None else required_texts(batch, columns.task).to_pylist()
+        queues = [plan.queue] * rows if columns.queue is None else required_texts(batch, columns.queue).to_pylist()
+        expire = [True] * rows if columns.expires is None else batch.column(columns.expires).is_valid().to_pylist()
         groups: dict[tuple[Target, bool], list[int]] = {}
         for row, (task, queue, expires) in enumerate(zip(tasks, queues, expire, strict=True)):
             groups.setdefault(((task, queue), expires), []).append(row)
@@ -108,4 +107,4 @@ class RowEncoder:
 
     def _ids(self, batch: pa.RecordBatch, first: int) -> pa.Array:
         name = self._plan.columns.task_id
-        return row_ids(self._prefix, first, batch.num_rows) if name is None else texts(batch, name)
+        return row_ids(self._prefix, first, batch.num_rows) if name is None else required_texts(batch, name)

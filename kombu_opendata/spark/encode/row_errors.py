@@ -1,4 +1,4 @@
-"""Which column of a row can't be sent, and what it holds: for the text of an error."""
+"""What is wrong with a row that can't be sent: the column, its value and the reason, for an error's text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import pyarrow as pa
 from kombu.serialization import registry
 
 from ...errors import OpenDataError
+from ...protocol.envelope import encode_fields
 from ...transport.publish_request import priority_of, visible_at_ms_of
-from . import envelope_template
-from .argument_columns import values
+from .argument_columns import required_texts, values
 from .plan import Plan
-from .uniform_rows import texts
 
-#: of a value that is shown, and of what is said about it
+#: how much is shown of a value, and of what is wrong with it
 _SHOWN_CHARACTERS = 100
 _REASON_CHARACTERS = 300
 
@@ -22,9 +21,9 @@ Check = Callable[[pa.Array], object]
 
 
 def wrong_column(plan: Plan, row: pa.RecordBatch) -> str:
-    """The column of this one row that is wrong, its value, and what is wrong with it; empty where no column is."""
+    """Which column of this one row is wrong, its value and the reason; empty if no column is."""
     for name, check in _checks(plan, row):
-        column = row.column(row.schema.get_field_index(name))
+        column = row.column(name)
         try:
             check(column)
         except Exception as exc:
@@ -33,21 +32,21 @@ def wrong_column(plan: Plan, row: pa.RecordBatch) -> str:
 
 
 def reason_of(exc: Exception) -> str:
-    """What an error says."""
+    """The text of an error."""
     return _cut(exc.text if isinstance(exc, OpenDataError) else f"{type(exc).__name__}: {exc}", _REASON_CHARACTERS)
 
 
 def _checks(plan: Plan, row: pa.RecordBatch) -> Iterator[tuple[str, Check]]:
-    """Each column, with what raises an error if it is wrong."""
+    """Each column with a function that raises an error if its value is wrong."""
     columns = plan.columns
     for name in filter(None, (columns.task, columns.queue, columns.task_id)):
-        yield name, lambda _column, name=name: texts(row, name)  # type: ignore[misc]
+        yield name, lambda _column, name=name: required_texts(row, name)  # type: ignore[misc]
     for name in filter(None, (columns.eta, columns.expires)):
         yield name, values
     if columns.priority is not None:
         yield columns.priority, _check_priority
     for header, name in columns.headers.items():
-        yield name, _check_eta if header == "eta" else lambda column: envelope_template.encode(values(column)[0])
+        yield name, _check_eta if header == "eta" else lambda column: encode_fields(values(column)[0])
     for name in dict.fromkeys((*columns.args, *columns.kwargs.values())):
         if name not in columns.constants:
             yield name, lambda column: registry.dumps(values(column)[0], _serializer(plan, row))
@@ -65,8 +64,8 @@ def _check_eta(column: pa.Array) -> None:
 
 def _serializer(plan: Plan, row: pa.RecordBatch) -> str:
     columns = plan.columns
-    task = plan.task if columns.task is None else texts(row, columns.task)[0].as_py()
-    queue = plan.queue if columns.queue is None else texts(row, columns.queue)[0].as_py()
+    task = plan.task if columns.task is None else required_texts(row, columns.task)[0].as_py()
+    queue = plan.queue if columns.queue is None else required_texts(row, columns.queue)[0].as_py()
     return plan.template((task, queue)).serializer
 
 
@@ -75,7 +74,7 @@ def _shown(column: pa.Array) -> str:
         return "null"
     try:
         text = repr(values(column)[0])
-    except Exception:  # a time that Python does not have
+    except Exception:  # a time that Python can't express
         text = str(column.cast(pa.string())[0])
     return _cut(text, _SHOWN_CHARACTERS)
 

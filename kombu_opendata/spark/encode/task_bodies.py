@@ -1,9 +1,9 @@
-"""Bodies of tasks, and what Celery shows of their arguments, column by column."""
+"""Bodies of tasks and the reprs of their arguments, column by column."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,41 +13,17 @@ from kombu.serialization import registry
 from kombu.utils.json import dumps as json_dumps
 
 from ...celery_integration.serializer import dumps as compact_dumps
-from .argument_columns import Column, json_quote
-from .arrow_text import join, packed_bytes, packed_texts, strings
+from .argument_columns import Argument, json_quote
+from .arrow_text import Piece, join, packed_bytes, packed_texts, strings
 from .template import Template
-
-Piece: TypeAlias = "bytes | pa.Array"
-
-
-class Constant:
-    """An argument that is the same for all rows, with the methods of a :class:`Column`."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def value(self, row: int) -> Any:
-        return self._value
-
-    def json(self, dumps: Callable[[Any], str]) -> bytes:
-        return dumps(self._value).encode()
-
-    def compact(self, dumps: Callable[[Any], bytes]) -> bytes:
-        return dumps(self._value)
-
-    def shown(self, show: Callable[[Any], str]) -> bytes:
-        return show(self._value).encode()
-
-
-Argument: TypeAlias = Column | Constant
 
 
 class Arguments:
-    """The arguments of some rows, as ``apply_async`` was given a tuple and a dict.
+    """The arguments of some rows.
 
     Args:
         args: the positional arguments.
-        kwargs: keyword → argument.
+        kwargs: the keyword arguments.
     """
 
     def __init__(self, args: Sequence[Argument], kwargs: Mapping[str, Argument], rows: int) -> None:
@@ -56,35 +32,33 @@ class Arguments:
         self._rows = rows
 
     def args_of(self, row: int) -> tuple[Any, ...]:
-        """One row's positional arguments."""
+        """The positional arguments of one row."""
         return tuple(argument.value(row) for argument in self._args)
 
     def kwargs_of(self, row: int) -> dict[str, Any]:
-        """One row's keyword arguments."""
+        """The keyword arguments of one row."""
         return {keyword: argument.value(row) for keyword, argument in self._kwargs.items()}
 
     # ---- bodies
     def packed_bodies(self, template: Template) -> pa.Array:
-        """The bodies of all rows, as the serializer makes them: each a msgpack str or bin."""
+        """The bodies of all rows as the serializer makes them, each encoded as a msgpack str or bin."""
         texts = self._texts(template)
         if texts is not None and not template.compression:
             return packed_texts(texts) if _makes_text(template) else packed_bytes(texts)
-        bodies = self._each(template) if texts is None else texts.to_pylist()
+        bodies = self._serialized(template) if texts is None else texts.to_pylist()
         if template.compression:
             bodies = [compress(body, template.compression)[0] for body in bodies]
         if bodies and isinstance(bodies[0], str):
             return packed_texts(strings(bodies))
         return packed_bytes(pa.array(bodies, pa.binary()))
 
-    def _each(self, template: Template) -> list[Any]:
-        rows = range(self._rows)
-        return [
-            registry.dumps((self.args_of(row), self.kwargs_of(row), template.embed), template.serializer)[2]
-            for row in rows
-        ]
+    def _serialized(self, template: Template) -> list[Any]:
+        """Bodies made row by row, for any serializer."""
+        rows = ((self.args_of(row), self.kwargs_of(row), template.embed) for row in range(self._rows))
+        return [registry.dumps(row, template.serializer)[2] for row in rows]
 
     def _texts(self, template: Template) -> pa.Array | None:
-        """Bodies joined from the columns' texts; None where the serializer is none whose texts can be joined."""
+        """Bodies joined from the texts of each argument; None if the serializer's texts can't be joined."""
         encoder = registry._encoders[template.serializer].encoder
         if _makes_text(template):
             embed = json_dumps(template.embed).encode()
@@ -129,11 +103,11 @@ class Arguments:
         return self._within([b"{", *pieces[1:], b"}"], limit, levels, self.kwargs_of)
 
     def _shown(self, argument: Argument, limit: int, levels: int) -> Piece:
-        # as it is inside of the arguments, so one level down; what is cut here makes the whole too long, too
+        # in a tuple, because levels count from there; with twice the limit, an argument that is cut exceeds it alone
         return argument.shown(lambda value: saferepr((value,), 2 * limit, levels)[1:-2])
 
     def _within(self, pieces: list[Piece], limit: int, levels: int, whole: Callable[[int], Any]) -> pa.Array:
-        """The pieces joined; where they are as long as ``saferepr`` allows, what that makes of the row."""
+        """The pieces joined; for rows that reach the limit, what ``saferepr`` makes of them."""
         joined = pc.cast(join(pieces, self._rows), pa.string())
         long = pc.greater_equal(pc.utf8_length(joined), limit)
         if not pc.any(long).as_py():
@@ -149,5 +123,5 @@ def _json_key(keyword: str) -> bytes:
 
 
 def _makes_text(template: Template) -> bool:
-    """Whether it is Kombu's own JSON, whose bodies are text."""
+    """Whether the serializer is Kombu's own JSON, whose bodies are text."""
     return registry._encoders[template.serializer].encoder is json_dumps

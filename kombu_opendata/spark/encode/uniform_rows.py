@@ -1,49 +1,31 @@
-"""Rows of one template as messages, in columns; and columns of several templates put in order again."""
+"""Rows of one template as messages, column by column."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import InvalidMessage
-from ...protocol.envelope import metadata_headers
+from ...protocol.envelope import encode_fields, metadata_headers
 from ...transport.publish_request import priority_of, ttl_ms_of, visible_at_ms_of
-from . import argument_columns as cols
-from . import envelope_template
+from .argument_columns import Argument, Column, Constant, values
 from .arrow_text import join, packed_texts
+from .envelope_template import envelope_pieces
+from .message_columns import Messages, Values
 from .plan import Columns
-from .task_bodies import Argument, Arguments, Constant
+from .task_bodies import Arguments
 from .template import ID_MARKER, Template
 
-#: one value for all rows, or a list with one for each
-Values = Any
 
-_REPRS = {"argsrepr": envelope_template.ARGSREPR, "kwargsrepr": envelope_template.KWARGSREPR}
-
-
-class Messages(NamedTuple):
-    """Messages in columns, as ``BatchWriter.add_many`` takes them."""
-
-    envelopes: list[bytes]
-    headers: dict[str, Values]
-    exchange: Values
-    routing_key: Values
-    priority: Values
-    visible_at_ms: Values
-    ttl_ms: Values
-
-
-class Alike:
-    """Rows that have the same task, the same route, and all an ``expires`` of their own or none.
+class UniformRows:
+    """Rows that have the same task and the same route, and that all have an ``expires``, or all have none.
 
     Args:
-        expires: whether the column of that name counts for these rows; else they do not expire.
-        now_ms: from when an ``expires`` is counted, ms since the epoch.
+        expires: whether the rows have a value in the column of that name; otherwise they do not expire.
+        now_ms: the time, ms since the epoch, from which their TTL counts.
     """
 
     def __init__(
@@ -51,9 +33,9 @@ class Alike:
     ) -> None:
         self._columns, self._template, self._batch, self._ids = columns, template, batch, ids
         self._headers, self._properties = dict(template.headers), dict(template.properties)
-        self._header_slots = {name: slot for name, slot in _REPRS.items() if name not in template.shown}
-        self._property_slots: dict[str, str] = {}
-        self._filled: dict[str, pa.Array] = {}
+        # what differs from row to row, encoded as msgpack; and those headers as filters see them
+        self._header_columns: dict[str, pa.Array] = {}
+        self._property_columns: dict[str, pa.Array] = {}
         self._seen: dict[str, Values] = {}
         self.priority: Values = priority_of(template.properties.get("priority"))
         self.visible: Values = visible_at_ms_of(template.headers)
@@ -64,41 +46,40 @@ class Alike:
         self._fill_headers()
 
     def messages(self) -> Messages:
-        """All rows, in order."""
-        template = self._template
-        self._fill_arguments()
-        self._fill_ids()
-        envelope = replace(template, headers=self._headers, properties=self._properties)
-        parts = envelope_template.compile_envelope(envelope, self._header_slots, self._property_slots)
-        pieces = [part if isinstance(part, bytes) else self._filled[part] for part in parts]
-        envelopes = join(pieces, self._batch.num_rows).to_pylist()
-        return Messages(
-            envelopes,
-            self._seen_headers(),
-            template.exchange,
-            template.routing_key,
-            self.priority,
-            self.visible,
-            self.ttl,
+        """The messages of all rows, in order."""
+        template, rows = self._template, self._batch.num_rows
+        args = [self._argument(name) for name in self._columns.args]
+        kwargs = {keyword: self._argument(name) for keyword, name in self._columns.kwargs.items()}
+        arguments = Arguments(args, kwargs, rows)
+        args_limit, kwargs_limit, levels = template.repr_limits
+        reprs = {}
+        if "argsrepr" not in template.shown:
+            reprs["argsrepr"] = packed_texts(arguments.args_reprs(args_limit, levels))
+        if "kwargsrepr" not in template.shown:
+            reprs["kwargsrepr"] = packed_texts(arguments.kwargs_reprs(kwargs_limit, levels))
+        pieces = envelope_pieces(
+            replace(template, headers=self._headers, properties=self._properties),
+            arguments.packed_bodies(template),
+            packed_texts(self._ids),
+            {**reprs, **self._header_columns},
+            self._property_columns,
         )
+        envelopes = join(pieces, rows).to_pylist()
+        headers, (exchange, key) = self._seen_headers(), (template.exchange, template.routing_key)
+        return Messages(envelopes, headers, exchange, key, self.priority, self.visible, self.ttl)
 
     # ---- columns
-    def _column(self, name: str) -> pa.Array:
-        return self._batch.column(self._batch.schema.get_field_index(name))
-
     def _argument(self, name: str) -> Argument:
         constants = self._columns.constants
-        return Constant(constants[name]) if name in constants else cols.Column(self._column(name))
+        return Constant(constants[name]) if name in constants else Column(self._batch.column(name))
 
     def _fill_eta(self) -> None:
         name = self._columns.eta
         if name is None:
             return
-        column = self._column(name)
+        column = self._batch.column(name)
         self.visible = [0 if us is None else max(0, -(-us // 1000)) for us in _microseconds(column)]
-        self._header(
-            "eta", envelope_template.ETA, [None if at is None else at.isoformat() for at in cols.values(column)]
-        )
+        self._fill_header("eta", [None if at is None else at.isoformat() for at in values(column)])
 
     def _fill_expires(self, expires: bool, now_ms: int) -> None:
         name = self._columns.expires
@@ -108,59 +89,38 @@ class Alike:
             self._headers["expires"], self.ttl = None, -1
             self._properties.pop("expiration", None)
             return
-        column = self._column(name)
+        column = self._batch.column(name)
         self.ttl = [max(0, us // 1000 - now_ms) for us in _microseconds(column)]
-        self._property_slots["expiration"] = envelope_template.EXPIRATION
-        self._filled[envelope_template.EXPIRATION] = _encoded(map(str, self.ttl))
-        self._header("expires", envelope_template.EXPIRES, [at.isoformat() for at in cols.values(column)])
+        self._property_columns["expiration"] = _encoded(map(str, self.ttl))
+        self._fill_header("expires", [at.isoformat() for at in values(column)])
 
     def _fill_priority(self) -> None:
         name = self._columns.priority
         if name is None:
             return
-        given, usual = self._column(name).to_pylist(), self.priority
+        given, usual = self._batch.column(name).to_pylist(), self.priority
         self.priority = [usual if value is None else priority_of(value) for value in given]
-        self._property_slots["priority"] = envelope_template.PRIORITY
-        self._filled[envelope_template.PRIORITY] = _encoded(self.priority)
+        self._property_columns["priority"] = _encoded(self.priority)
 
     def _fill_headers(self) -> None:
         for name, column in self._columns.headers.items():
-            values = cols.values(self._column(column))
-            self._header(name, envelope_template.HEADER + name, values)
+            given = values(self._batch.column(column))
+            self._fill_header(name, given)
             if name == "eta":
-                self.visible = [visible_at_ms_of({**self._headers, "eta": value}) for value in values]
+                self.visible = [visible_at_ms_of({**self._headers, "eta": value}) for value in given]
 
-    def _header(self, name: str, slot: str, values: list[Any]) -> None:
-        self._header_slots[name] = slot
-        self._filled[slot] = _encoded(values)
-        self._seen[name] = [None if value is None else _seen_text(name, value) for value in values]
-
-    def _fill_ids(self) -> None:
-        self._filled[envelope_template.ID] = packed_texts(self._ids)
-
-    def _fill_arguments(self) -> None:
-        arguments = Arguments(
-            [self._argument(name) for name in self._columns.args],
-            {keyword: self._argument(name) for keyword, name in self._columns.kwargs.items()},
-            self._batch.num_rows,
-        )
-        args_limit, kwargs_limit, levels = self._template.repr_limits
-        self._filled[envelope_template.BODY] = arguments.packed_bodies(self._template)
-        used = self._header_slots.values()
-        if envelope_template.ARGSREPR in used:
-            self._filled[envelope_template.ARGSREPR] = packed_texts(arguments.args_reprs(args_limit, levels))
-        if envelope_template.KWARGSREPR in used:
-            self._filled[envelope_template.KWARGSREPR] = packed_texts(arguments.kwargs_reprs(kwargs_limit, levels))
+    def _fill_header(self, name: str, given: list[Any]) -> None:
+        self._header_columns[name] = _encoded(given)
+        self._seen[name] = [None if value is None else _seen_text(name, value) for value in given]
 
     def _seen_headers(self) -> dict[str, Values]:
-        """What filters see of the messages: :func:`metadata_headers`, but in columns."""
+        """What :func:`metadata_headers` makes of the messages, in columns."""
         template = self._template
-        constant = {name: value for name, value in self._headers.items() if name not in self._header_slots}
+        constant = {name: value for name, value in self._headers.items() if name not in self._header_columns}
         priority = 0 if isinstance(self.priority, list) else self.priority
-        own = metadata_headers({}, template.exchange, template.routing_key, priority, template.content_type)
-        seen: dict[str, Values] = dict(
-            metadata_headers(constant, template.exchange, template.routing_key, priority, template.content_type)
-        )
+        route = (template.exchange, template.routing_key, priority, template.content_type)
+        own = metadata_headers({}, *route)
+        seen: dict[str, Values] = dict(metadata_headers(constant, *route))
         ids = self._ids.to_pylist()
         seen.update((name, ids) for name, value in constant.items() if value == ID_MARKER)
         seen.update((name, texts) for name, texts in self._seen.items() if name not in own and name not in _REPRS)
@@ -169,51 +129,18 @@ class Alike:
         return seen
 
 
+_REPRS = ("argsrepr", "kwargsrepr")
+
+
 def _seen_text(name: str, value: Any) -> str | None:
     return metadata_headers({name: value}, "", "", 0, None).get(name) if type(value) is not str else value
 
 
 def _microseconds(column: pa.Array) -> list[Any]:
-    """Times as microseconds since the epoch; those without a zone are in UTC."""
+    """Times as microseconds since the epoch; times without a zone are in UTC."""
     found: list[Any] = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64()).to_pylist()
     return found
 
 
-def _encoded(values: Iterable[Any]) -> pa.Array:
-    return pa.array(list(map(envelope_template.encode, values)), pa.binary())
-
-
-def texts(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column that must have a text in each row.
-
-    Raises:
-        InvalidMessage: it has null or an empty text somewhere.
-    """
-    column = batch.column(batch.schema.get_field_index(name))
-    found = pc.cast(column, pa.string())
-    if found.null_count or not pc.all(pc.not_equal(found, "")).as_py():
-        raise InvalidMessage("it must be a text that is not empty", column=name)
-    return found
-
-
-def interleave(parts: list[tuple[list[int], Messages]], rows: int) -> Messages:
-    """Messages of several templates in the order of their rows.
-
-    Args:
-        parts: each template's rows and their messages.
-    """
-    names = dict.fromkeys(name for _, messages in parts for name in messages.headers)
-    headers: dict[str, Values] = {name: [None] * rows for name in names}
-    whole = Messages([b""] * rows, headers, *([None] * rows for _ in range(5)))
-    for numbers, messages in parts:
-        _scatter(numbers, messages.envelopes, whole.envelopes)
-        for name, values in messages.headers.items():
-            _scatter(numbers, values, headers[name])
-        for values, target in zip(messages[2:], whole[2:], strict=True):
-            _scatter(numbers, values, target)
-    return whole
-
-
-def _scatter(numbers: list[int], values: Values, target: list[Any]) -> None:
-    for number, value in zip(numbers, values if isinstance(values, list) else repeat(values), strict=False):
-        target[number] = value
+def _encoded(given: Iterable[Any]) -> pa.Array:
+    return pa.array(list(map(encode_fields, given)), pa.binary())
