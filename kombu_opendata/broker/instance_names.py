@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ..errors import InstanceNotFound, RequestError
-from ..storage.slate import database_exists, databases
+from ..storage.slate_databases import database_exists, databases
 
 #: a name with one of these endings would be another instance's folder of journals or staged batches
 _NAME = re.compile(r"(?!.*\.(?:journal|staged)$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")

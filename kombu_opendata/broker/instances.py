@@ -12,7 +12,7 @@ from ..protocol import messages as m
 from ..protocol.message_base import Message
 from ..storage.clock import Clock
 from ..storage.engine import Engine
-from ..storage.slate import database_exists
+from ..storage.slate_databases import database_exists
 from .arguments import MAX_NAME_BYTES
 from .calls.compose import handlers_of
 from .calls.registry import Handler

@@ -13,7 +13,7 @@ from ..errors import SocketPathTooLong, StartError
 from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ..protocol.framing import FRAME_ROOM_BYTES
 from ..storage.engine import EngineSettings
-from ..storage.slate import SlateSettings
+from ..storage.slate_settings import SlateSettings
 from .admission import DEFAULT_GREETING_SECONDS, DEFAULT_MAX_CONNECTIONS, ConnectionLimits
 from .certificates import server_context
 from .settings import BrokerSettings

@@ -39,7 +39,7 @@ from .records.config import QueueConfig
 from .records.leases import Leases
 from .records.routes_block import KEPT, KEPT_IN_CHUNKS
 from .route_counts import RouteCounts, portions
-from .slate import Reads
+from .slate_reads import Reads
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
 #: messages whose counts are brought up to date in one turn of the event loop

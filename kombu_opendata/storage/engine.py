@@ -29,7 +29,8 @@ from .removals import Removals
 from .results import Results
 from .routing import Router
 from .size_limit import SizeLimit
-from .slate import SlateSettings, SlateStore
+from .slate import SlateStore
+from .slate_settings import SlateSettings
 from .staged import Staging
 from .state import StoreState
 from .store_files import StoreFiles, prepare

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from .slate import SlateSettings, SlateStore
+from .slate import SlateStore
+from .slate_settings import SlateSettings
 
 log = logging.getLogger(__name__)
 

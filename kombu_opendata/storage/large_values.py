@@ -12,7 +12,7 @@ from .payloads import CHUNK_BYTES
 from .records import keys
 from .records import results as records
 from .records.results import LargeValue
-from .slate import Reads
+from .slate_reads import Reads
 
 
 class LargeValues:

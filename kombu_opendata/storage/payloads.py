@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from ..errors import CorruptRecord
 from ..staging.batch_uri import parse_payload_uri
 from .records import keys, payload
-from .slate import Reads, SlateStore
+from .slate import SlateStore
+from .slate_reads import Reads
 from .staged_payloads import BatchReader, Place
 from .staged_rows import Record
 

@@ -35,7 +35,8 @@ from .records import (
 from .records.header import StoreHeader
 from .records.kinds import PREFIXES
 from .settled_log import SettledLog
-from .slate import Reads, SlateStore
+from .slate import SlateStore
+from .slate_reads import Reads
 from .state import QueueOptions, StoreState, buckets_of
 
 Wanted = set[tuple[str, int]]

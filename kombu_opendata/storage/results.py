@@ -18,7 +18,7 @@ from .records import keys
 from .records import results as records
 from .records.results import FINAL, Result
 from .shelf import Shelf
-from .slate import Reads
+from .slate_reads import Reads
 
 if TYPE_CHECKING:
     from .engine import Engine

@@ -16,7 +16,8 @@ from .ffi import Batch
 from .records import keys, routes, routes_block
 from .records.kinds import RecordKind
 from .records.routes_block import BLOCK_BITS, KEPT, KEPT_IN_CHUNKS, LOW, MAX_COUNT
-from .slate import Reads, SlateStore
+from .slate import SlateStore
+from .slate_reads import Reads
 
 log = logging.getLogger(__name__)
 

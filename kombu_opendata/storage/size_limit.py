@@ -33,7 +33,8 @@ from .history.service import History
 from .log_retention import LogSweep
 from .records import keys
 from .settled_log import SettledLog
-from .slate import SlateSettings, SlateStore
+from .slate import SlateStore
+from .slate_settings import SlateSettings
 from .state import Queue, StoreState
 
 _TARGET = 0.9

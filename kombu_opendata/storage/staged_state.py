@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from .ffi import Batch
 from .records import keys, staged
-from .slate import Reads
+from .slate_reads import Reads
 
 #: where a queue's counts are in :attr:`StagedJob.queues`
 _ROUTED, DONE, FAILED, REMOVED = range(4)

@@ -9,7 +9,8 @@ from .limits import stored_deadline
 from .payloads import Payloads, dense_runs, read_sizes
 from .records import keys, metadata
 from .records.metadata import Metadata
-from .slate import Reads, SlateStore
+from .slate import SlateStore
+from .slate_reads import Reads
 from .state import Queue
 
 #: the header with a message's priority, Kombu's way: higher first

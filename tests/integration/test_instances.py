@@ -16,7 +16,7 @@ from kombu_opendata import errors
 from kombu_opendata.client.calls import instances
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.storage.slate import database_exists
+from kombu_opendata.storage.slate_databases import database_exists
 from kombu_opendata.url import parse
 
 from ..support.kombu_client import connected, declare, refused, send, take_bodies

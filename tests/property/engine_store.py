@@ -26,7 +26,7 @@ from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.moves import Which
 from kombu_opendata.storage.queue_buckets import Entry
 from kombu_opendata.storage.records import active, keys, settled
-from kombu_opendata.storage.slate import SlateSettings
+from kombu_opendata.storage.slate_settings import SlateSettings
 from kombu_opendata.storage.state import Queue
 from tests.property.engine_model import Model
 from tests.support.engine import small_blocks, small_buckets

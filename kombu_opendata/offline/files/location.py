@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from ...errors import InvalidURL, StoreError
 from ...storage import powerloss
-from ...storage.slate import databases
+from ...storage.slate_databases import databases
 from ...url import DEFAULT_INSTANCE
 
 

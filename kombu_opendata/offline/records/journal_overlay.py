@@ -12,7 +12,7 @@ from ...storage import effects as fx
 from ...storage.clock import Clock
 from ...storage.ffi import Batch
 from ...storage.records import keys
-from ...storage.slate import Reads
+from ...storage.slate_reads import Reads
 from ...storage.state import StoreState
 
 #: what contradictory records and commits make of the methods of recovery

@@ -18,7 +18,7 @@ from ...storage.clock import Clock, SystemClock
 from ...storage.records import header, journal_position, keys
 from ...storage.records.header import StoreHeader
 from ...storage.rows import Rows
-from ...storage.slate import ReadOnlyStore
+from ...storage.slate_reader import ReadOnlyStore
 from ...url import LOCK_NAME
 from ..files.checkpoint_hold import Hold
 from ..files.journal_files import JournalTail, read_tail

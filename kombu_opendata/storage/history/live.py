@@ -7,14 +7,12 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..records import active, keys
 from ..records.history_index import OFFSET_MASK, SEGMENT_BITS
-
-if TYPE_CHECKING:
-    from ..slate import SlateStore
-    from ..state import Queue
+from ..slate import SlateStore
+from ..state import Queue
 
 AVAILABLE, IN_FLIGHT = "available", "in_flight"
 

@@ -17,7 +17,7 @@ from kombu_opendata.offline import OfflineStore, open_store
 from kombu_opendata.offline.files import checkpoint_hold
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.records import keys
-from kombu_opendata.storage.slate import SlateSettings
+from kombu_opendata.storage.slate_settings import SlateSettings
 from kombu_opendata.storage.state import QueueOptions
 from tests.support.engine import World
 from tests.support.unprivileged import needs_root, unprivileged

@@ -11,8 +11,9 @@ from kombu_opendata import errors
 from kombu_opendata.storage.disk_space import DiskSpace
 from kombu_opendata.storage.engine import EngineSettings
 from kombu_opendata.storage.object_store import locate
-from kombu_opendata.storage.slate import SlateSettings, SlateStore
+from kombu_opendata.storage.slate import SlateStore
 from kombu_opendata.storage.slate_admin import SlateAdmin
+from kombu_opendata.storage.slate_settings import SlateSettings
 from tests.support.engine import World, run
 
 #: compacts at every tenth of a second what is a thousandth of the usual size

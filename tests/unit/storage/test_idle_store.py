@@ -6,7 +6,8 @@ import asyncio
 import uuid
 
 from kombu_opendata.storage.idle_store import IdleStore
-from kombu_opendata.storage.slate import SlateSettings, SlateStore
+from kombu_opendata.storage.slate import SlateStore
+from kombu_opendata.storage.slate_settings import SlateSettings
 
 BUSY = SlateSettings()
 

@@ -15,7 +15,7 @@ import pytest
 
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.slate import SlateSettings
+from kombu_opendata.storage.slate_settings import SlateSettings
 from kombu_opendata.storage.state import QueueOptions
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore

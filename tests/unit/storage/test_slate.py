@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.storage import ffi, slate, slate_errors
-from kombu_opendata.storage.slate import ReadOnlyStore, SlateSettings, SlateStore
+from kombu_opendata.storage import ffi, slate, slate_databases, slate_errors
+from kombu_opendata.storage.slate import SlateStore
+from kombu_opendata.storage.slate_reader import ReadOnlyStore
+from kombu_opendata.storage.slate_settings import SlateSettings
 
 from ...support.unprivileged import unprivileged
 
@@ -173,11 +175,11 @@ def test_a_store_that_another_wrote_while_it_was_closed_is_given_up(
 ) -> None:
     """A bucket that could not be reached for a while, and a second broker that took over."""
     url = url_of(tmp_path) if kind == "file" else f"memory://{uuid.uuid4()}"
-    build = slate._build
+    build = slate_databases.build
 
     async def main() -> None:
         async def late(*arguments: Any) -> Any:
-            monkeypatch.setattr(slate, "_build", build)
+            monkeypatch.setattr(slate, "build", build)
             second = await SlateStore.open(url, "db")
             await put_and_flush(second, a=b"2")
             await second.close()
@@ -185,7 +187,7 @@ def test_a_store_that_another_wrote_while_it_was_closed_is_given_up(
 
         first = await SlateStore.open(url, "db")
         await put_and_flush(first, a=b"1")
-        monkeypatch.setattr(slate, "_build", late)
+        monkeypatch.setattr(slate, "build", late)
         with pytest.raises(errors.StoreFenced):
             await first.reopen(first.settings.for_idleness())
         with pytest.raises(errors.StoreError):
