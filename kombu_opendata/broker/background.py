@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import OpenDataError
 from ..protocol.message_base import Message
 from ..protocol.messages import Failed
-from .entities import Session
+from .model.sessions import Session
 from .outbox import Outbox
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,7 @@ from ..selectors import compile_selector
 from ..storage import looking
 from ..storage.queue_buckets import Entry
 from . import grouping
-from .entities import BrokerQueue
-from .looking import headers_of
+from .model.queue import BrokerQueue
 from .reading import Claimed
 
 if TYPE_CHECKING:
@@ -110,10 +109,10 @@ async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Cond
     claimed = Claimed(self.session, queue, msg)
     async for entries in _candidates(self, queue):
         places = [(entry.id, entry.priority) for entry in entries]
-        for entry, headers in zip(entries, await headers_of(self, queue, places), strict=True):
+        for entry, headers in zip(entries, await queue.headers(places), strict=True):
             if headers is None or not condition(headers):
                 continue
-            envelope = entry.envelope if queue.stored is None else await self.engine.payloads.read(entry.id)
+            envelope = await queue.fetch(entry.id)
             session = self.instance.sessions.get(self.session.id)
             if session is None or session.connection is None or session.suspended or queue.deleting:
                 return claimed
@@ -122,6 +121,7 @@ async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Cond
             if envelope is None or not waits or 0 < entry.deadline <= now:
                 continue
             claimed.add(self.instance, entry, envelope)
+            self.instance.delivered += 1
             if claimed.is_enough:
                 return claimed
         self.instance.outbox.schedule()
@@ -141,9 +141,9 @@ async def _candidates(self: Handlers, queue: BrokerQueue) -> AsyncIterator[list[
     while heap and looked < MAX_LOOKED_AT:
         _priority, id, number = heappop(heap)
         if number >= 0:
-            if number in messages.cold and queue.stored is not None and loads < _MAX_LOADS:
+            if number in messages.cold and loads < _MAX_LOADS:
                 loads += 1
-                await self.engine.loader.load_bucket(queue.stored, number)
+                await queue.load_bucket(number)
             bucket = messages.buckets.get(number)
             for entry in bucket.available.values() if bucket is not None else ():
                 if looking.is_visible(entry, now):

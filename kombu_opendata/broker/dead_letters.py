@@ -20,7 +20,7 @@ from ..storage.queue_buckets import Entry
 from ..storage.records.dead_letter import REVOKED, DeadLetter
 from ..storage.state import dead_letters_to
 from . import deaths, revocations
-from .entities import BrokerQueue
+from .model.queue import BrokerQueue
 
 if TYPE_CHECKING:
     from .instance import Instance

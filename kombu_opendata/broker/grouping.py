@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 from ..errors import PreconditionFailed, RequestError
 from ..protocol import queue_messages as q
 from ..storage import looking
-from .entities import BrokerQueue
-from .looking import headers_of, waiting_rows
+from .model.queue import BrokerQueue
 from .reading import Claimed
 
 if TYPE_CHECKING:
@@ -45,16 +44,14 @@ class Groups:
         self._header = ""
         self._groups: dict[int, str] = {}
 
-    async def find(
-        self, handlers: Handlers, queue: BrokerQueue, header: str, rows: list[tuple[int, int]]
-    ) -> list[str | None]:
+    async def find(self, queue: BrokerQueue, header: str, rows: list[tuple[int, int]]) -> list[str | None]:
         """The groups of messages, given as (id, stored priority); None for one that is gone."""
         if header != self._header:
             self._header, self._groups = header, {}
         groups = self._groups
         unknown = [row for row in rows if row[0] not in groups]
         for part in _parts(unknown):
-            for (id, _priority), headers in zip(part, await headers_of(handlers, queue, part), strict=True):
+            for (id, _priority), headers in zip(part, await queue.headers(part), strict=True):
                 if headers is not None:
                     groups[id] = headers.get(header, _NO_GROUP)
             await asyncio.sleep(0)
@@ -95,12 +92,12 @@ async def _lines(self: Handlers, msg: q.Read, queue: BrokerQueue, groups: Groups
             queue=queue.name,
         )
     flying = [(id, entry.priority) for id, entry in queue.messages.in_flight.items()]
-    blocked = set(await groups.find(self, queue, msg.group_header, flying))
+    blocked = set(await groups.find(queue, msg.group_header, flying))
     lines: dict[str, list[int]] = {}
     looked, after = 0, -1
     while looked < MAX_LOOKED_AT and not _is_enough(msg, lines):
-        rows, after = await waiting_rows(self, queue, after, _AT_ONCE)
-        found = await groups.find(self, queue, msg.group_header, [(row.id, row.priority) for row in rows])
+        rows, after = await queue.waiting((looking.AVAILABLE, looking.DELAYED), after, _AT_ONCE)
+        found = await groups.find(queue, msg.group_header, [(row.id, row.priority) for row in rows])
         for row, group in zip(rows, found, strict=True):
             if group is None or group in blocked:
                 continue
@@ -138,21 +135,18 @@ async def _claim(self: Handlers, msg: q.Read, queue: BrokerQueue, lines: list[li
     for id in _in_order(msg.grouped, lines):
         if line_of[id] in passed:
             continue
-        if queue.stored is not None:
-            await self.engine.loader.find_entries(queue.stored, [id])
-            envelope = await self.engine.payloads.read(id)
-        else:
-            envelope = None
+        envelope = await queue.fetch(id)
         session = self.instance.sessions.get(self.session.id)
         if session is None or session.connection is None or session.suspended or queue.deleting:
             break
         entry, now = queue.messages.available.get(id), self.engine.clock.now_ms()
-        if entry is None or not looking.is_visible(entry, now) or (queue.stored is not None and envelope is None):
+        if entry is None or envelope is None or not looking.is_visible(entry, now):
             passed.add(line_of[id])
             continue
         if 0 < entry.deadline <= now:
             continue
         claimed.add(self.instance, entry, envelope)
+        self.instance.delivered += 1
         if claimed.is_enough:
             break
     self.instance.outbox.schedule()

@@ -37,10 +37,12 @@ from . import (
 from . import results as result_calls
 from . import staging as staging_calls
 from .arguments import MAX_NAME_BYTES
-from .entities import BrokerQueue, Consumer, QueueProperties, Session
-from .getters import GetOne
 from .instance import Instance
 from .maintenance import check_duties
+from .model.getters import GetOne
+from .model.queue import BrokerQueue, QueueProperties
+from .model.queue_kinds import by_kind
+from .model.sessions import Consumer, Session
 from .pace import Pace, encoded
 
 MAX_ARGUMENTS_BYTES = 60_000
@@ -144,7 +146,7 @@ class Handlers:
         """Put a message into these queues; returns its id."""
         instance = self.instance
         priority = 255 - msg.priority
-        stored = [queue.stored for queue in targets if queue.stored is not None]
+        stored, transient = by_kind(targets)
         for queue in targets:
             if queue.is_bounded:
                 instance.upkeep.check_room(queue, len(msg.envelope))
@@ -168,9 +170,9 @@ class Handlers:
             id = instance.transient_id()
             if msg.seq:
                 self.session.note_transient(msg.seq)
+        for each in transient:
+            each.put(id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
         for queue in targets:
-            if queue.stored is None:
-                instance.publish_transient(queue, id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
             instance.wake(queue)
             if queue.is_bounded or queue.messages.next_deadline:
                 instance.upkeep.added(queue, id)
@@ -202,23 +204,18 @@ class Handlers:
         self._queue_info(msg.rid, queue, arguments.unknown("queue", name, msg.arguments))
 
     def _create(self, name: str, properties: QueueProperties, parsed: arguments.QueueArguments) -> BrokerQueue:
-        stored = None
+        instance, state = self.instance, self.engine.state
         now = self.engine.clock.now_ms()
-        cursor = starts.cursor(parsed.start, starts.NOW, next_id=self.engine.state.next_id, now_ms=now)
-        if properties.stored:
-            stored = self.engine.operations.declare_queue(name, parsed.options(properties.arguments))
-            if parsed.start != starts.NOW:
-                self.instance.replays.start(stored, cursor)  # in the same commit
-        elif not cursor.is_done:
+        cursor = starts.cursor(parsed.start, starts.NOW, next_id=state.next_id, now_ms=now)
+        if not properties.stored and not cursor.is_done:
             raise RequestError(
                 f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name
             )
-        else:
-            self.topology.add_queue(name, properties.arguments)
-        queue = BrokerQueue(name, properties, parsed, stored, self.engine.clock.now_ms())
+        queue = instance.queues[name] = instance.maker.declare(name, properties, parsed)
+        if properties.stored and parsed.start != starts.NOW:
+            instance.replays.start(queue.state(), cursor)  # in the same commit
         if properties.exclusive:
             queue.owner = self.session
-        self.instance.queues[name] = queue
         return queue
 
     def _check_equal(self, queue: BrokerQueue, properties: QueueProperties) -> None:
@@ -270,15 +267,7 @@ class Handlers:
         self.instance.outbox.reply(self.session, m.Count(msg.rid, count))
 
     async def purge_queue(self, msg: m.PurgeQueue) -> None:
-        queue = self._queue(msg.queue)
-        if queue.stored is not None:
-            count = await self.engine.removals.purge(queue.stored, Call(self.session.id, msg.rid))
-        else:
-            waiting = list(queue.messages.available.values())
-            count = len(waiting)
-            for entry in waiting:
-                queue.messages.remove(entry)
-            queue.counts.purged += count
+        count = await self._queue(msg.queue).purge(Call(self.session.id, msg.rid))
         self.instance.outbox.reply(self.session, m.Count(msg.rid, count))
 
     # ------------------------------------------------------------------ exchanges and bindings
@@ -329,12 +318,8 @@ class Handlers:
         if msg.checked and exchange.type == "topic":
             check_topic_pattern(msg.routing_key)
         if not self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
-            if queue.stored is not None and exchange.durable:
-                self.engine.operations.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
-            else:
-                self.topology.bind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
-            if queue.stored is not None:
-                self.instance.replays.bound(queue.stored)
+            queue.bind(exchange, msg.routing_key, msg.arguments)
+            self.instance.replays.bound(queue.name)
         self._ok(msg.rid)
 
     def unbind(self, msg: m.Unbind) -> None:
@@ -342,10 +327,7 @@ class Handlers:
         exchange = self.topology.exchanges.get(msg.exchange)
         if queue is not None and exchange is not None:
             if self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
-                if queue.stored is not None and exchange.durable:
-                    self.engine.operations.unbind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
-                else:
-                    self.topology.unbind(msg.queue, msg.exchange, msg.routing_key, msg.arguments)
+                queue.unbind(exchange, msg.routing_key, msg.arguments)
             self.instance.drop_unused_exchange(msg.exchange)
         self._ok(msg.rid)
 
@@ -402,7 +384,8 @@ class Handlers:
     def get(self, msg: m.Get) -> None:
         queue = self._queue(msg.queue)
         queue.used_at_ms = self.engine.clock.now_ms()
-        queue.getters.append(GetOne(self.session, self.session.channel(msg.channel), msg.rid, msg.no_ack))
+        channel = self.session.channel(msg.channel)
+        queue.getters.append(GetOne(self.session, channel, msg.rid, msg.no_ack, self.instance.outbox.reply))
         self.instance.wake(queue)
 
     def settle(self, msg: m.Settle) -> None:

@@ -14,18 +14,19 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..errors import OpenDataError, StoreError, StoreFull
-from ..protocol.messages import Cancelled, Delivery
+from ..protocol.messages import Cancelled
 from ..storage.engine import Engine
-from ..storage.queue_buckets import Entry
 from ..storage.records.kinds import FIRST_TRANSIENT_ID
 from ..storage.removals import Call
 from ..storage.state import DEFAULT_LEASE_SECONDS, Queue
 from . import leases
-from .arguments import parse_stored
 from .background import Background
 from .dead_letters import DeadLetters, Store
-from .entities import BrokerQueue, Consumer, QueueProperties, Session
 from .maintenance import Maintenance
+from .model.queue import BrokerQueue
+from .model.queue_kinds import QueueMaker
+from .model.sessions import ConsumedQueue, Consumer, Session
+from .model.transient_queue import Surroundings, TransientQueue
 from .notices import Notices
 from .outbox import Outbox, send
 from .pace import Pace, encoded
@@ -66,7 +67,7 @@ class Instance:
         self.admin_lock = asyncio.Lock()
         self.loop = asyncio.get_running_loop()
         self._next_transient_id = FIRST_TRANSIENT_ID
-        self._waiting: set[BrokerQueue] = set()
+        self._waiting: set[ConsumedQueue] = set()
         self.outbox = Outbox(self.loop, self._turn)
         self.background = Background(self.loop, self.outbox, self.sessions)
         self._committer: asyncio.Task[None] | None = None
@@ -88,13 +89,10 @@ class Instance:
         self._warned: set[str] = set()
         engine.loader.on_loaded = self._on_loaded
         self.dead_letters = DeadLetters(self)
-        for queue in engine.state.queues.values():
-            properties = QueueProperties(True, False, False, queue.options.arguments)
-            arguments = parse_stored(queue.name, queue.options.arguments)
-            found = BrokerQueue(queue.name, properties, arguments, queue, engine.clock.now_ms())
-            if arguments.single_active_consumer:  # it goes on with what it holds: no other may begin beside it
-                found.heirs = frozenset(entry.session for entry in queue.messages.in_flight.values())
-            self.queues[queue.name] = found
+        clock, topology = engine.clock, engine.state.topology
+        add_dead_letter, readers = self.dead_letters.add_transient, self.timed.transient_readers
+        self.maker = QueueMaker(engine, Surroundings(clock, topology, readers, add_dead_letter, self.drop_transient))
+        self.queues.update((queue.name, self.maker.recover(queue)) for queue in engine.state.queues.values())
         self.timed.load()
         self.rates = Rates(self)
         self._works: set[asyncio.Task[None]] = set()
@@ -181,25 +179,23 @@ class Instance:
     async def queue_figures(self) -> dict[str, Any]:
         """The encoded figures of all stored queues, by name."""
         found = {}
-        async for queue in Pace().over(list(self.queues.values())):
-            if queue.stored is None:
-                continue
-            messages = queue.messages
+        async for stored in Pace().over(list(self.engine.state.queues.values())):
+            messages, queue = stored.messages, self.queues.get(stored.name)
             figures: dict[str, Any] = {
                 "available": len(messages),
                 "in_flight": len(messages.in_flight),
                 "loaded_buckets": len(messages.buckets),
                 "cold_buckets": len(messages.cold),
-                "consumers": len(queue.consumers),
+                "consumers": len(queue.consumers) if queue is not None else 0,
             }
-            replay = self.replays.report(queue.name)
+            replay = self.replays.report(stored.name)
             if replay is not None:
                 figures["replay"] = replay
-            found[queue.name] = encoded(figures)
+            found[stored.name] = encoded(figures)
         return found
 
     # ------------------------------------------------------------------ waking up
-    def wake(self, queue: BrokerQueue) -> None:
+    def wake(self, queue: ConsumedQueue) -> None:
         """The queue may have something to deliver."""
         if queue.consumers or queue.getters:
             self._waiting.add(queue)
@@ -285,7 +281,7 @@ class Instance:
             self.failed.set_exception(exc)
 
     # ------------------------------------------------------------------ delivering
-    def deliver(self, queue: BrokerQueue) -> None:
+    def deliver(self, queue: ConsumedQueue) -> None:
         """Hand the queue's messages to its waiting gets and consumers, as far as there is credit."""
         now = self.engine.clock.now_ms()
         for _ in range(_DELIVERIES_PER_TICK):
@@ -293,33 +289,32 @@ class Instance:
                 consumer = queue.next_consumer()
                 if consumer is None:
                     return
-            entry, loading = self._next_entry(queue, now)
+            entry, loading = queue.next_entry(now)
             if entry is None:
                 self._nothing_to_deliver(queue, loading)
                 return
             if queue.getters:
-                if queue.getters[0].take(self, queue, entry):
+                if queue.getters[0].take(queue, entry):
                     queue.getters.popleft()
             else:
                 assert consumer is not None
                 session = consumer.session
                 if consumer.channel.credit is not None:
                     consumer.channel.credit -= 1
-                session.deliveries.append(
-                    self.lease(queue, entry, session, consumer.channel, consumer.tag, consumer.no_ack)
-                )
+                session.deliveries.append(queue.lease(entry, session, consumer.channel, consumer.tag, consumer.no_ack))
                 self.outbox.talking.add(session)
+            self.delivered += 1
         self.wake(queue)
 
-    def _nothing_to_deliver(self, queue: BrokerQueue, loading: bool) -> None:
+    def _nothing_to_deliver(self, queue: ConsumedQueue, loading: bool) -> None:
         if loading:
             return
         if queue.getters:
-            waiting = [getter for getter in queue.getters if not getter.nothing(self, queue)]
+            waiting = [getter for getter in queue.getters if not getter.nothing()]
             queue.getters = deque(waiting)
         self._set_timer(queue)
 
-    def _set_timer(self, queue: BrokerQueue) -> None:
+    def _set_timer(self, queue: ConsumedQueue) -> None:
         """Come back when the next delayed message becomes visible."""
         if queue.timer is not None:
             queue.timer.cancel()
@@ -329,59 +324,7 @@ class Instance:
             delay = min(max(visible_at - self.engine.clock.now_ms(), 1), 3_600_000) / 1000
             queue.timer = self.loop.call_later(delay, self.wake, queue)
 
-    def _next_entry(self, queue: BrokerQueue, now: int) -> tuple[Entry | None, bool]:
-        if queue.stored is not None:
-            self.engine.loader.prefetch(queue.stored)
-            return self.engine.loader.next_entry(queue.stored, now)
-        messages = queue.messages
-        messages.promote(now)
-        while True:
-            entry = messages.peek(now)
-            if entry is None or not entry.deadline or entry.deadline > now or entry.id in messages.fresh:
-                return entry, False
-            self.upkeep.remove(queue, (entry,), "expired")
-
-    def lease(
-        self, queue: BrokerQueue, entry: Entry, session: Session, channel: Any, tag: str, no_ack: bool
-    ) -> Delivery:
-        """Claim a message for a session and make its delivery; without acknowledgements it is settled at once."""
-        engine = self.engine
-        if queue.stored is not None:
-            envelope = engine.payloads.find(entry.id) or b""
-            engine.operations.claim(queue.stored, (entry,), session.id)
-            if no_ack:
-                engine.operations.ack(queue.stored, (entry,))
-        else:
-            envelope = entry.envelope or b""
-            queue.messages.claim(entry, session.id, max(engine.clock.now_ms(), entry.visible_at), 0)
-            queue.counts.delivered += 1
-            queue.counts.redelivered += entry.returned
-            if no_ack:
-                queue.messages.settle(entry)
-                queue.counts.acked += 1
-            else:
-                session.leases[(queue.name, entry.id)] = entry
-        if not no_ack:
-            channel.held += 1
-            session.lease_channels[(queue.name, entry.id)] = channel
-        self.delivered += 1
-        redelivered = entry.returned or entry.attempts > 1
-        return channel.number, tag, queue.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
-
-    # ------------------------------------------------------------------ transient queues
-    def publish_transient(
-        self, queue: BrokerQueue, id: int, envelope: bytes, priority: int, visible: int, ttl: int
-    ) -> None:
-        """Put a message into a transient queue; nothing is stored."""
-        now = self.engine.clock.now_ms()
-        visible = max(visible, now)
-        deadline = now + ttl if ttl >= 0 else 0
-        if queue.limits.message_ttl_ms >= 0:
-            deadline = queue.limits.deadline(deadline, visible, now)
-        entry = queue.messages.add(0, id, priority, visible, deadline, now, len(envelope))
-        entry.envelope, entry.received_at = envelope, now
-        queue.counts.published += 1
-
+    # ------------------------------------------------------------------ queues
     def transient_id(self) -> int:
         """An id for a message that is not stored."""
         self._next_transient_id += 1
@@ -397,8 +340,8 @@ class Instance:
             queue.active = None
             self.wake(queue)
         queue.used_at_ms = self.engine.clock.now_ms()
-        if not queue.consumers and queue.properties.auto_delete and queue.stored is None:
-            self.drop_transient(queue)
+        if not queue.consumers and queue.auto_delete:
+            queue.drop()
 
     async def delete_queue(self, queue: BrokerQueue, call: Call | None = None) -> int:
         """Delete a queue of either kind, under the admin lock; returns how many messages were waiting.
@@ -406,10 +349,11 @@ class Instance:
         ``call`` as for :meth:`Engine.purge`.
         """
         queue.deleting = True
-        if queue.stored is None:
-            return self.drop_transient(queue)
+        count = queue.drop()
+        if count is not None:
+            return count
         self.forget_users(queue)
-        count = await self.engine.removals.delete_queue(queue.stored, call)
+        count = await queue.delete(call)
         self.queues.pop(queue.name, None)
         if self.on_queue_gone is not None:
             self.on_queue_gone(queue)
@@ -418,7 +362,7 @@ class Instance:
         )
         return count
 
-    def drop_transient(self, queue: BrokerQueue) -> int:
+    def drop_transient(self, queue: TransientQueue) -> int:
         """Delete a transient queue; returns how many messages were waiting."""
         count = len(queue.messages)
         topology = self.engine.state.topology
@@ -442,7 +386,7 @@ class Instance:
             self.outbox.reply(consumer.session, Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
         queue.consumers.clear()
         for getter in queue.getters:
-            getter.end(self, queue)
+            getter.end()
         queue.getters.clear()
         if queue.timer is not None:
             queue.timer.cancel()

@@ -16,11 +16,11 @@ from ..storage.slate_databases import database_exists
 from .arguments import MAX_NAME_BYTES
 from .calls.compose import handlers_of
 from .calls.registry import Handler
-from .entities import Session
 from .handlers import Handlers
 from .instance import Instance
 from .instance_names import InstanceNames, check_name
 from .logs import code_of
+from .model.sessions import Session
 from .settings import BrokerSettings
 from .timed import is_timed
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..protocol.messages import Hello, Outcome, Resume
 from ..storage.queue_buckets import Entry
-from .entities import BrokerQueue, Channel, Session
+from .model.queue import BrokerQueue
+from .model.sessions import Channel, Session
 from .timed import is_timed
 
 if TYPE_CHECKING:
@@ -44,38 +45,10 @@ def end(
     entry: Entry,
     outcome: int,
     *,
+    delay_ms: int = -1,
     lease_expired: bool = False,
 ) -> None:
-    """End one lease."""
-    let_go(instance, session, queue, entry)
-    engine, stored = instance.engine, queue.stored
-    if stored is None:
-        if outcome in (Outcome.REQUEUE, Outcome.RELEASE):
-            now = engine.clock.now_ms()
-            costs = outcome == Outcome.REQUEUE
-            visible_at = queue.limits.retry_at(now, entry.attempts) if costs else 0
-            queue.messages.put_back(entry, now, costs_attempt=costs, visible_at=visible_at)
-            queue.counts.came_back(costs_attempt=costs, lease_expired=lease_expired)
-        else:
-            queue.messages.settle(entry)
-            if outcome == Outcome.ACK:
-                queue.counts.acked += 1
-            else:
-                queue.counts.rejected += 1
-                instance.dead_letters.add_transient(queue, entry, "rejected")
-    elif outcome == Outcome.ACK:
-        engine.operations.ack(stored, (entry,))
-    elif outcome == Outcome.REJECT:
-        engine.operations.fail(stored, (entry,), session.name, "rejected")
-    else:
-        costs = outcome == Outcome.REQUEUE
-        engine.operations.put_back(stored, (entry,), session.name, costs_attempt=costs, lease_expired=lease_expired)
-    if outcome != Outcome.ACK:
-        instance.wake(queue)
-
-
-def let_go(instance: Instance, session: Session, queue: BrokerQueue, entry: Entry) -> None:
-    """The session's lease is about to end: it takes no more of the channel's credit."""
+    """End one lease; the arguments are those of :meth:`BrokerQueue.end`."""
     key = (queue.name, entry.id)
     channel = session.lease_channels.pop(key, None)
     if channel is not None:
@@ -83,6 +56,9 @@ def let_go(instance: Instance, session: Session, queue: BrokerQueue, entry: Entr
             _wake_consumers(instance, channel)
         channel.held -= 1
     session.leases.pop(key, None)
+    queue.end(entry, outcome, session.name, delay_ms=delay_ms, lease_expired=lease_expired)
+    if outcome != Outcome.ACK:
+        instance.wake(queue)
 
 
 def _wake_consumers(instance: Instance, channel: Channel) -> None:
@@ -162,7 +138,7 @@ def detach(instance: Instance, session: Session) -> None:
         queue.consumers = [consumer for consumer in queue.consumers if consumer.session is not session]
         for getter in [getter for getter in queue.getters if getter.session is session]:
             queue.getters.remove(getter)
-            getter.drop(instance, queue)
+            getter.drop()
 
 
 def close(instance: Instance, session: Session, outcome: Outcome, *, lease_expired: bool = False) -> None:
@@ -175,9 +151,9 @@ def close(instance: Instance, session: Session, outcome: Outcome, *, lease_expir
         if queue.active is not None and queue.active[0] == session.id:
             queue.active = None
             instance.wake(queue)
-        unused = queue in consumed and queue.properties.auto_delete and not queue.consumers
-        if queue.stored is None and (queue.owner is session or unused):
-            instance.drop_transient(queue)
+        unused = queue in consumed and queue.auto_delete and not queue.consumers
+        if queue.owner is session or unused:
+            queue.drop()
     instance.sessions.pop(session.id, None)
     if outcome == Outcome.RELEASE:
         instance.engine.operations.forget_session(session.id)
@@ -212,10 +188,8 @@ def expire(instance: Instance, grace_ms: int) -> int:
         name = state.session_names.get(id, "")
         for entry in list(state.leases[id].values()):
             queue = instance.queues.get(entry.queue)
-            if entry.lease_until <= now and queue is not None and queue.stored is not None:
-                instance.engine.operations.put_back(
-                    queue.stored, (entry,), name, costs_attempt=True, lease_expired=True
-                )
+            if entry.lease_until <= now and queue is not None:
+                queue.end(entry, Outcome.REQUEUE, name, lease_expired=True)
                 expired += 1
                 instance.wake(queue)
                 instance.outbox.schedule()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
 from ..protocol import messages as m
 from ..protocol import queue_messages as q
-from ..protocol.envelope import metadata_headers, open_envelope
+from ..protocol.envelope import headers_in
 from ..storage import looking
-from ..storage.looking import AVAILABLE, DELAYED, IN_FLIGHT, Row
-from ..storage.moves import LISTS, which_list
-from ..storage.stored_messages import read_metadata
+from ..storage.looking import AVAILABLE, DELAYED, Row
+from ..storage.moves import LISTS
 from .arguments import check_short
-from .entities import BrokerQueue
+from .model.queue import BrokerQueue
 from .pace import Pace, encoded
 from .reading import PAGE_BYTES, check_quantity
 
@@ -41,17 +40,6 @@ def wire_row(instance: Instance, row: Row) -> q.StateRow:
     return row.id, row.state, priority, row.visible_at_ms, row.attempts, *times, holder, row.settled_at_ms
 
 
-def _transient_rows(
-    self: Handlers, queue: BrokerQueue, after: int, limit: int, states: Iterable[str]
-) -> tuple[list[Row], int]:
-    now, messages = self.engine.clock.now_ms(), queue.messages
-    entries = messages.in_flight if IN_FLIGHT in states else messages.available
-    ids = sorted(id for id in entries if id > after)
-    rows = filter(None, (looking.loaded_row(messages, id, now) for id in ids))
-    found = [row for row in rows if row.state in states]
-    return found[:limit], found[limit - 1].id if len(found) > limit else -1
-
-
 # ---------------------------------------------------------------------- peek
 def peek(self: Handlers, msg: q.Peek) -> None:
     check_quantity(msg.limit, MAX_PAGE)
@@ -59,28 +47,15 @@ def peek(self: Handlers, msg: q.Peek) -> None:
     self.instance.background.run(self.session, msg.rid, _peek(self, msg, queue))
 
 
-async def waiting_rows(self: Handlers, queue: BrokerQueue, after: int, limit: int) -> tuple[list[Row], int]:
-    """Messages that wait, above an id, by id; and from where to go on, -1 at the end."""
-    states = AVAILABLE, DELAYED
-    if queue.stored is None:
-        return _transient_rows(self, queue, after, limit, states)
-    return await looking.waiting(self.engine, queue.stored, after, limit, states)
-
-
 async def _peek(self: Handlers, msg: q.Peek, queue: BrokerQueue) -> None:
-    rows, after = await waiting_rows(self, queue, msg.after, msg.limit)
+    rows, after = await queue.waiting((AVAILABLE, DELAYED), msg.after, msg.limit)
     found: list[tuple[q.StateRow, int, bytes]] = []
     size = 0
     for row in rows:
-        entry = queue.messages.available.get(row.id)
-        if queue.stored is None:
-            envelope, received = entry.envelope if entry is not None else None, 0
-        else:
-            envelope = await self.engine.payloads.read(row.id)
-            about = await looking.metadata_of(self.engine, row.id)
-            received = about.received_at_ms if about is not None else self.engine.clock.now_ms()
-        if envelope is None:
+        waiting = await queue.peek(row.id)
+        if waiting is None:
             continue  # settled meanwhile
+        received, envelope = waiting
         found.append((wire_row(self.instance, row), received, envelope))
         size += len(envelope)
         if size >= PAGE_BYTES:
@@ -98,16 +73,7 @@ def list_by_state(self: Handlers, msg: q.ListByState) -> None:
 
 
 async def _list(self: Handlers, msg: q.ListByState, queue: BrokerQueue) -> None:
-    stored = queue.stored
-    if stored is None:
-        known = msg.state not in LISTS
-        rows, after = _transient_rows(self, queue, msg.after, msg.limit, (msg.state,)) if known else ([], -1)
-    elif msg.state == IN_FLIGHT:
-        rows, after = looking.in_flight(stored, msg.after, msg.limit)
-    elif msg.state in LISTS:
-        rows, after = await looking.settled_rows(self.engine, stored, which_list(msg.state), msg.after, msg.limit)
-    else:
-        rows, after = await looking.waiting(self.engine, stored, msg.after, msg.limit, (msg.state,))
+    rows, after = await queue.page(msg.state, msg.after, msg.limit)
     self.instance.outbox.reply(
         self.session, q.StatePage(msg.rid, [wire_row(self.instance, row) for row in rows], after)
     )
@@ -136,14 +102,7 @@ async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | No
     for place, queue in enumerate(queues):
         if place % _QUEUES_AT_ONCE == _QUEUES_AT_ONCE - 1:
             await asyncio.sleep(0)
-        row: Row | None = None
-        if queue.stored is not None and envelope is not None:
-            row, left = await looking.state_of(engine, queue.stored, msg.id, received, left)
-        elif queue.stored is None:
-            entry = queue.messages.find(msg.id)
-            if entry is not None:
-                envelope = entry.envelope
-                row = looking.loaded_row(queue.messages, msg.id, engine.clock.now_ms())
+        row, envelope, left = await queue.locate(msg.id, envelope, received, left)
         if row is not None:
             states.append((queue.name, row))
     if not states and left > 0 and envelope is not None:
@@ -153,7 +112,7 @@ async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | No
     if about is not None:
         headers = about.headers
     elif envelope is not None:
-        headers = _headers_in(envelope, 255 - states[0][1].priority if states else 0)
+        headers = headers_in(envelope, 255 - states[0][1].priority if states else 0) or {}
     self.instance.outbox.reply(
         self.session,
         q.FoundMessage(
@@ -176,31 +135,6 @@ async def _queues_of(self: Handlers, id: int) -> list[BrokerQueue]:
     if record is not None and record.queues:
         return [queues[status.queue] for status in record.queues if status.queue in queues]
     return list(queues.values())
-
-
-async def headers_of(self: Handlers, queue: BrokerQueue, rows: list[tuple[int, int]]) -> list[Mapping[str, str] | None]:
-    """The metadata headers of messages, given as (id, stored priority); None for one that is gone."""
-    engine, stored = self.engine, queue.stored is not None
-    known = await read_metadata(engine.store, engine.payloads, [id for id, _priority in rows]) if stored else {}
-    found: list[Mapping[str, str] | None] = []
-    for id, priority in rows:
-        about = known.get(id)
-        if about is not None:
-            found.append(about.headers)
-            continue
-        if stored:
-            envelope = engine.payloads.find(id)
-        else:
-            entry = queue.messages.find(id)
-            envelope = entry.envelope if entry is not None else None
-        found.append(_headers_in(envelope, 255 - priority) if envelope is not None else None)
-    return found
-
-
-def _headers_in(envelope: bytes, priority: int) -> dict[str, str]:
-    """The metadata headers that a Kombu producer or a queue client gives to such an envelope."""
-    opened = open_envelope(envelope)
-    return metadata_headers(opened[3], opened[5], opened[6], priority, opened[1]) if opened is not None else {}
 
 
 # ---------------------------------------------------------------------- queues and routes

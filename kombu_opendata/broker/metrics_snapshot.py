@@ -6,7 +6,7 @@ own figures, may be some milliseconds apart.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,13 +14,17 @@ from ..storage.counts import QueueCounts
 from ..storage.engine import Engine
 from ..storage.figures import Histogram, Standing
 from .dead_letters import DeadLetters
-from .entities import BrokerQueue, Session
 from .maintenance import Maintenance
 from .metrics_table import BY_NAME, QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES
+from .model.queue import BrokerQueue
+from .model.sessions import Session
+from .model.stored_queue import StoredQueue
+from .model.transient_queue import TransientQueue
 from .pace import Pace
 
 #: what stands for the queues that have no series of their own; a queue of such a name is counted there, too
 OTHER, TRANSIENT = "(other)", "(transient)"
+_SUMMED = {TransientQueue.kind: TRANSIENT}
 _GAUGES = tuple(metric.name for metric in (*QUEUE_GAUGES, *QUEUE_AGES))
 _COUNTERS = {counter: metric.name for counter, metric in QUEUE_COUNTERS.items()}
 
@@ -106,8 +110,8 @@ class InstanceView:
 
     def _label(self, queue: BrokerQueue) -> str:
         name = queue.name
-        if queue.stored is None:
-            return TRANSIENT
+        if queue.kind in _SUMMED:
+            return _SUMMED[queue.kind]
         if name in self._labelled:
             return name
         if name in self._others or len(self._labelled) >= self._max or name in self._gone:
@@ -128,7 +132,7 @@ class InstanceView:
         for label, counts in self._gone.items():
             rows[label].counts.add(counts)
         now = instance.engine.clock.now_ms()
-        stored = transient = loaded = cold = 0
+        kinds, loaded, cold = Counter({StoredQueue.kind: 0, TransientQueue.kind: 0}), Counter[str](), 0
         async for queue in pace.over(list(instance.queues.values())):
             standing = None
             if len(queue.messages):
@@ -147,20 +151,17 @@ class InstanceView:
                 row.counts.add_since_start(queue.counts)
             else:
                 row.counts.add(queue.counts)
-            if queue.stored is None:
-                transient += 1
-            else:
-                stored += 1
-                loaded += len(queue.messages.buckets)
-                cold += len(queue.messages.cold)
+            kinds[queue.kind] += 1
+            loaded[queue.kind] += len(queue.messages.buckets)
+            cold += len(queue.messages.cold)
         if not self._others and not any(rows[OTHER].counts.as_dict().values()):
             del rows[OTHER]
         for label, row in rows.items():
             row.put(snapshot, now, instance.name, label)
             if pace.is_over:
                 await pace.rest()
-        _put(snapshot, "queues", instance.name, stored=stored, transient=transient)
-        _put(snapshot, "buckets", instance.name, loaded=loaded, cold=cold)
+        _put(snapshot, "queues", instance.name, **kinds)
+        _put(snapshot, "buckets", instance.name, loaded=loaded[StoredQueue.kind], cold=cold)
         _put_instance(snapshot, instance)
 
 

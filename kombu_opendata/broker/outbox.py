@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..protocol.message_base import Message
 from ..protocol.messages import Deliver, Settled
-from .entities import Peer, Session
+from .model.sessions import Peer, Session
 
 #: the messages for one connection, in order
 Parcel = tuple[Peer, list[Message]]

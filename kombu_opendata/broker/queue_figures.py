@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..protocol import queue_messages as q
 from ..storage import looking
-from ..storage.moves import LISTS
-from .entities import BrokerQueue
+from .model.queue import BrokerQueue
 from .pace import encoded
 
 if TYPE_CHECKING:
@@ -73,10 +72,7 @@ async def _figures(self: Handlers, queue: BrokerQueue) -> dict[str, Any]:
     messages, now = queue.messages, self.engine.clock.now_ms()
     delayed = _delayed(queue, now)
     waiting, held = len(messages), len(messages.in_flight)
-    oldest, newest = await _ages(self, queue, now)
-    settled: dict[str, int] = dict.fromkeys(LISTS, 0)
-    if queue.stored is not None:
-        settled = {which: await looking.count_settled(self.engine, queue.stored, which) for which in LISTS}
+    oldest, newest = await _ages(queue, now)
     return {
         "length": waiting + held,
         "visible": max(waiting - delayed, 0),
@@ -85,7 +81,7 @@ async def _figures(self: Handlers, queue: BrokerQueue) -> dict[str, Any]:
         "oldest_age_seconds": oldest,
         "newest_age_seconds": newest,
         "consumers": len(queue.consumers),
-        **settled,
+        **await queue.settled(),
         **queue.counts.as_dict(),
         **self.instance.rates.of(queue),
         "counted_since_ms": queue.counts.since_ms,
@@ -98,23 +94,15 @@ def _delayed(queue: BrokerQueue, now: int) -> int:
     return loaded + sum(summary.delayed_at(now) for summary in queue.messages.cold.values())
 
 
-async def _ages(self: Handlers, queue: BrokerQueue, now: int) -> tuple[float | None, float | None]:
-    """How old the oldest and the newest message is, in flight or not, in seconds; None where there is none."""
+async def _ages(queue: BrokerQueue, now: int) -> tuple[float | None, float | None]:
+    """How old the oldest and the newest message is, in flight or not, in seconds; None if there is none."""
     messages = queue.messages
-    ids = [*messages.available, *messages.in_flight]
-    lows, highs = (
-        [summary.lowest_id for summary in messages.cold.values()],
-        [s.highest_id for s in messages.cold.values()],
-    )
-    if not ids and not lows:
+    ids, cold = [*messages.available, *messages.in_flight], messages.cold.values()
+    if not ids and not cold:
         return None, None
-    if queue.stored is None:
-        return None, None
-    ages = []
-    for id in (min([*ids, *lows]), max([*ids, *highs])):
-        about = await looking.metadata_of(self.engine, id)
-        ages.append(0.0 if about is None else max(now - about.received_at_ms, 0) / 1000)
-    return ages[0], ages[1]
+    oldest = min([*ids, *(summary.lowest_id for summary in cold)])
+    newest = max([*ids, *(summary.highest_id for summary in cold)])
+    return await queue.age_seconds(oldest, now), await queue.age_seconds(newest, now)
 
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {q.GetMetrics: get_metrics}

@@ -13,7 +13,8 @@ from ..protocol.messages import Outcome
 from ..storage.queue_buckets import Entry
 from ..storage.stored_messages import read_metadata
 from . import leases, timed
-from .entities import BrokerQueue, Session
+from .model.queue import BrokerQueue
+from .model.sessions import ConsumedQueue, Session
 
 if TYPE_CHECKING:
     from .handlers import Handlers
@@ -34,7 +35,7 @@ class Claimed:
 
     def __init__(self, session: Session, queue: BrokerQueue, msg: q.Read) -> None:
         self._session, self._queue, self._msg = session, queue, msg
-        self._holder = timed.session_of(session.client)
+        self._holder = Session(timed.session_of(session.client), session.name)
         self._rows: list[q.ReadRow] = []
         self._received: list[int] = []  # of each row
         self._bytes = 0
@@ -48,26 +49,15 @@ class Claimed:
 
     def add(self, instance: Instance, entry: Entry, envelope: bytes | None = None) -> None:
         """Claim an available message, whose payload is given or at hand."""
-        engine, queue, name, msg = instance.engine, self._queue, self._session.name, self._msg
-        stored, holder = queue.stored, self._holder
-        if stored is not None:
-            envelope = engine.payloads.find(entry.id) or b"" if envelope is None else envelope
-            engine.operations.name_session(holder, name)
-            engine.operations.claim(stored, (entry,), holder, msg.vt_ms)
-        else:
-            envelope = entry.envelope or b""
-            at = max(engine.clock.now_ms(), entry.visible_at)
-            queue.messages.claim(entry, holder, at, at + msg.vt_ms)
-            instance.timed.transient_readers[holder] = name
-            queue.counts.delivered += 1
-            queue.counts.redelivered += entry.returned
-        instance.delivered += 1
+        queue, msg = self._queue, self._msg
+        at_hand = queue.claim(entry, self._holder, msg.vt_ms)
+        envelope = at_hand or b"" if envelope is None else envelope
         returned = entry.returned or entry.attempts > 1
         self._rows.append((entry.id, entry.claimed_at, entry.attempts, entry.lease_until, envelope, returned))
         self._received.append(entry.received_at)
         self._bytes += len(envelope)
         if msg.pop:
-            leases.end(instance, Session(holder, name), queue, entry, Outcome.ACK)
+            leases.end(instance, self._holder, queue, entry, Outcome.ACK)
         else:
             instance.timed.note(queue.name, entry)
 
@@ -78,7 +68,7 @@ class Claimed:
 
     def answer(self, instance: Instance) -> None:
         """Answer the Read; of messages that were out of memory since they came, the store is asked when that was."""
-        if self._queue.stored is None or all(self._received):
+        if all(self._received):
             self._answer(instance)
         else:
             instance.background.run(self._session, self._msg.rid, self.look_up_and_answer(instance), once=True)
@@ -87,7 +77,7 @@ class Claimed:
         """As :meth:`answer`, in the task of a call."""
         engine = instance.engine
         unknown = [row[0] for row, at in zip(self._rows, self._received, strict=True) if not at]
-        if unknown and self._queue.stored is not None:
+        if unknown:
             try:
                 known = await read_metadata(engine.store, engine.payloads, unknown)
             except StoreError as exc:
@@ -105,56 +95,54 @@ class Claimed:
 class Reader:
     """A Read that waits at its queue, or takes what is there."""
 
-    def __init__(self, session: Session, queue: BrokerQueue, msg: q.Read) -> None:
+    def __init__(self, instance: Instance, session: Session, queue: BrokerQueue, msg: q.Read) -> None:
         self.session = session
-        self._msg = msg
+        self.rid = msg.rid
+        self._instance = instance
+        self._queue = queue
         self._claimed = Claimed(session, queue, msg)
         self._timer: TimerHandle | None = None
-        self._waits = msg.wait_ms > 0
+        self._wait_ms = msg.wait_ms
 
-    @property
-    def rid(self) -> int:
-        return self._msg.rid
-
-    def begin(self, instance: Instance, queue: BrokerQueue) -> None:
+    def begin(self) -> None:
         """Stand in line."""
-        if self._waits:
-            self._timer = instance.loop.call_later(self._msg.wait_ms / 1000, self.stop, instance, queue)
-        queue.getters.append(self)
-        instance.wake(queue)
+        if self._wait_ms:
+            self._timer = self._instance.loop.call_later(self._wait_ms / 1000, self.stop)
+        self._queue.getters.append(self)
+        self._instance.wake(self._queue)
 
-    def take(self, instance: Instance, _queue: BrokerQueue, entry: Entry) -> bool:
-        self._claimed.add(instance, entry)
+    def take(self, _queue: ConsumedQueue, entry: Entry) -> bool:
+        self._claimed.add(self._instance, entry)
         if not self._claimed.is_enough:
             return False
-        self._answer(instance)
+        self._answer()
         return True
 
-    def nothing(self, instance: Instance, queue: BrokerQueue) -> bool:
-        if self._waits and not self._claimed:
+    def nothing(self) -> bool:
+        if self._wait_ms and not self._claimed:
             return False
-        self._answer(instance)
+        self._answer()
         return True
 
-    def end(self, instance: Instance, queue: BrokerQueue) -> None:
+    def end(self) -> None:
         self._claimed.clear()
-        self._answer(instance)
+        self._answer()
 
-    def drop(self, instance: Instance, queue: BrokerQueue) -> None:
+    def drop(self) -> None:
         """The client asks again and gets what this one took; if it does not, the time of the leases ends."""
         self._cancel()
         if self._claimed:
-            self._answer(instance)
+            self._answer()
 
-    def stop(self, instance: Instance, queue: BrokerQueue) -> None:
+    def stop(self) -> None:
         """Wait no longer."""
-        if self in queue.getters:
-            queue.getters.remove(self)
-            self._answer(instance)
+        if self in self._queue.getters:
+            self._queue.getters.remove(self)
+            self._answer()
 
-    def _answer(self, instance: Instance) -> None:
+    def _answer(self) -> None:
         self._cancel()
-        self._claimed.answer(instance)
+        self._claimed.answer(self._instance)
 
     def _cancel(self) -> None:
         if self._timer is not None:
@@ -198,7 +186,7 @@ def read(self: Handlers, msg: q.Read) -> None:
         work = choose(self, msg, queue, looker(self, msg, queue))
         self.instance.background.run(self.session, msg.rid, work, once=True)
     else:
-        Reader(self.session, queue, msg).begin(self.instance, queue)
+        Reader(self.instance, self.session, queue, msg).begin()
 
 
 def stop_reading(self: Handlers, msg: q.StopReading) -> None:
@@ -208,7 +196,7 @@ def stop_reading(self: Handlers, msg: q.StopReading) -> None:
     for queue in self.instance.queues.values():
         for getter in queue.getters:
             if isinstance(getter, Reader) and getter.session is self.session and getter.rid == msg.read_rid:
-                getter.stop(self.instance, queue)
+                getter.stop()
                 return
 
 

@@ -17,7 +17,7 @@ from ..storage.records.cursor import Cursor
 from ..storage.routing import Step
 from ..storage.state import Queue
 from .arguments import DROP_HEAD
-from .entities import BrokerQueue
+from .model.queue import BrokerQueue
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -112,7 +112,7 @@ class Replays:
         """One step of one cursor. What goes wrong with one is no matter of the others."""
         loop, pace = self._instance.loop, self._pace(name)
         queue = self._instance.queues.get(name)
-        if queue is None or queue.stored is None or queue.deleting:
+        if queue is None or queue.deleting:
             pace.not_before = loop.time() + _WAIT_SECONDS  # it goes with its queue
             return Step([], 0, False)
         began = loop.time()
@@ -169,7 +169,7 @@ class Replays:
         self._paces.pop(queue.name, None)
         self.wake()
 
-    def bound(self, queue: Queue) -> None:
+    def bound(self, queue: str) -> None:
         """A queue was bound."""
         self._engine.router.bound(queue)
         self.wake()

@@ -12,7 +12,7 @@ from ..storage import settled_moves
 from ..storage.moves import Which, which_list
 from ..storage.settled_moves import Selection
 from . import starts
-from .entities import BrokerQueue
+from .model.queue import BrokerQueue
 from .replay import room
 
 if TYPE_CHECKING:
@@ -34,9 +34,8 @@ def cursors(self: Handlers, msg: m.Cursors) -> None:
 
 def replay(self: Handlers, msg: m.Replay) -> None:
     queue, replays = _stored(self, msg.queue), self.instance.replays
-    assert queue.stored is not None
     if msg.stop:
-        if not self.engine.router.stop(queue.stored):
+        if not self.engine.router.stop(queue.state()):
             raise PreconditionFailed(f"queue {queue.name!r} is not being filled: nothing to stop", queue=queue.name)
     else:
         _selector(msg.selector)
@@ -44,7 +43,7 @@ def replay(self: Handlers, msg: m.Replay) -> None:
         cursor = starts.cursor(
             msg.start, msg.until, next_id=self.engine.state.next_id, now_ms=now, again=True, selector=msg.selector
         )
-        replays.start(queue.stored, cursor)
+        replays.start(queue.state(), cursor)
     self.instance.outbox.reply(self.session, m.ReplayStarted(msg.rid, replays.report(queue.name) or {}))
 
 
@@ -63,8 +62,6 @@ async def _redrive(
     self: Handlers, rid: int, source: BrokerQueue, target: BrokerQueue, selection: Selection, which: Which
 ) -> m.Redriven:
     """Until all are moved, or the connection is gone."""
-    assert source.stored is not None
-    assert target.stored is not None
     session, connection = self.session, self.session.connection
 
     def on_step(done: settled_moves.Redriven) -> bool:
@@ -72,7 +69,7 @@ async def _redrive(
         return session.connection is connection and not target.deleting and not source.deleting
 
     work = settled_moves.Redrive(
-        self.engine, source.stored, target.stored, selection, room(target, always=True), on_step, which
+        self.engine, source.state(), target.state(), selection, room(target, always=True), on_step, which
     )
     done = await work.run()
     return m.Redriven(rid, done.moved, done.already, done.expired, done.waiting, done.is_full)
@@ -92,7 +89,6 @@ async def _delete_settled(
     self: Handlers, msg: m.DeleteSettled, queue: BrokerQueue, selection: Selection
 ) -> m.SettledDeleted:
     """Until all are gone, or the connection is."""
-    assert queue.stored is not None
     session, connection = self.session, self.session.connection
 
     def go_on(_deleted: int) -> bool:
@@ -100,7 +96,7 @@ async def _delete_settled(
         return session.connection is connection and not queue.deleting
 
     which = which_list(msg.which)
-    return m.SettledDeleted(msg.rid, await settled_moves.delete(self.engine, queue.stored, which, selection, go_on))
+    return m.SettledDeleted(msg.rid, await settled_moves.delete(self.engine, queue.state(), which, selection, go_on))
 
 
 def archive_failed(self: Handlers, msg: m.ArchiveFailed) -> None:
@@ -113,14 +109,13 @@ def archive_failed(self: Handlers, msg: m.ArchiveFailed) -> None:
 
 async def _archive_failed(self: Handlers, rid: int, queue: BrokerQueue, selection: Selection) -> m.Count:
     """Until all are archived, or the connection is gone."""
-    assert queue.stored is not None
     session, connection = self.session, self.session.connection
 
     def go_on(_archived: int) -> bool:
         self.instance.outbox.schedule()
         return session.connection is connection and not queue.deleting
 
-    return m.Count(rid, await settled_moves.archive_failed(self.engine, queue.stored, selection, go_on))
+    return m.Count(rid, await settled_moves.archive_failed(self.engine, queue.state(), selection, go_on))
 
 
 # ---------------------------------------------------------------------- checking
@@ -132,11 +127,7 @@ def _stored(self: Handlers, name: str) -> BrokerQueue:
         RequestError: it is not stored.
     """
     queue = self._queue(name)
-    if queue.stored is None:
-        raise RequestError(
-            f"queue {name!r} is not stored (it is not durable, or exclusive, or auto-delete): it has no history",
-            queue=name,
-        )
+    queue.state()
     return queue
 
 

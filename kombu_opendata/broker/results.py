@@ -16,7 +16,7 @@ from ..errors import MessageTooLarge, RequestError
 from ..protocol import messages as m
 from ..storage.records.results import FINAL, INTERIM, NO_INDEX, Result
 from ..storage.results import OpenChord
-from .entities import Session
+from .model.sessions import Session
 
 if TYPE_CHECKING:
     from .handlers import Handlers

@@ -13,7 +13,8 @@ from ..protocol import queue_messages as q
 from ..storage.idempotency import MAX_KEY_TTL_MS
 from ..storage.records import idempotency, metadata
 from ..storage.records.idempotency import DIGEST_BYTES, Sending
-from .entities import BrokerQueue
+from .model.queue import BrokerQueue
+from .model.queue_kinds import by_kind
 
 if TYPE_CHECKING:
     from .handlers import Handlers
@@ -112,7 +113,7 @@ def _remember(self: Handlers, named: BrokerQueue | None, name: bytes, sending: S
     """Keep what was sent under a key, in the store if any of it is."""
     if max(sending.ids) < 0:
         return
-    if any(queue.stored is not None for _publish, targets in routed for queue in targets):
+    if any(by_kind(targets)[0] for _publish, targets in routed):
         self.engine.idempotency.remember(name, sending)
         if named is not None:
             named.has_stored_sends = True
@@ -138,7 +139,7 @@ def _answer_after_restart(self: Handlers, msg: q.Send, last_id: int) -> q.Sent:
         routed = []
     ids, id = [], last_id
     for _publish, targets in reversed(routed):
-        is_stored = any(queue.stored is not None for queue in targets)
+        is_stored = bool(by_kind(targets)[0])
         ids.append(id if is_stored else -1)
         id -= is_stored
     return q.Sent(msg.rid, ids[::-1], _names(routed))
@@ -184,7 +185,7 @@ def _route(self: Handlers, msg: q.Send, must_take: BrokerQueue | None) -> Routed
         if must_take is not None and must_take not in targets:
             text = f"queue {must_take.name!r} does not take the message: its filter lets it not pass"
             raise Unroutable(text, queue=must_take.name)
-        if numbered or not any(queue.stored is not None for queue in targets):
+        if numbered or not by_kind(targets)[0]:
             publish.seq = 0
         else:
             numbered = True

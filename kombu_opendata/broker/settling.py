@@ -12,7 +12,8 @@ from ..protocol.queue_messages import Ending
 from ..storage.queue_buckets import Entry
 from ..storage.records.keys import MAX_MESSAGE_ID
 from . import leases, timed
-from .entities import BrokerQueue, Session
+from .model.queue import DELETED, BrokerQueue
+from .model.sessions import Session
 from .reading import check_ms, check_quantity
 
 if TYPE_CHECKING:
@@ -22,9 +23,9 @@ MAX_ITEMS = 1000
 #: ids that were settled, and why others were not: id, code, text, values
 Found = tuple[list[int], list[tuple[int, str, str, dict[str, Any]]]]
 
-_OUTCOMES = {
+_OUTCOMES: dict[Ending, int] = {
     Ending.ARCHIVE: Outcome.ACK, Ending.REQUEUE: Outcome.REQUEUE, Ending.REJECT: Outcome.REJECT,
-    Ending.RELEASE: Outcome.RELEASE,
+    Ending.RELEASE: Outcome.RELEASE, Ending.DELETE: DELETED, Ending.SET_VT: Outcome.REQUEUE,
 }  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def settle_messages(self: Handlers, msg: q.SettleMessages) -> None:
             raise RequestError(f"message id {id} is not in 0 … {MAX_MESSAGE_ID - 1}", message_id=id)
     queue = self._queue(msg.queue)
     ids = [id for id, _token in msg.items]
-    if queue.stored is not None and queue.messages.cold_buckets_of(ids):
+    if queue.messages.cold_buckets_of(ids):
         self.instance.background.run(self.session, msg.rid, _load_and_settle(self, msg, queue, ids), once=True)
     else:
         _settle(self, msg, queue)
@@ -48,13 +49,12 @@ def settle_messages(self: Handlers, msg: q.SettleMessages) -> None:
 
 async def _load_and_settle(self: Handlers, msg: q.SettleMessages, queue: BrokerQueue, ids: list[int]) -> None:
     """Those of a bucket are ended as soon as it is in memory, from where it may go again."""
-    assert queue.stored is not None
     found: Found = [], []
-    items, stored = dict(msg.items), queue.stored
-    for number in stored.messages.cold_buckets_of(ids):
-        if number in stored.messages.cold and not queue.deleting:
-            await self.engine.loader.load_bucket(stored, number)
-            here = [(id, items.pop(id)) for id in list(items) if stored.messages.find(id) is not None]
+    items, messages = dict(msg.items), queue.messages
+    for number in messages.cold_buckets_of(ids):
+        if number in messages.cold and not queue.deleting:
+            await queue.load_bucket(number)
+            here = [(id, items.pop(id)) for id in list(items) if messages.find(id) is not None]
             _end_some(self, msg, self._queue(msg.queue), here, found)
     _end_some(self, msg, self._queue(msg.queue), list(items.items()), found)
     _answer(self, msg, found)
@@ -124,25 +124,12 @@ def _holder(self: Handlers, entry: Entry) -> Session:
 
 def _end_waiting(self: Handlers, queue: BrokerQueue, entry: Entry, ending: Ending, delay_ms: int) -> None:
     """A message that nobody holds can be archived, deleted or delayed."""
-    stored = queue.stored
     if ending == Ending.ARCHIVE:
-        if stored is not None:
-            self.engine.operations.archive(stored, (entry,), self.session.name)
-        else:
-            queue.messages.remove(entry)
-            queue.counts.archived += 1
+        queue.archive(entry, self.session.name)
     elif ending == Ending.DELETE:
-        if stored is not None:
-            self.engine.operations.delete(stored, (entry,))
-        else:
-            queue.messages.remove(entry)
-            queue.counts.purged += 1
+        queue.discard(entry)
     elif ending == Ending.SET_VT:
-        if stored is not None:
-            self.engine.operations.delay(stored, (entry,), delay_ms)
-        else:
-            now = self.engine.clock.now_ms()
-            queue.messages.delay(entry, now + delay_ms, now)
+        queue.delay(entry, delay_ms)
     else:
         raise StaleLease(
             f"message {entry.id} of queue {queue.name!r} waits, nobody holds it: read it first",
@@ -152,8 +139,7 @@ def _end_waiting(self: Handlers, queue: BrokerQueue, entry: Entry, ending: Endin
 
 
 def _end_held(self: Handlers, queue: BrokerQueue, entry: Entry, ending: Ending, delay_ms: int) -> None:
-    instance, stored, holder = self.instance, queue.stored, _holder(self, entry)
-    now = self.engine.clock.now_ms()
+    instance, holder = self.instance, _holder(self, entry)
     if ending == Ending.SET_VT and delay_ms:
         if not timed.is_timed(entry.session):
             raise PreconditionFailed(
@@ -161,30 +147,11 @@ def _end_held(self: Handlers, queue: BrokerQueue, entry: Entry, ending: Ending, 
                 queue=queue.name,
                 message_id=entry.id,
             )
-        if stored is not None:
-            self.engine.operations.extend(stored, (entry,), delay_ms)
-        else:
-            entry.lease_until = now + delay_ms
+        queue.extend(entry, delay_ms)
         instance.timed.note(queue.name, entry)
-    elif ending == Ending.DELETE:
-        leases.let_go(instance, holder, queue, entry)
-        if stored is not None:
-            self.engine.operations.delete(stored, (entry,))
-        else:
-            queue.messages.settle(entry)
-            queue.counts.deleted += 1
-    elif ending == Ending.SET_VT or (ending == Ending.RELEASE and delay_ms):
-        leases.let_go(instance, holder, queue, entry)
-        costs = ending == Ending.SET_VT
-        if stored is None:
-            queue.messages.put_back(entry, now, costs_attempt=costs, visible_at=now + delay_ms)
-            queue.counts.came_back(costs_attempt=costs, lease_expired=False)
-        elif costs:
-            self.engine.operations.give_up(stored, (entry,), holder.name)
-        else:
-            self.engine.operations.release(stored, (entry,), holder.name, delay_ms)
     else:
-        leases.end(instance, holder, queue, entry, _OUTCOMES[ending])
+        delayed = ending == Ending.SET_VT or (ending == Ending.RELEASE and delay_ms)
+        leases.end(instance, holder, queue, entry, _OUTCOMES[ending], delay_ms=delay_ms if delayed else -1)
 
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {q.SettleMessages: settle_messages}

@@ -9,7 +9,8 @@ from ..errors import NotFound, QueueFull
 from ..protocol.envelope import open_envelope
 from ..staging.batch_block import Block
 from ..storage.staged_rows import Chunk
-from .entities import BrokerQueue
+from .model.queue import BrokerQueue
+from .model.queue_kinds import by_kind
 from .upkeep import full_text
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Planner:
                     targets.append(queues)
                     if any(queue.arguments.rejects for queue in queues):
                         refusing[number] = [queue for queue in queues if queue.arguments.rejects]
-                    if not envelopes and any(queue.stored is None for queue in queues):
+                    if not envelopes and by_kind(queues)[1]:
                         raise NeedEnvelopes
             full = self._take(refusing[number], block.lengths[row], held) if number in refusing else None
             if full is not None:
@@ -146,7 +147,7 @@ class Planner:
         Raises:
             StoreFull: nothing happened.
         """
-        stored = [[queue.stored for queue in queues if queue.stored is not None] for queues in plan.targets]
+        stored = [by_kind(queues)[0] for queues in plan.targets]
         numbers: list[int] = []
         runs: list[int] = []
         for queues in stored:
@@ -164,22 +165,22 @@ class Planner:
             if target < 0:
                 self.unroutable += count
             else:
-                for queue in plan.targets[target]:
-                    self._added(queue, range(id, id + count), chunk, block, plan)
+                self._added(plan.targets[target], range(id, id + count), chunk, block, plan)
             id += count
         self._instance.outbox.schedule()
 
-    def _added(self, queue: BrokerQueue, ids: range, chunk: Chunk, block: Block, plan: Plan) -> None:
+    def _added(self, queues: list[BrokerQueue], ids: range, chunk: Chunk, block: Block, plan: Plan) -> None:
         instance = self._instance
-        if queue.stored is None:
+        for queue in by_kind(queues)[1]:
             for id in ids:
                 row = id - chunk.first_id
                 priority, visible, ttl = (_at(v, row) for v in (block.priority, block.visible_at_ms, block.ttl_ms))
-                instance.publish_transient(queue, id, plan.envelopes[row], 255 - priority, visible, ttl)
-        instance.wake(queue)
-        if queue.is_bounded or queue.messages.next_deadline:
-            for id in ids:
-                instance.upkeep.added(queue, id, is_late=_at(block.ttl_ms, id - chunk.first_id) > 0)
+                queue.put(id, plan.envelopes[row], 255 - priority, visible, ttl)
+        for each in queues:
+            instance.wake(each)
+            if each.is_bounded or each.messages.next_deadline:
+                for id in ids:
+                    instance.upkeep.added(each, id, is_late=_at(block.ttl_ms, id - chunk.first_id) > 0)
 
 
 def _split(block: Block, payload: bytes) -> list[bytes]:

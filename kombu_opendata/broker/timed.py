@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..protocol.messages import Outcome
 from ..storage.queue_buckets import Entry
 from . import leases
-from .entities import Session
+from .model.sessions import Session
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
@@ -60,7 +60,8 @@ class TimedLeases:
         held = {
             entry.session for queue in self._instance.queues.values() for entry in queue.messages.in_flight.values()
         }
-        self.transient_readers = {id: name for id, name in self.transient_readers.items() if id in held}
+        for id in self.transient_readers.keys() - held:
+            del self.transient_readers[id]
         self._set_timer()
 
     def stop(self) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OpenDataError, QueueFull
-from ..storage.queue_buckets import Entry
 from .arguments import REJECT_PUBLISH_DLX
-from .entities import BrokerQueue
+from .model.queue import BrokerQueue
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -46,16 +45,6 @@ class Upkeep:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
-
-    def remove(self, queue: BrokerQueue, entries: Iterable[Entry], reason: str) -> None:
-        """Take available messages out of a queue of either kind."""
-        if queue.stored is not None:
-            self._instance.engine.operations.remove(queue.stored, entries, reason)
-        else:
-            for entry in entries:
-                queue.messages.remove(entry)
-                queue.counts.removed(1, reason)
-                self._instance.dead_letters.add_transient(queue, entry, reason)
 
     # ------------------------------------------------------------------ publishing
     def check_room(self, queue: BrokerQueue, size: int, messages: int = 1) -> None:
@@ -89,7 +78,7 @@ class Upkeep:
             self._instance.deliver(queue)
             if _too_long(queue) and id in messages.available:
                 messages.fresh.discard(id)
-                self.remove(queue, (entry,), "maxlen")
+                queue.remove((entry,), "maxlen")
         self._added.add(queue)
         self._instance.outbox.schedule()
 
@@ -103,7 +92,7 @@ class Upkeep:
             fresh, messages.fresh = messages.fresh, set()
             if queue.deleting:
                 continue
-            self.remove(queue, [messages.available[id] for id in fresh if id in messages.available], "expired")
+            queue.remove([messages.available[id] for id in fresh if id in messages.available], "expired")
             if messages.next_deadline:
                 self._wake_at(messages.next_deadline)
             if queue.is_bounded:
@@ -116,11 +105,10 @@ class Upkeep:
             if not _too_long(queue) or queue in self._busy:
                 return
             entry, cold = queue.messages.oldest()
-            if cold is not None and queue.stored is not None:
-                drop = self._instance.engine.collector.drop_oldest(queue.stored, lambda: _too_long(queue))
-                self._spawn(queue, drop)
+            if cold is not None:
+                self._spawn(queue, queue.drop_oldest(lambda: _too_long(queue)))
             elif entry is not None:
-                self.remove(queue, (entry,), "maxlen")
+                queue.remove((entry,), "maxlen")
 
     # ------------------------------------------------------------------ time
     def _wake_at(self, at_ms: int) -> None:
@@ -152,10 +140,10 @@ class Upkeep:
             if messages.next_deadline <= now:
                 expired = messages.expired(now)
                 if expired:
-                    self.remove(queue, expired, "expired")
+                    queue.remove(expired, "expired")
                     self._instance.outbox.schedule()
-                if queue.stored is not None and 0 < messages.next_deadline <= now:  # in a cold bucket
-                    self._spawn(queue, self._instance.engine.collector.expire(queue.stored, now))
+                if 0 < messages.next_deadline <= now:  # in a cold bucket
+                    self._spawn(queue, queue.expire(now))
                     continue
             if messages.next_deadline:
                 upcoming.append(messages.next_deadline)
@@ -178,11 +166,8 @@ class Upkeep:
                 self._instance.wake(queue)
             if queue.consumers or queue.getters:
                 queue.used_at_ms = now
-            elif self._is_unused(queue):
-                if queue.stored is None:
-                    self._instance.drop_transient(queue)
-                elif queue not in self._busy:
-                    self._spawn(queue, self._delete_unused(queue))
+            elif self._is_unused(queue) and queue.drop() is None and queue not in self._busy:
+                self._spawn(queue, self._delete_unused(queue))
 
     def _is_unused(self, queue: BrokerQueue) -> bool:
         expires, now = queue.arguments.expires_ms, self._instance.engine.clock.now_ms()

@@ -16,8 +16,9 @@ from ..protocol import queue_messages as q
 from ..protocol.messages import Outcome
 from ..storage.looking import row_in_flight
 from . import leases, timed
-from .entities import BrokerQueue, Session
 from .looking import MAX_PAGE, wire_row
+from .model.queue import BrokerQueue
+from .model.sessions import Session
 from .pace import Pace
 from .reading import Reader, check_quantity
 
@@ -142,7 +143,7 @@ def _suspend(self: Handlers, session: Session) -> int:
             stop.set()
     for queue in self.instance.queues.values():
         for getter in [each for each in queue.getters if isinstance(each, Reader) and each.session is session]:
-            getter.stop(self.instance, queue)
+            getter.stop()
     return len(_consumers(session))
 
 

@@ -117,6 +117,14 @@ def metadata_headers(
     return seen
 
 
+def headers_in(envelope: bytes | None, priority: int) -> dict[str, str] | None:
+    """The metadata headers that a Kombu producer or a queue client gives to such an envelope; None for no envelope."""
+    if envelope is None:
+        return None
+    opened = open_envelope(envelope)
+    return metadata_headers(opened[3], opened[5], opened[6], priority, opened[1]) if opened is not None else {}
+
+
 def _check_length(name: str, text: str) -> None:
     if name in _UNSEEN:
         return

@@ -30,7 +30,7 @@ class QueueLoader:
     """Brings cold buckets and payloads of one instance's queues into memory.
 
     Attributes:
-        on_loaded: is called when a load that :meth:`next_entry` or :meth:`prefetch` began is over.
+        on_loaded: is called when a load that :meth:`next_entry` began is over.
     """
 
     def __init__(
@@ -50,6 +50,9 @@ class QueueLoader:
         Expired messages on the way are removed. After a load the ``on_loaded`` callback runs.
         """
         messages = queue.messages
+        queue.at_hand -= 1
+        if queue.at_hand < _AHEAD_MIN and messages.next_cold() is not None:
+            self._load(queue)  # what comes next, before it is needed
         messages.promote(now)
         while True:
             entry = messages.peek(now)
@@ -60,12 +63,6 @@ class QueueLoader:
             if entry is None or not entry.deadline or entry.deadline > now or entry.id in messages.fresh:
                 return entry, False
             self._operations.remove(queue, [entry], "expired")
-
-    def prefetch(self, queue: Queue) -> None:
-        """Called for each delivery: load what comes next before it is needed."""
-        queue.at_hand -= 1
-        if queue.at_hand < _AHEAD_MIN and queue.messages.next_cold() is not None:
-            self._load(queue)
 
     async def load_bucket(self, queue: Queue, number: int) -> None:
         """Bring a cold bucket into memory."""

@@ -144,17 +144,18 @@ class Router:
         self._set(queue, cursor._replace(end=cursor.position))
         return True
 
-    def bound(self, queue: Queue) -> None:
+    def bound(self, name: str) -> None:
         """The queue's filter grew. What it did not let in until now is looked at again, up to the newest message.
 
         That is only for a queue that was declared with a start, while its cursor is under way or shortly after: clients
         bind after they declare, and others publish in between. Messages that are in the queue are not added again.
         """
-        cursor, end = self._engine.state.cursors.get(queue.name), self._engine.state.next_id
+        cursor, end = self._engine.state.cursors.get(name), self._engine.state.next_id
         if cursor is None or cursor.again or (cursor.position, cursor.end) == (cursor.start, end):
             return
         if cursor.is_done and self._engine.clock.now_ms() - cursor.started_at_ms > LATE_BINDING_MS:
             return
+        queue = self._engine.state.queues[name]
         self._set(queue, cursor._replace(position=cursor.start, end=end, seen=0, checks=True))
 
     def _set(self, queue: Queue, cursor: Cursor) -> None:

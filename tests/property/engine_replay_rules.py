@@ -130,7 +130,7 @@ class ReplayRules(EngineRules):
     def bound_anew(self, name: str, commit: bool) -> None:
         """As after a binding."""
         if name in self.model.queues:
-            self.engine.router.bound(self.engine.state.queues[name])
+            self.engine.router.bound(name)
             self.model.cursors = dict(self.engine.state.cursors)
             self.end(commit)
 

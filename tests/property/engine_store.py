@@ -136,7 +136,6 @@ class CrashableEngine(RuleBasedStateMachine):
     async def next_entry(self, queue: Queue) -> tuple[Entry | None, bytes | None]:
         """The next one and its payload, as the broker does it: if something must be loaded, wait and try again."""
         for _ in range(1000):
-            self.engine.loader.prefetch(queue)
             entry, loading = self.engine.loader.next_entry(queue, self.clock.now_ms())
             if not loading:
                 return entry, self.engine.payloads.find(entry.id) if entry is not None else None

@@ -9,7 +9,8 @@ from ...errors import AccessRefused, NotFound
 from ...protocol.message_base import Message
 from ..arguments import check_name
 from ..background import Background
-from ..entities import BrokerQueue, Session
+from ..model.queue import BrokerQueue
+from ..model.sessions import Session
 from ..outbox import Outbox
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from kombu_opendata.broker.entities import Peer
+from kombu_opendata.broker.model.sessions import Peer
 from kombu_opendata.protocol.message_base import Message
 from kombu_opendata.protocol.messages import DeleteSettled, Failed
 from kombu_opendata.storage import settled_moves

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kombu_opendata.broker import leases
-from kombu_opendata.broker.entities import BrokerQueue, Session
 from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.instance import Instance
+from kombu_opendata.broker.model.queue import BrokerQueue
+from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish, PurgeQueue
 from kombu_opendata.storage.clock import ManualClock

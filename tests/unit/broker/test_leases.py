@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker import leases
+from kombu_opendata.protocol.messages import Outcome
 
 GRACE_MS = 2000
 OPENED_AT_MS = 100_000
@@ -24,16 +25,14 @@ class Reopened:
         self.engine = SimpleNamespace(
             clock=SimpleNamespace(now_ms=lambda: self.now_ms),
             state=state,
-            operations=SimpleNamespace(
-                put_back=lambda _queue, entries, name, *, costs_attempt, lease_expired: self.returned.append(
-                    (entries, name, costs_attempt and lease_expired)
-                ),
-            ),
         )
         self.opened_at_ms = OPENED_AT_MS
         self.outbox = SimpleNamespace(schedule=lambda: None)  # nothing is committed
         self.sessions: dict[bytes, Any] = {}
-        self.queues = {"q": SimpleNamespace(stored=object())}
+        self.queues = {"q": SimpleNamespace(end=self._end)}
+
+    def _end(self, entry: Any, outcome: Outcome, name: str, *, lease_expired: bool) -> None:
+        self.returned.append((entry, name, outcome == Outcome.REQUEUE and lease_expired))
 
     def wake(self, queue: Any) -> None:
         """Nobody consumes."""
@@ -52,4 +51,4 @@ def test_a_lease_lasts_and_never_less_than_the_grace(lease_ends_after_ms: int, k
     instance.expire(kept_until_ms - 1)
     assert instance.returned == []
     instance.expire(kept_until_ms)
-    assert instance.returned == [((instance.entry,), "name", True)]
+    assert instance.returned == [(instance.entry, "name", True)]

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kombu_opendata.broker.entities import Session
 from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.maintenance import COLLECT, DUTIES, EXPIRE_LEASES, check_duties
+from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.errors import RequestError
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Publish
@@ -114,8 +114,7 @@ def test_settled_messages_past_their_retention_are_counted() -> None:
         world.publish()
         await world.settle()
         await world.claim()
-        stored = world.instance.queues["q"].stored
-        assert stored is not None
+        stored = world.instance.queues["q"].state()
         world.engine.operations.ack(stored, list(stored.messages.in_flight.values()))
         assert (await world.maintenance.run([COLLECT], "me"))["settled_collected"] == 0
         world.clock.advance(86_400_000)
@@ -218,8 +217,7 @@ def test_a_report_tells_what_the_broker_did_by_itself_since_the_last_one() -> No
         world.publish()
         world.publish(ttl_ms=5000)
         await world.claim()
-        stored = world.instance.queues["q"].stored
-        assert stored is not None
+        stored = world.instance.queues["q"].state()
         world.engine.operations.ack(stored, list(stored.messages.in_flight.values()))
         await world.claim()
         await world.settle()

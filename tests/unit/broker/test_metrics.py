@@ -13,10 +13,10 @@ import pytest
 
 from kombu_opendata.broker import metrics, pace
 from kombu_opendata.broker.arguments import parse
-from kombu_opendata.broker.entities import BrokerQueue, QueueProperties
 from kombu_opendata.broker.metrics import Metrics
 from kombu_opendata.broker.metrics_snapshot import InstanceView, Snapshot
 from kombu_opendata.broker.metrics_text import cumulated
+from kombu_opendata.broker.model.queue import QueueProperties
 from kombu_opendata.broker.options import Listen, parse_listen, parse_metrics
 from kombu_opendata.broker.pace import Pace
 from kombu_opendata.broker.server import Server
@@ -140,13 +140,13 @@ def test_a_queue_that_goes_meanwhile_is_counted_once() -> None:
         for number in range(40):
             queue = world.declare(f"q{number}")
             queue.counts.published = 1
-        transient = BrokerQueue("t", QueueProperties(False, False, False, {}), parse("t", {}), None, 0)
+        transient = world.instance.maker.declare("t", QueueProperties(False, False, False, {}), parse("t", {}))
         transient.counts.published = 7
         world.instance.queues["t"] = transient
 
         async def others() -> None:
             await asyncio.sleep(0)
-            world.instance.drop_transient(transient)
+            transient.drop()
             for number in range(20, 40):
                 await world.instance.delete_queue(world.instance.queues[f"q{number}"])
 

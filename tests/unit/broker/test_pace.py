@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from kombu_opendata.broker import pace
-from kombu_opendata.broker.entities import Session
 from kombu_opendata.broker.handlers import Handlers
+from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.pace import Pace
 from kombu_opendata.broker.server import Server
 from kombu_opendata.broker.settings import BrokerSettings
@@ -65,7 +65,7 @@ def test_a_call_about_all_queues_lets_others_have_their_turn(call: Any) -> None:
             handlers.bind(m.Bind(1, f"q{number}", "amq.direct", "k", {}))
         answer, turns = await turns_until_answered(handlers, call)
         assert answer.rid == 1
-        assert turns >= QUEUES
+        assert turns >= QUEUES // 2  # a status is about the stored queues, which are half of them
         for row in rows_of(answer):
             assert isinstance(row, msgspec.Raw), "objects for each queue would set the garbage collector going"
         if isinstance(answer, m.Status):
@@ -90,7 +90,7 @@ def test_queues_that_come_and_go_during_such_a_call(kind: Any) -> None:
             handlers.bind(m.Bind(1, f"q{number}", "amq.topic", f"k{number}", {}))
         asking = asyncio.ensure_future(turns_until_answered(handlers, kind(1)))
         for number in range(0, QUEUES, 2):
-            instance.drop_transient(instance.queues[f"q{number}"])
+            instance.queues[f"q{number}"].drop()
             handlers.declare_queue(m.DeclareQueue(0, f"new{number}", False, False, False, {}, False))
             handlers.session.replies.clear()
             await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from kombu_opendata.broker import results
-from kombu_opendata.broker.entities import Session
+from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.errors import RequestError
 
 

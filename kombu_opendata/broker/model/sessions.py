@@ -1,27 +1,17 @@
-"""What the broker knows of its clients and queues: sessions, channels, consumers, queues. Plain objects, no I/O."""
+"""Sessions of clients, their channels and consumers, and whose turn it is at a queue."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Protocol
 
-from ..protocol.message_base import Message
-from ..protocol.messages import Delivery
-from ..storage.counts import QueueCounts
-from ..storage.limits import Limits
-from ..storage.queue_buckets import Entry
-from ..storage.queue_state import QueueState
-from ..storage.records.idempotency import Sending
-from ..storage.records.producer import WINDOW
-from ..storage.state import Queue
-from .arguments import QueueArguments
-
-if TYPE_CHECKING:
-    from .getters import Getter
-
-#: idempotency keys that a transient queue remembers
-MAX_SENDS = 10_000
+from ...protocol.message_base import Message
+from ...protocol.messages import Delivery
+from ...storage.queue_buckets import Entry
+from ...storage.queue_state import QueueState
+from ...storage.records.producer import WINDOW
 
 
 class Peer(Protocol):
@@ -61,7 +51,7 @@ class Consumer:
         session: Session,
         channel: Channel,
         tag: str,
-        queue: BrokerQueue,
+        queue: ConsumedQueue,
         no_ack: bool,
         exclusive: bool,
         priority: int = 0,
@@ -126,65 +116,64 @@ class Session:
         return found
 
 
-class QueueProperties(NamedTuple):
-    """How a queue was declared."""
+class Getter(Protocol):
+    """A client that waits at a queue for messages without being its consumer: a Get, or a Read of the queue client.
 
-    durable: bool
-    exclusive: bool
-    auto_delete: bool
-    arguments: dict[str, Any]
-
-    @property
-    def stored(self) -> bool:
-        """Whether its messages are stored; the others' live in memory."""
-        return self.durable and not self.auto_delete and not self.exclusive
-
-
-class BrokerQueue:
-    """A queue as the broker serves it; ``stored`` is its durable state, None for a transient queue.
-
-    ``consumers`` are in order of priority, then of age. ``active`` names the single active consumer; it may be away for
-    the grace of its session. ``counts`` say what happened in it; those of a transient queue are not stored.
-    ``sends`` are those with idempotency keys to a transient queue and no stored one, the newest; of the others, which
-    the store has, ``has_stored_sends`` says whether there were any.
+    Each deliverable message is offered to the first getter of the queue, before its consumers.
     """
 
-    def __init__(
-        self, name: str, properties: QueueProperties, arguments: QueueArguments, stored: Queue | None, now_ms: int
-    ) -> None:
+    session: Session
+
+    def take(self, queue: ConsumedQueue, entry: Entry) -> bool:
+        """Claim a message; whether this getter has all that it wanted."""
+
+    def nothing(self) -> bool:
+        """There is no message now; whether this getter is done with it."""
+
+    def end(self) -> None:
+        """The queue goes: answer."""
+
+    def drop(self) -> None:
+        """The client's connection is gone: it will ask again."""
+
+
+class ConsumedQueue(ABC):
+    """A queue as those see it who get its messages.
+
+    ``consumers`` are in order of priority, then of age. ``active`` names the single active consumer; it may be away for
+    the grace of its session.
+    """
+
+    def __init__(self, name: str, messages: QueueState, *, single_active: bool, auto_delete: bool, now_ms: int) -> None:
         self.name = name
-        self.properties = properties
-        self.arguments = arguments
-        self.is_bounded = arguments.is_bounded
-        self.stored = stored
-        self.limits = stored.limits if stored is not None else Limits.of(properties.arguments)
-        self.messages = (
-            stored.messages
-            if stored is not None
-            else QueueState(name, durable=False, counts_bytes=self.limits.counts_bytes)
-        )
-        self.counts = stored.counts if stored is not None else QueueCounts(now_ms)
+        self.messages = messages
         self.consumers: list[Consumer] = []
         self.has_ranks = False
+        self.single_active = single_active
+        self.auto_delete = auto_delete
         self.active: tuple[bytes, int, str] | None = None
         self.active_missing = False
         self.heirs: frozenset[bytes] = frozenset()  # held messages before a restart: the active one is theirs
         self.getters: deque[Getter] = deque()
         self.turn = 0
-        self.owner: Session | None = None
         self.deleting = False
-        self.sends: dict[bytes, Sending] = {}
-        self.has_stored_sends = False
         self.used_at_ms = now_ms
         self.timer: asyncio.TimerHandle | None = None
 
-    def note_send(self, name: bytes, sending: Sending) -> None:
-        """Something was sent to this transient queue under a key."""
-        self.sends.pop(name, None)
-        self.sends[name] = sending
-        if len(self.sends) > MAX_SENDS:
-            del self.sends[next(iter(self.sends))]
+    # ------------------------------------------------------------------ delivering
+    @abstractmethod
+    def next_entry(self, now: int) -> tuple[Entry | None, bool]:
+        """The next message to deliver, or (None, whether one is being loaded)."""
 
+    @abstractmethod
+    def lease(self, entry: Entry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
+        """Claim a message for a session and make its delivery; without acknowledgements it is settled at once."""
+
+    @abstractmethod
+    def drop(self) -> int | None:
+        """Delete the queue at once; returns how many messages were waiting. None, and nothing done: it is stored."""
+
+    # ------------------------------------------------------------------ whose turn it is
     def add_consumer(self, consumer: Consumer) -> None:
         """Put a consumer behind those of its priority."""
         place = len(self.consumers)
@@ -195,7 +184,7 @@ class BrokerQueue:
 
     def next_consumer(self) -> Consumer | None:
         """The next consumer with credit, in turn."""
-        if self.arguments.single_active_consumer:
+        if self.single_active:
             return self._active_consumer()
         if self.has_ranks:
             return self._ranked_consumer()

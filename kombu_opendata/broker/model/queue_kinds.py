@@ -1,0 +1,52 @@
+"""Makes queues of the right kind, and tells the kinds apart where the storage takes several queues at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...storage.state import Queue
+from ..arguments import QueueArguments, parse_stored
+from .queue import BrokerQueue, QueueProperties
+from .stored_queue import StoredQueue
+from .transient_queue import Surroundings, TransientQueue
+
+if TYPE_CHECKING:
+    from ...storage.engine import Engine
+
+
+class QueueMaker:
+    """Makes the queues of one instance."""
+
+    def __init__(self, engine: Engine, around: Surroundings) -> None:
+        self._engine = engine
+        self._around = around
+
+    def declare(self, name: str, properties: QueueProperties, arguments: QueueArguments) -> BrokerQueue:
+        """A new queue, of the kind that its properties say."""
+        if not properties.stored:
+            self._around.topology.add_queue(name, properties.arguments)
+            return TransientQueue(name, properties, arguments, self._around)
+        stored = self._engine.operations.declare_queue(name, arguments.options(properties.arguments))
+        return StoredQueue(stored, properties, arguments, self._engine, self._engine.clock.now_ms())
+
+    def recover(self, stored: Queue) -> StoredQueue:
+        """A queue that the store has."""
+        properties = QueueProperties(True, False, False, stored.options.arguments)
+        arguments = parse_stored(stored.name, stored.options.arguments)
+        queue = StoredQueue(stored, properties, arguments, self._engine, self._engine.clock.now_ms())
+        if arguments.single_active_consumer:  # it goes on with what it holds: no other may begin beside it
+            queue.heirs = frozenset(entry.session for entry in stored.messages.in_flight.values())
+        return queue
+
+
+def by_kind(queues: Iterable[BrokerQueue]) -> tuple[list[Queue], list[TransientQueue]]:
+    """What the store has of the stored ones, which one operation puts a message into; and the transient ones."""
+    stored: list[Queue] = []
+    transient: list[TransientQueue] = []
+    for queue in queues:
+        if isinstance(queue, StoredQueue):
+            stored.append(queue.stored)
+        elif isinstance(queue, TransientQueue):
+            transient.append(queue)
+    return stored, transient

@@ -1,0 +1,166 @@
+"""A queue whose messages are stored: what is done to them is an operation of the storage engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.envelope import headers_in
+from ...protocol.messages import Delivery, Outcome
+from ...storage import looking
+from ...storage.exchange import Exchange
+from ...storage.looking import IN_FLIGHT, Row
+from ...storage.moves import LISTS, which_list
+from ...storage.queue_buckets import Entry
+from ...storage.removals import Call
+from ...storage.state import Queue
+from ...storage.stored_messages import read_metadata
+from ..arguments import QueueArguments
+from .queue import DELETED, BrokerQueue, Located, QueueProperties
+from .sessions import Channel, Session
+
+if TYPE_CHECKING:
+    from ...storage.engine import Engine
+
+
+class StoredQueue(BrokerQueue):
+    """A durable queue; ``stored`` is what the store has of it."""
+
+    kind = "stored"
+
+    def __init__(
+        self, stored: Queue, properties: QueueProperties, arguments: QueueArguments, engine: Engine, now_ms: int
+    ) -> None:
+        super().__init__(properties, arguments, stored.limits, stored.messages, stored.counts, now_ms)
+        self.stored = stored
+        self._engine = engine
+        self._operations = engine.operations
+        self._payloads = engine.payloads
+        self._loader = engine.loader
+
+    def state(self) -> Queue:
+        return self.stored
+
+    # ------------------------------------------------------------------ delivering
+    def next_entry(self, now: int) -> tuple[Entry | None, bool]:
+        return self._loader.next_entry(self.stored, now)
+
+    def lease(self, entry: Entry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
+        envelope = self._payloads.find(entry.id) or b""
+        self._operations.claim(self.stored, (entry,), session.id)
+        if no_ack:
+            self._operations.ack(self.stored, (entry,))
+        else:
+            channel.held += 1
+            session.lease_channels[(self.name, entry.id)] = channel
+        redelivered = entry.returned or entry.attempts > 1
+        return channel.number, tag, self.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
+
+    # ------------------------------------------------------------------ leases
+    def claim(self, entry: Entry, holder: Session, lease_ms: int) -> bytes | None:
+        self._operations.name_session(holder.id, holder.name)
+        self._operations.claim(self.stored, (entry,), holder.id, lease_ms)
+        return self._payloads.find(entry.id)
+
+    def end(self, entry: Entry, outcome: int, holder: str, *, delay_ms: int = -1, lease_expired: bool = False) -> None:
+        stored, operations = self.stored, self._operations
+        if outcome == Outcome.ACK:
+            operations.ack(stored, (entry,))
+        elif outcome == Outcome.REJECT:
+            operations.fail(stored, (entry,), holder, "rejected")
+        elif outcome == DELETED:
+            operations.delete(stored, (entry,))
+        elif delay_ms < 0:
+            costs = outcome == Outcome.REQUEUE
+            operations.put_back(stored, (entry,), holder, costs_attempt=costs, lease_expired=lease_expired)
+        elif outcome == Outcome.REQUEUE:
+            operations.give_up(stored, (entry,), holder)
+        else:
+            operations.release(stored, (entry,), holder, delay_ms)
+
+    def extend(self, entry: Entry, lease_ms: int) -> None:
+        self._operations.extend(self.stored, (entry,), lease_ms)
+
+    # ------------------------------------------------------------------ messages that wait
+    def remove(self, entries: Iterable[Entry], reason: str) -> None:
+        self._operations.remove(self.stored, entries, reason)
+
+    def archive(self, entry: Entry, operator: str) -> None:
+        self._operations.archive(self.stored, (entry,), operator)
+
+    def discard(self, entry: Entry) -> None:
+        self._operations.delete(self.stored, (entry,))
+
+    def delay(self, entry: Entry, delay_ms: int) -> None:
+        self._operations.delay(self.stored, (entry,), delay_ms)
+
+    async def purge(self, call: Call) -> int:
+        return await self._engine.removals.purge(self.stored, call)
+
+    def drop(self) -> None:
+        """It is stored."""
+
+    async def delete(self, call: Call | None) -> int:
+        return await self._engine.removals.delete_queue(self.stored, call)
+
+    # ------------------------------------------------------------------ cold buckets
+    async def load_bucket(self, number: int) -> None:
+        await self._loader.load_bucket(self.stored, number)
+
+    async def drop_oldest(self, is_too_long: Callable[[], bool]) -> None:
+        await self._engine.collector.drop_oldest(self.stored, is_too_long)
+
+    async def expire(self, now: int) -> None:
+        await self._engine.collector.expire(self.stored, now)
+
+    # ------------------------------------------------------------------ looking
+    async def fetch(self, id: int) -> bytes | None:
+        await self._loader.find_entries(self.stored, [id])
+        return await self._payloads.read(id)
+
+    async def peek(self, id: int) -> tuple[int, bytes] | None:
+        envelope = await self._payloads.read(id)
+        about = await looking.metadata_of(self._engine, id)
+        if envelope is None:
+            return None
+        return about.received_at_ms if about is not None else self._engine.clock.now_ms(), envelope
+
+    async def waiting(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
+        return await looking.waiting(self._engine, self.stored, after, limit, states)
+
+    async def page(self, state: str, after: int, limit: int) -> tuple[list[Row], int]:
+        if state == IN_FLIGHT:
+            return looking.in_flight(self.stored, after, limit)
+        if state in LISTS:
+            return await looking.settled_rows(self._engine, self.stored, which_list(state), after, limit)
+        return await self.waiting((state,), after, limit)
+
+    async def locate(self, id: int, envelope: bytes | None, received_at_ms: int, reads: int) -> Located:
+        if envelope is None:
+            return Located(None, None, reads)
+        row, reads = await looking.state_of(self._engine, self.stored, id, received_at_ms, reads)
+        return Located(row, envelope, reads)
+
+    async def headers(self, rows: Sequence[tuple[int, int]]) -> list[Mapping[str, str] | None]:
+        payloads = self._payloads
+        known = await read_metadata(self._engine.store, payloads, [id for id, _priority in rows])
+        return [
+            about.headers if (about := known.get(id)) is not None else headers_in(payloads.find(id), 255 - priority)
+            for id, priority in rows
+        ]
+
+    async def settled(self) -> dict[str, int]:
+        return {which: await looking.count_settled(self._engine, self.stored, which) for which in LISTS}
+
+    async def age_seconds(self, id: int, now: int) -> float | None:
+        about = await looking.metadata_of(self._engine, id)
+        return 0.0 if about is None else max(now - about.received_at_ms, 0) / 1000
+
+    # ------------------------------------------------------------------ bindings
+    def bind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
+        place = self._operations if exchange.durable else self._engine.state.topology
+        place.bind(self.name, exchange.name, routing_key, arguments)
+
+    def unbind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
+        place = self._operations if exchange.durable else self._engine.state.topology
+        place.unbind(self.name, exchange.name, routing_key, arguments)

@@ -1,0 +1,211 @@
+"""A queue whose messages are in memory only: one that is not durable, auto-delete or exclusive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...errors import RequestError
+from ...protocol.envelope import headers_in
+from ...protocol.messages import Delivery, Outcome
+from ...storage import looking
+from ...storage.clock import Clock
+from ...storage.counts import QueueCounts
+from ...storage.exchange import Exchange
+from ...storage.limits import Limits
+from ...storage.looking import IN_FLIGHT, Row
+from ...storage.moves import LISTS
+from ...storage.queue_buckets import Entry
+from ...storage.queue_state import QueueState
+from ...storage.removals import Call
+from ...storage.state import Queue
+from ...storage.topology import Topology
+from ..arguments import QueueArguments
+from .queue import DELETED, BrokerQueue, Located, QueueProperties
+from .sessions import Channel, Session
+
+
+class Surroundings(NamedTuple):
+    """What the transient queues of an instance use.
+
+    Attributes:
+        readers: the names of sessions that hold messages for a time.
+        dead_letter: called with a message that left its queue unwanted, and why.
+        drop: deletes a queue at once; returns how many messages were waiting.
+    """
+
+    clock: Clock
+    topology: Topology
+    readers: dict[bytes, str]
+    dead_letter: Callable[[TransientQueue, Entry, str], None]
+    drop: Callable[[TransientQueue], int]
+
+
+class TransientQueue(BrokerQueue):
+    """A queue that costs no commit, and of which a restart leaves nothing. It has no cold buckets."""
+
+    kind = "transient"
+
+    def __init__(self, name: str, properties: QueueProperties, arguments: QueueArguments, around: Surroundings) -> None:
+        limits, now = Limits.of(properties.arguments), around.clock.now_ms()
+        messages = QueueState(name, durable=False, counts_bytes=limits.counts_bytes)
+        super().__init__(properties, arguments, limits, messages, QueueCounts(now), now)
+        self._around = around
+        self._clock = around.clock
+
+    def state(self) -> Queue:
+        raise RequestError(
+            f"queue {self.name!r} is not stored (it is not durable, or exclusive, or auto-delete): it has no history",
+            queue=self.name,
+        )
+
+    def put(self, id: int, envelope: bytes, priority: int, visible: int, ttl: int) -> None:
+        """A new message, which may be in stored queues as well."""
+        now = self._clock.now_ms()
+        visible = max(visible, now)
+        deadline = now + ttl if ttl >= 0 else 0
+        if self.limits.message_ttl_ms >= 0:
+            deadline = self.limits.deadline(deadline, visible, now)
+        entry = self.messages.add(0, id, priority, visible, deadline, now, len(envelope))
+        entry.envelope, entry.received_at = envelope, now
+        self.counts.published += 1
+
+    # ------------------------------------------------------------------ delivering
+    def next_entry(self, now: int) -> tuple[Entry | None, bool]:
+        messages = self.messages
+        messages.promote(now)
+        while True:
+            entry = messages.peek(now)
+            if entry is None or not entry.deadline or entry.deadline > now or entry.id in messages.fresh:
+                return entry, False
+            self.remove((entry,), "expired")
+
+    def lease(self, entry: Entry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
+        self.messages.claim(entry, session.id, max(self._clock.now_ms(), entry.visible_at), 0)
+        counts = self.counts
+        counts.delivered += 1
+        counts.redelivered += entry.returned
+        if no_ack:
+            self.messages.settle(entry)
+            counts.acked += 1
+        else:
+            key = (self.name, entry.id)
+            session.leases[key] = entry
+            channel.held += 1
+            session.lease_channels[key] = channel
+        redelivered, envelope = entry.returned or entry.attempts > 1, entry.envelope or b""
+        return channel.number, tag, self.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
+
+    # ------------------------------------------------------------------ leases
+    def claim(self, entry: Entry, holder: Session, lease_ms: int) -> bytes | None:
+        at = max(self._clock.now_ms(), entry.visible_at)
+        self.messages.claim(entry, holder.id, at, at + lease_ms)
+        self._around.readers[holder.id] = holder.name
+        self.counts.delivered += 1
+        self.counts.redelivered += entry.returned
+        return entry.envelope
+
+    def end(self, entry: Entry, outcome: int, holder: str, *, delay_ms: int = -1, lease_expired: bool = False) -> None:
+        messages, counts = self.messages, self.counts
+        if outcome in (Outcome.REQUEUE, Outcome.RELEASE):
+            now, costs = self._clock.now_ms(), outcome == Outcome.REQUEUE
+            visible_at = now + delay_ms if delay_ms >= 0 else self.limits.retry_at(now, entry.attempts) if costs else 0
+            messages.put_back(entry, now, costs_attempt=costs, visible_at=visible_at)
+            counts.came_back(costs_attempt=costs, lease_expired=lease_expired)
+            return
+        messages.settle(entry)
+        if outcome == Outcome.ACK:
+            counts.acked += 1
+        elif outcome == DELETED:
+            counts.deleted += 1
+        else:
+            counts.rejected += 1
+            self._around.dead_letter(self, entry, "rejected")
+
+    def extend(self, entry: Entry, lease_ms: int) -> None:
+        entry.lease_until = self._clock.now_ms() + lease_ms
+
+    # ------------------------------------------------------------------ messages that wait
+    def remove(self, entries: Iterable[Entry], reason: str) -> None:
+        for entry in entries:
+            self.messages.remove(entry)
+            self.counts.removed(1, reason)
+            self._around.dead_letter(self, entry, reason)
+
+    def archive(self, entry: Entry, operator: str) -> None:
+        self.messages.remove(entry)
+        self.counts.archived += 1
+
+    def discard(self, entry: Entry) -> None:
+        self.messages.remove(entry)
+        self.counts.purged += 1
+
+    def delay(self, entry: Entry, delay_ms: int) -> None:
+        now = self._clock.now_ms()
+        self.messages.delay(entry, now + delay_ms, now)
+
+    async def purge(self, call: Call) -> int:
+        waiting = list(self.messages.available.values())
+        for entry in waiting:
+            self.discard(entry)
+        return len(waiting)
+
+    def drop(self) -> int:
+        return self._around.drop(self)
+
+    async def delete(self, call: Call | None) -> int:
+        """Nothing of it is stored."""
+        return 0
+
+    # ------------------------------------------------------------------ cold buckets
+    async def load_bucket(self, number: int) -> None:
+        """There are none."""
+
+    async def drop_oldest(self, is_too_long: Callable[[], bool]) -> None:
+        """All messages are in memory."""
+
+    async def expire(self, now: int) -> None:
+        """All messages are in memory."""
+
+    # ------------------------------------------------------------------ looking
+    async def fetch(self, id: int) -> bytes | None:
+        entry = self.messages.find(id)
+        return entry.envelope if entry is not None else None
+
+    async def peek(self, id: int) -> tuple[int, bytes] | None:
+        envelope = await self.fetch(id)
+        return (0, envelope) if envelope is not None else None
+
+    async def waiting(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
+        return self._rows(self.messages.available, states, after, limit)
+
+    async def page(self, state: str, after: int, limit: int) -> tuple[list[Row], int]:
+        entries = self.messages.in_flight if state == IN_FLIGHT else self.messages.available
+        return self._rows(entries, (state,), after, limit)
+
+    def _rows(self, entries: Iterable[int], states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
+        now = self._clock.now_ms()
+        rows = (looking.loaded_row(self.messages, id, now) for id in sorted(entries) if id > after)
+        found = [row for row in rows if row is not None and row.state in states]
+        return found[:limit], found[limit - 1].id if len(found) > limit else -1
+
+    async def locate(self, id: int, envelope: bytes | None, received_at_ms: int, reads: int) -> Located:
+        row = looking.loaded_row(self.messages, id, self._clock.now_ms())
+        return Located(row, envelope if row is None else await self.fetch(id), reads)
+
+    async def headers(self, rows: Sequence[tuple[int, int]]) -> list[Mapping[str, str] | None]:
+        return [headers_in(await self.fetch(id), 255 - priority) for id, priority in rows]
+
+    async def settled(self) -> dict[str, int]:
+        return dict.fromkeys(LISTS, 0)
+
+    async def age_seconds(self, id: int, now: int) -> float | None:
+        """Not known."""
+        return None
+
+    # ------------------------------------------------------------------ bindings
+    def bind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
+        self._around.topology.bind(self.name, exchange.name, routing_key, arguments)
+
+    def unbind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
+        self._around.topology.unbind(self.name, exchange.name, routing_key, arguments)
