@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MessageTooLarge, RequestError
 from ..protocol import messages as m
 from ..storage.records.results import FINAL, INTERIM, NO_INDEX, Result
-from ..storage.results import OpenChord
+from ..storage.result_state import ChordState
 from .model.sessions import Session
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class ResultService:
         fits = connection is not None and connection.writable and len(result.value) <= _PUSH_BYTES
         self._instance.outbox.reply(session, m.ResultsChanged([(name, result.value if fits else None, ends)]))
 
-    def claim_callback(self, session: Session, chord: OpenChord) -> bool:
+    def claim_callback(self, session: Session, chord: ChordState) -> bool:
         """Whether this session sends the callback of a chord: it is complete, and nobody else is about to."""
         taken = chord.sender is not None and chord.sender != session.id and chord.sender in self._instance.sessions
         if taken or not chord.is_complete:

@@ -25,7 +25,7 @@ from ..staging.batch_uri import job_folder, with_token
 from ..staging.batch_writer import write_object
 from ..staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ..storage.staged_rows import Chunk
-from ..storage.staged_state import StagedJob
+from ..storage.staged_state import StagedBatch, StagedJob
 from .staging_router import StagingRouter
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class StagingService:
                 except QueueFull as exc:
                     batches = await self._as_objects(batches, exc)
             paths = await self._check(job_id, batches)
-            rows = [(path, batch.rows, batch.bytes, batch.checksum) for path, batch in zip(paths, batches, strict=True)]
+            rows = [_staged(path, batch) for path, batch in zip(paths, batches, strict=True)]
             job = staging.commit(job_id, rows)
         self.router.wake()
         return job, True
@@ -171,7 +171,7 @@ class StagingService:
         engine = self._instance.engine
         plans = self.router.planner.plan_all([(block, payload) for _encoded, block, payload in found])
         engine.commits.check_room(2 * size)
-        job = engine.staging.commit(job_id, [("", batch.rows, batch.bytes, batch.checksum) for batch in batches])
+        job = engine.staging.commit(job_id, [_staged("", batch) for batch in batches])
         for (encoded, block, payload), plan in zip(found, plans, strict=True):
             first_id = job.first_id + job.routed
             now = engine.clock.now_ms()
@@ -234,6 +234,10 @@ class StagingService:
         if self._instance.loop.time() >= self._orphans_at:
             self._orphans_at = self._instance.loop.time() + _ORPHANS_SECONDS
             await engine.staging.remove_orphans(now, self._alone)
+
+
+def _staged(path: str, batch: BatchInfo) -> StagedBatch:
+    return StagedBatch(path, batch.rows, batch.bytes, batch.checksum)
 
 
 def _remove(folder: Any, paths: list[str], job: str) -> int:

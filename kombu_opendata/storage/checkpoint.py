@@ -24,7 +24,6 @@ from .records import (
     journal_position,
     keys,
     leases,
-    metadata,
     newest_time,
     options,
     payload,
@@ -322,10 +321,3 @@ async def _chunks(id: int, store: Reads) -> int:
     decoded = payload.decode(key, value) if value is not None else b""
     chunks = None if isinstance(decoded, bytes) else payload.parse_chunks_uri(decoded.uri)
     return chunks[0] if chunks else 0
-
-
-def message_rows(
-    id: int, created: int, received: int, visible: int, retention: int, headers: dict[str, str]
-) -> tuple[bytes, bytes]:
-    """The metadata log's entry of a message."""
-    return keys.metadata_key(id), metadata.encode(id, created, received, visible, retention, headers)

@@ -8,17 +8,22 @@ anybody before the commit that covers it returned.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Protocol
 
 from ..errors import OpenDataError, StoreError, StoreFull
-from . import checkpoint, effects, payloads
+from . import checkpoint, payloads
 from .clock import Clock
+from .effects import codec
+from .effects.effect import Effect
+from .effects.sessions import Time
 from .ffi import Batch
 from .figures import EngineFigures, stopwatch
 from .journal import Journal
 from .payloads import Payloads
+from .records import keys
 from .slate import SlateStore
+from .staged_rows import Record
 from .state import StoreState
 
 #: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
@@ -77,7 +82,7 @@ class Commits:
         self._payloads = payloads
         self._figures = figures
         self._sync = sync
-        self.effects: list[effects.Effect] = []
+        self.effects: list[Effect] = []
         self.needs_sync = False
         self.sync_soon = False
         self.new_bytes = 0
@@ -109,14 +114,29 @@ class Commits:
                 path=str(journal.folder),
             )
 
-    def stage(self, id: int, envelope: bytes, row: tuple[bytes, bytes]) -> None:
-        """Put a new message's payload and its metadata ``row`` in the batch of the next checkpoint."""
+    def apply(self, effect: Effect) -> None:
+        """Change the state, which the next commit makes durable."""
+        effect.apply(self._state)
+        self.effects.append(effect)
+
+    def stage(self, id: int, metadata: bytes, envelope: bytes) -> None:
+        """Put a new message's metadata and payload in the batch of the next checkpoint."""
         put = self.batch.put
-        put(*row)
+        put(keys.metadata_key(id), metadata)
         for key, value in payloads.rows(id, envelope):
             put(key, value)
         self._payloads.pending[id] = envelope
-        self._payloads.pending_metadata[id] = row[1]
+        self._payloads.pending_metadata[id] = metadata
+
+    def stage_all(self, records: Iterable[Record]) -> None:
+        """Put the records of new messages in the batch of the next checkpoint."""
+        for record in records:
+            if record.uri:
+                self.batch.put(keys.metadata_key(record.id), record.metadata)
+                self.batch.put(keys.payload_key(record.id), record.uri)
+                self._payloads.pending_staged[record.id] = record
+            else:
+                self.stage(record.id, record.metadata, record.envelope)
 
     # ------------------------------------------------------------------ the journal
     def commit_journal(self) -> None:
@@ -133,7 +153,7 @@ class Commits:
         size = 0
         if count:
             self._state.time(self._clock.now_ms())
-            payload = effects.encode([*self.effects, (effects.TIME, self._state.newest_ms)])
+            payload = codec.encode([*self.effects, Time(self._state.newest_ms)])
             self._journal.append(payload)
             size = len(payload)
             self.count += 1

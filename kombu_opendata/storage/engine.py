@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import StoreError, StoreFull
-from . import checkpoint, effects, recovery
+from . import recovery
 from .clock import Clock
 from .collector import Collector
 from .commits import Commits
@@ -165,17 +165,14 @@ class Engine:
 
     async def _recover(self) -> None:
         history = await self.history.load() if self.settings.history else None
-        publishes = await recovery.recover(self.state, self.store, self.journal, self.clock, history)
+        commits = await recovery.read_journal(self.store, self.journal)
+        await recovery.rebuild(self.state, self.store, commits, self.clock, history)
         self.log_sweep.configure(self.settings.log_retention_seconds)
         for shelf in (self.state.results.results, self.state.results.parts):
             shelf.cache_bytes, shelf.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
-        for effect in publishes:
-            if effect[0] == effects.STAGED_ROUTE:
-                self.staging.restage(effect)
-                continue
-            _, id, created, received, visible, _deadline, retention, headers, envelope, *_rest = effect
-            row = checkpoint.message_rows(id, created, received, visible, retention, headers)
-            self.commits.stage(id, envelope, row)
+        for effects in commits:
+            for effect in effects:
+                self.commits.stage_all(effect.new_messages())
         if self.journal is not None:
             self.journal.start()
         await self.commits.checkpoint()

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from . import effects as fx
-from .ffi import Batch
+from .effects.publishes import SentWithKey
 from .records import idempotency, keys
 from .records.idempotency import DIGEST_BYTES, Sending
 from .shelf import Shelf
@@ -28,39 +27,6 @@ _NAME = slice(2, None)
 _LOADED_AT_ONCE = 64
 #: how long a key may be remembered: thirty days
 MAX_KEY_TTL_MS = 30 * 86_400_000
-
-
-class IdempotencyState:
-    """The keys of one instance in memory, and what an effect does to them.
-
-    Attributes:
-        used: there is a key, as far as somebody looked.
-    """
-
-    def __init__(self) -> None:
-        self.used = False
-        self.shelf: Shelf[Sending] = Shelf(
-            lambda sending: 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues))
-        )
-
-    def remember(
-        self, name: bytes, ids: Iterable[int], expires_at: int, digest: bytes, queues: Iterable[Iterable[str]]
-    ) -> None:
-        """Something was sent under a key."""
-        self.used = True
-        self.shelf.put(name, Sending(tuple(ids), expires_at, digest, tuple(map(tuple, queues))))
-
-    def snapshot(self, batch: Batch) -> None:
-        """Add what changed to a checkpoint's batch."""
-        for name, sending in self.shelf.begin_flush().items():
-            key = keys.idempotency_key(name)
-            if sending is None:
-                batch.delete(key)
-            else:
-                batch.put(key, idempotency.encode(sending))
-
-    def end_flush(self) -> None:
-        self.shelf.end_flush()
 
 
 class Idempotency:
@@ -110,8 +76,7 @@ class Idempotency:
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """In the commit of the messages."""
-        self._engine.state.idempotency.remember(name, *sending)
-        self._engine.commits.effects.append((fx.SENT_WITH_KEY, name, *sending))
+        self._engine.commits.apply(SentWithKey(name, *sending))
 
     def remember_in_memory(self, name: bytes, sending: Sending) -> None:
         """Of messages that are not stored: while the broker runs, and only the newest."""

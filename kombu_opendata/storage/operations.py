@@ -9,15 +9,30 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import InvalidMessage, RequestError
-from . import checkpoint
-from . import effects as fx
 from .clock import Clock
 from .commits import Commits
+from .effects.definitions import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
+from .effects.deliveries import (
+    Ack,
+    Claim,
+    ClaimAgain,
+    Fail,
+    GiveUp,
+    Remove,
+    RemoveFor,
+    Renew,
+    RenewByQueue,
+    Return,
+    ReturnExpired,
+    ReturnLater,
+)
+from .effects.effect import Effect
+from .effects.publishes import DeadLetterSent, Publish, ReserveIds
+from .effects.sessions import ForgetSession, NameSession
 from .limits import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from .payloads import Payloads
 from .queue_buckets import Entry
 from .records.dead_letter import REVOKED
-from .records.payload import MAX_INLINE_BYTES
 from .records.producer import Producer
 from .state import UNLIMITED_ATTEMPTS, Queue, QueueOptions, StoreState
 
@@ -50,8 +65,7 @@ class Operations:
         state = self.state
         id = state.next_id
         if id >= state.block_end:
-            state.block(id, BLOCK_IDS)
-            self.effects.append((fx.BLOCK, id, BLOCK_IDS))
+            self.commits.apply(ReserveIds(id, BLOCK_IDS))
         state.next_id = id + 1
         return id
 
@@ -60,8 +74,7 @@ class Operations:
         state = self.state
         first = state.next_id
         if first + count > state.block_end:
-            state.block(first, count + BLOCK_IDS)
-            self.effects.append((fx.BLOCK, first, count + BLOCK_IDS))
+            self.commits.apply(ReserveIds(first, count + BLOCK_IDS))
         return first
 
     def published(self, session: bytes, seq: int) -> Producer | None:
@@ -102,22 +115,17 @@ class Operations:
         if not is_exact(ttl_ms):
             headers = {**headers, TTL_HEADER: str(ttl_ms)}
         visible_at = max(visible_at, now)
-        row = checkpoint.message_rows(id, created_at, now, visible_at, retention, headers)
-        places = [(queue.name, queue.messages.place()) for queue in queues]
-        size = len(envelope)
-        large = size > MAX_INLINE_BYTES
-        self.state.publish(id, places, priority, visible_at, deadline, now, large=large, size=size, headers=headers)
-        if session:
-            self.state.remember_publish(session, seq, id, total, now)
-        effect = (
-            fx.PUBLISH, id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, places,
-            session, seq, total,
-        )  # fmt: skip
+        effect = Publish(
+            id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, [], session, seq, total
+        )
+        value = effect.metadata()
+        effect.places = [(queue.name, queue.messages.place()) for queue in queues]
+        effect.apply(self.state)
         self.effects.append(effect)
         commits = self.commits
         commits.needs_sync = True
-        commits.new_bytes += size
-        commits.stage(id, envelope, row)
+        commits.new_bytes += len(envelope)
+        commits.stage(id, value, envelope)
         return id
 
     # ------------------------------------------------------------------ consuming
@@ -125,7 +133,6 @@ class Operations:
         """Lease these available messages to a session, for the queue's lease or so many ms."""
         # One that was returned within this millisecond is claimed as of the next: the token is the claim's time.
         at = max([self.clock.now_ms(), *(entry.visible_at for entry in entries)])
-        self.state.time(at)
         until = at + (lease_ms or 1000 * queue.options.lease_seconds)
         pairs: list[int] = []
         redelivered = 0
@@ -133,23 +140,28 @@ class Operations:
             pairs += entry.id, entry.bucket
             if entry.attempts or entry.returned:
                 redelivered += 1
-        self.state.claim(queue, entries, session, at, until, redelivered)
-        effect: fx.Effect = (fx.CLAIM, queue.name, session, at, until, pairs)
-        self.effects.append((*effect, redelivered) if redelivered else effect)
+        effect = (
+            ClaimAgain(queue.name, session, at, until, pairs, redelivered)
+            if redelivered
+            else Claim(queue.name, session, at, until, pairs)
+        )
+        effect.apply(self.state)
+        self.effects.append(effect)
 
     def ack(self, queue: Queue, entries: Iterable[Entry]) -> None:
         """in flight → done."""
         at = self.clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
-            self.state.ack(queue, entry, at)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
+        effect = Ack(queue.name, at, pairs)
+        effect.apply(self.state)
         last = self.effects[-1] if self.effects else None
-        if last is not None and last[0] == fx.ACK and last[1] == queue.name and last[2] == at:
-            last[3].extend(pairs)
+        if type(last) is Ack and last.at_ms == at and last.queue == queue.name:
+            last.pairs += pairs
         else:
-            self.effects.append((fx.ACK, queue.name, at, pairs))
+            self.effects.append(effect)
 
     def fail(
         self,
@@ -166,10 +178,11 @@ class Operations:
         reason = reason if queue.dead_letters_to is not None else ""
         pairs: list[int] = []
         for entry in entries:
-            self.state.fail(queue, entry, at, consumer, reason, given_up, lease_expired)
             pairs += entry.id, entry.bucket
-        more = (given_up, lease_expired) if given_up else ()
-        self.effects.append((fx.FAIL, queue.name, at, pairs, consumer, reason, *more))
+        if given_up:
+            self.commits.apply(GiveUp(queue.name, at, pairs, consumer, reason, given_up, lease_expired))
+        else:
+            self.commits.apply(Fail(queue.name, at, pairs, consumer, reason))
         if reason:
             self.on_dead_letters()
 
@@ -196,17 +209,17 @@ class Operations:
                 continue
             if costs_attempt and queue.limits.retry_delay_ms:
                 visible_at = queue.limits.retry_at(at, entry.attempts)
-                self.state.put_back(queue, entry, at, costs_attempt, consumer, visible_at, lease_expired)
                 pair = [entry.id, entry.bucket]
-                more = (visible_at, True) if lease_expired else (visible_at,)
-                self.effects.append((fx.RETURN, queue.name, at, pair, costs_attempt, consumer, *more))
+                if lease_expired:
+                    self.commits.apply(ReturnExpired(queue.name, at, pair, costs_attempt, consumer, visible_at, True))
+                else:
+                    self.commits.apply(ReturnLater(queue.name, at, pair, costs_attempt, consumer, visible_at))
                 continue
-            self.state.put_back(queue, entry, at, costs_attempt, consumer, 0, lease_expired)
             back += entry.id, entry.bucket
-        if back:
-            self.effects.append(
-                (fx.RETURN, queue.name, at, back, costs_attempt, consumer, *((0, True) if lease_expired else ()))
-            )
+        if back and lease_expired:
+            self.commits.apply(ReturnExpired(queue.name, at, back, costs_attempt, consumer, 0, True))
+        elif back:
+            self.commits.apply(Return(queue.name, at, back, costs_attempt, consumer))
         if spent:
             self.fail(queue, spent, consumer, "delivery_limit", lease_expired=lease_expired)
 
@@ -222,13 +235,15 @@ class Operations:
             reason = REVOKED if why == "expired" and self.state.results.has_revocable else ""
         pairs: list[int] = []
         for entry in entries:
-            self.state.remove(queue, entry, reason, at, why)
             if not reason:
                 self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
         count = len(pairs) // 2
         if pairs:
-            self.effects.append((fx.REMOVE, queue.name, pairs, reason, at, *((why,) if why != reason else ())))
+            if why == reason:
+                self.commits.apply(Remove(queue.name, pairs, reason, at))
+            else:
+                self.commits.apply(RemoveFor(queue.name, pairs, reason, at, why))
             if reason:
                 self.on_dead_letters()
         if why == "expired":
@@ -237,41 +252,36 @@ class Operations:
 
     def dead_letter_sent(self, queue: str, id: int) -> None:
         """Forget a dead letter, in one step with its publish: both are in the same commit."""
-        self.state.dead_letter_sent(queue, id)
         self.payloads.drop(id)
-        self.effects.append((fx.DEAD_LETTER_SENT, queue, id))
+        self.commits.apply(DeadLetterSent(queue, id))
 
     def renew(self, session: bytes, lease_ms: int) -> None:
         """Prolong all leases of a session by ``lease_ms`` from now."""
-        until = self.clock.now_ms() + lease_ms
-        self.state.renew(session, until)
-        self.effects.append((fx.RENEW, session, until))
+        self.commits.apply(Renew(session, self.clock.now_ms() + lease_ms))
 
     def renew_by_queue(self, session: bytes) -> None:
         """Prolong all leases of a session, each by its queue's lease from now."""
         at = self.clock.now_ms()
-        self.state.renew(session, at, at)
-        self.effects.append((fx.RENEW, session, at, at))
+        self.commits.apply(RenewByQueue(session, at, at))
 
     # ------------------------------------------------------------------ definitions
-    def _define(self, effect: fx.Effect) -> None:
-        self.state.replay(effect)
-        self.effects.append(effect)
+    def _define(self, effect: Effect) -> None:
+        self.commits.apply(effect)
         self.commits.needs_sync = True
 
     def declare_queue(self, name: str, options: QueueOptions) -> Queue:
         """Create a durable queue: its config and its empty active, done and failed records."""
-        self._define((fx.DECLARE_QUEUE, name, *options, self.clock.now_ms()))
+        self._define(DeclareQueue(name, *options, self.clock.now_ms()))
         return self.state.queues[name]
 
     def drop_queue(self, name: str) -> None:
-        self._define((fx.DELETE_QUEUE, name))
+        self._define(DeleteQueue(name))
 
     def declare_exchange(self, name: str, type: str, auto_delete: bool, arguments: dict[str, Any]) -> None:
-        self._define((fx.DECLARE_EXCHANGE, name, type, True, auto_delete, arguments))
+        self._define(DeclareExchange(name, type, True, auto_delete, arguments))
 
     def delete_exchange(self, name: str) -> None:
-        self._define((fx.DELETE_EXCHANGE, name))
+        self._define(DeleteExchange(name))
 
     def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         """Bind a durable queue to a durable exchange.
@@ -287,16 +297,14 @@ class Operations:
                 queue=queue,
                 limit=MAX_FILTER_BYTES,
             )
-        self._define((fx.BIND, queue, exchange, routing_key, arguments))
+        self._define(Bind(queue, exchange, routing_key, arguments))
 
     def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
-        self._define((fx.UNBIND, queue, exchange, routing_key, arguments))
+        self._define(Unbind(queue, exchange, routing_key, arguments))
 
     def name_session(self, session: bytes, name: str) -> None:
         if self.state.session_names.get(session) != name:
-            self.state.name_session(session, name)
-            self.effects.append((fx.SESSION, session, name))
+            self.commits.apply(NameSession(session, name))
 
     def forget_session(self, session: bytes) -> None:
-        self.state.forget_session(session)
-        self.effects.append((fx.FORGET, session))
+        self.commits.apply(ForgetSession(session))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from . import effects as fx
+from .effects.by_id import Archive, Delay, Delete, Extend
+from .effects.deliveries import Return, ReturnLater
 from .operations import Operations
 from .queue_buckets import Entry
 from .state import UNLIMITED_ATTEMPTS, Queue
@@ -23,9 +24,8 @@ class OperationsById(Operations):
         until = at + lease_ms
         pairs: list[int] = []
         for entry in entries:
-            self.state.extend(queue, entry, until)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.EXTEND, queue.name, at, pairs, until))
+        self.commits.apply(Extend(queue.name, at, pairs, until))
         return until
 
     def delay(self, queue: Queue, entries: Iterable[Entry], delay_ms: int) -> None:
@@ -33,18 +33,16 @@ class OperationsById(Operations):
         at = self.clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
-            queue.messages.delay(entry, at + delay_ms, at)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.DELAY, queue.name, at, pairs, at + delay_ms))
+        self.commits.apply(Delay(queue.name, at, pairs, at + delay_ms))
 
     def release(self, queue: Queue, entries: Iterable[Entry], consumer: str, delay_ms: int) -> None:
         """in flight → available in so many ms, at no cost of an attempt."""
         at = self.clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
-            self.state.put_back(queue, entry, at, False, consumer, at + delay_ms)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.RETURN, queue.name, at, pairs, False, consumer, at + delay_ms))
+        self.commits.apply(ReturnLater(queue.name, at, pairs, False, consumer, at + delay_ms))
 
     def give_up(self, queue: Queue, entries: Iterable[Entry], consumer: str) -> None:
         """in flight → available at once, though the queue has a delay between attempts; failed if none is left."""
@@ -55,10 +53,9 @@ class OperationsById(Operations):
             if UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
                 spent.append(entry)
                 continue
-            self.state.put_back(queue, entry, at, True, consumer)
             pairs += entry.id, entry.bucket
         if pairs:
-            self.effects.append((fx.RETURN, queue.name, at, pairs, True, consumer))
+            self.commits.apply(Return(queue.name, at, pairs, True, consumer))
         if spent:
             self.fail(queue, spent, consumer, "delivery_limit")
 
@@ -67,17 +64,15 @@ class OperationsById(Operations):
         at = self.clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
-            self.state.delete(queue, entry, at)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.DELETE, queue.name, at, pairs))
+        self.commits.apply(Delete(queue.name, at, pairs))
 
     def archive(self, queue: Queue, entries: Sequence[Entry], operator: str) -> None:
         """available → done, without a claim."""
         at = self.clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
-            self.state.archive(queue, entry, at, operator)
             self.payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
-        self.effects.append((fx.ARCHIVE, queue.name, at, pairs, operator))
+        self.commits.apply(Archive(queue.name, at, pairs, operator))

@@ -5,6 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
+
+class QueueRow(msgspec.Struct, array_like=True, gc=False):
+    """What a queue must know of a stored message that comes into it, as the journal has it.
+
+    ``priority`` is the stored one: lower first. ``deadline_ms`` is 0 if it never expires. ``size`` is in bytes, and 0
+    where the queue does not count them.
+    """
+
+    id: int
+    bucket: int
+    priority: int
+    visible_at_ms: int
+    deadline_ms: int
+    size: int
+
 
 class Entry:
     """One message in one queue.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
-from . import effects as fx
 from . import moves, route_counts
 from .clock import Clock
+from .effects import codec
+from .effects.effect import Effect
 from .history.log import HistoryLog
 from .journal import Journal
 from .payloads import read_sizes
@@ -37,9 +38,10 @@ from .records.kinds import PREFIXES
 from .settled_log import SettledLog
 from .slate import SlateStore
 from .slate_reads import Reads
-from .state import QueueOptions, StoreState, buckets_of
+from .state import QueueOptions, StoreState
 
 Wanted = set[tuple[str, int]]
+Commit = Sequence[Effect]
 
 
 async def check_header(store: SlateStore, instance: str, now: int) -> None:
@@ -61,35 +63,18 @@ async def check_header(store: SlateStore, instance: str, now: int) -> None:
     await store.flush_wal()
 
 
-async def recover(
-    state: StoreState, store: SlateStore, journal: Journal | None, clock: Clock, history: HistoryLog | None = None
-) -> list[fx.Effect]:
-    """Fill an empty state with what was answered for; returns the publishes whose records the store does not have yet.
-
-    Args:
-        history: takes the rows of what the journal's effects did; it goes on where the store's log ends.
-
-    Raises:
-        CorruptRecord: a record does not decode.
-    """
-    return await rebuild(state, store, await _journal_records(store, journal), clock, history)
-
-
 async def rebuild(
-    state: StoreState,
-    store: Reads,
-    records: list[list[fx.Effect]],
-    clock: Clock,
-    history: HistoryLog | None = None,
-) -> list[fx.Effect]:
+    state: StoreState, store: Reads, commits: list[Commit], clock: Clock, history: HistoryLog | None = None
+) -> None:
     """Fill an empty state with the store's records and these commits, which follow the store's journal position.
 
-    Returns the publishes among them.
+    Args:
+        history: takes the rows of what the effects did; it goes on where the store's log ends.
 
     Raises:
         CorruptRecord: a record does not decode.
     """
-    wanted: Wanted = {place for effects in records for effect in effects for place in buckets_of(effect)}
+    wanted: Wanted = {place for effects in commits for effect in effects for place in effect.active_buckets()}
     await _load_settings(store, state)
     await _load_active(store, state, wanted, clock.now_ms())
     await _load_sessions(store, state)
@@ -97,13 +82,11 @@ async def rebuild(
     await state.staged.load(store)
     await _load_dead_letters(store, state)
     await _load_cursors(store, state)
-    await _load_settled(store, state, records)
+    await _load_settled(store, state, commits)
     state.history = history
-    publishes = []
-    for effects in records:
+    for effects in commits:
         for effect in effects:
-            if state.replay(effect) is not None:
-                publishes.append(effect)
+            effect.apply(state)
     clock.not_before(state.newest_ms)
     now = clock.now_ms()
     for queue in state.queues.values():
@@ -111,15 +94,19 @@ async def rebuild(
         moves.forget_at_hand(queue)
     _forget_idle_sessions(state)
     await measure(store, state)
-    return publishes
 
 
-async def _journal_records(store: SlateStore, journal: Journal | None) -> list[list[fx.Effect]]:
+async def read_journal(store: SlateStore, journal: Journal | None) -> list[Commit]:
+    """The commits that the store does not have yet.
+
+    Raises:
+        CorruptRecord: a record does not decode.
+    """
     if journal is None:
         return []
     value = await store.get(keys.JOURNAL_POSITION_KEY)
     position = journal_position.decode(keys.JOURNAL_POSITION_KEY, value) if value is not None else 0
-    return [fx.decode(payload) for _sequence, payload in journal.replay(position)]
+    return [codec.decode(payload) for _sequence, payload in journal.replay(position)]
 
 
 async def _rows(store: Reads, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
@@ -287,9 +274,9 @@ async def _load_cursors(store: Reads, state: StoreState) -> None:
             state.cursors[name] = cursor.decode(key, value)
 
 
-async def _load_settled(store: Reads, state: StoreState, records: list[list[fx.Effect]]) -> None:
+async def _load_settled(store: Reads, state: StoreState, commits: list[Commit]) -> None:
     """The buckets of settled lists that the journal's effects take something from."""
-    wanted = {place for effects in records for effect in effects for place in moves.settled_buckets(effect)}
+    wanted = {place for effects in commits for effect in effects for place in effect.settled_buckets()}
     for name, which, number in wanted:
         queue = state.queues.get(name)
         if queue is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import effects as fx
 from .clock import Clock
 from .commits import Commits
+from .effects.sessions import NoteRemoval
 from .idempotency import Idempotency
 from .loader import QueueLoader
 from .operations import Operations
@@ -51,9 +51,7 @@ class Removals:
     def note(self, call: Call | None, messages: int, *, is_over: bool = False) -> None:
         """Remember, in one commit with the removal, how many messages a call has removed so far."""
         if call is not None:
-            effect = (fx.REMOVAL, *call, messages, self._clock.now_ms(), is_over)
-            self._state.replay(effect)
-            self._commits.effects.append(effect)
+            self._commits.apply(NoteRemoval(call.session, call.number, messages, self._clock.now_ms(), is_over))
 
     async def purge(self, queue: Queue, call: Call | None = None) -> int:
         """Remove every available message; returns how many.

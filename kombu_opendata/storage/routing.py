@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import PreconditionFailed
 from ..selectors import compile_selector
-from . import effects as fx
 from . import moves, settled_moves, stored_messages
+from .effects.moved import Route
 from .limits import TTL_HEADER
 from .membership import Membership
 from .metadata_blocks import Block, BlockReader
 from .moves import Which
+from .queue_buckets import QueueRow
 from .records import metadata
 from .records.cursor import Cursor
 
@@ -98,7 +99,7 @@ class _Reader:
 class _Found(NamedTuple):
     """What a part of a block has for a queue: rows, their places in the block, and where to go on."""
 
-    rows: list[list[int]]
+    rows: list[QueueRow]
     places: list[int]
     next: int
     position: int
@@ -108,7 +109,7 @@ class _Found(NamedTuple):
         """As if the queue had taken so many rows and no more."""
         if count >= len(self.rows):
             return self
-        return _Found(self.rows[:count], self.places[:count], self.places[count], self.rows[count][0], True)
+        return _Found(self.rows[:count], self.places[:count], self.places[count], self.rows[count].id, True)
 
 
 class Router:
@@ -163,12 +164,10 @@ class Router:
         self._apply(queue, cursor, [], [])
         self._engine.commits.needs_sync = True
 
-    def _apply(self, queue: Queue, cursor: Cursor, rows: list[list[int]], taken: list[moves.Taken]) -> None:
+    def _apply(self, queue: Queue, cursor: Cursor, rows: list[QueueRow], taken: list[moves.Taken]) -> None:
         engine = self._engine
         at = engine.clock.now_ms()
-        cursor = cursor._replace(changed_at_ms=at)
-        moves.route(engine.state, queue.name, cursor, at, rows, taken)
-        engine.commits.effects.append((fx.ROUTE, queue.name, tuple(cursor), at, rows, taken))
+        engine.commits.apply(Route(queue.name, cursor._replace(changed_at_ms=at), at, rows, taken))
         engine.commits.sync_soon = True
 
     # ------------------------------------------------------------------ steps
@@ -262,7 +261,7 @@ class Router:
         ends_at = loop.time() + seconds
         assert reader.block is not None
         block, index = reader.block.rows, reader.next
-        rows: list[list[int]] = []
+        rows: list[QueueRow] = []
         places: list[int] = []
         while index < len(block):
             if len(rows) >= _STEP_ROWS or (index % _LOOK_ROWS == 0 and index > reader.next and loop.time() > ends_at):
@@ -291,7 +290,7 @@ class Router:
         engine, membership = self._engine, reader.membership
         try:
             if membership is not None and cursor.again:
-                for which, number in {membership.settled_in(row[0]) for row in found.rows} - {None}:  # type: ignore[misc]
+                for which, number in {membership.settled_in(row.id) for row in found.rows} - {None}:  # type: ignore[misc]
                     await settled_moves.bring(engine, queue, which, number)
             if not self._is_current(reader, queue, cursor):
                 return Step([], 0, False)
@@ -307,22 +306,22 @@ class Router:
             reader.next = found.next
             if new.is_done:
                 self.forget(queue.name)
-            return Step([row[0] for row in rows], seen, new.is_done, found.is_full)
+            return Step([row.id for row in rows], seen, new.is_done, found.is_full)
         finally:
             moves.forget_at_hand(queue)
 
     def _sort_out(
-        self, reader: _Reader, queue: Queue, cursor: Cursor, rows: list[list[int]]
-    ) -> tuple[list[list[int]], list[moves.Taken]]:
+        self, reader: _Reader, queue: Queue, cursor: Cursor, rows: list[QueueRow]
+    ) -> tuple[list[QueueRow], list[moves.Taken]]:
         """Those rows that the queue gets, and what of its settled lists they are."""
         assert reader.block is not None
         letters, membership, collected = self._engine.state.dead_letters, reader.membership, reader.block.collected
         at = self._engine.clock.now_ms()
-        kept: list[list[int]] = []
+        kept: list[QueueRow] = []
         taken: dict[tuple[Which, int], list[int]] = {}
         present: dict[tuple[Which, int], set[int]] = {}
         for row in rows:
-            id = row[0]
+            id = row.id
             # A dead letter of this queue that waits counts on the message as it was there.
             if id in collected or (queue.name, id) in letters:
                 continue
@@ -336,7 +335,7 @@ class Router:
                     taken.setdefault(place, []).append(id)
                     stored_messages.after_lease(row, at)
             kept.append(row)
-        return kept, [(which, number, ids) for (which, number), ids in taken.items()]
+        return kept, [moves.Taken(which, number, ids) for (which, number), ids in taken.items()]
 
 
 class _Filter:
@@ -373,11 +372,11 @@ class _Filter:
         return found
 
 
-def _fitting(rows: list[list[int]], accepts: Accepts) -> int:
+def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:
     """How many of the first rows a queue takes that counts bytes."""
     size = 0
     for number, row in enumerate(rows):
-        size += row[5]
+        size += row.size
         if not accepts(number + 1, size):
             return number
     return len(rows)

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import effects as fx
 from . import moves, stored_messages
+from .effects.moved import ArchiveFailed, MoveSettled
 from .membership import Membership
 from .moves import Which
+from .queue_buckets import QueueRow
 from .records import settled
 from .records.metadata import Metadata
 
@@ -75,13 +76,13 @@ OnStep = Callable[[Redriven], bool]
 
 
 @asynccontextmanager
-async def settled_down(engine: Engine, rows: Iterable[list[int]]) -> AsyncIterator[None]:
+async def settled_down(engine: Engine, rows: Iterable[QueueRow]) -> AsyncIterator[None]:
     """No checkpoint is under way, and none of these messages is about to be counted out of a queue.
 
     What retention removes is not in the journal: after a crash it is there again. So a message may come into a queue
     (again) only when it is certain that it left.
     """
-    ids = {row[0] for row in rows}
+    ids = {row.id for row in rows}
     while True:
         async with engine.commits.checkpointing:
             if ids.isdisjoint(engine.state.dirty.garbage):
@@ -206,13 +207,13 @@ class Redrive:
                 if not self._is_alive():
                     return False
                 present = {row[0] for row in rows_at_hand(self._source, self._which, number)}
-                self._move(number, [row for row in rows if row[0] in present and not (there and row[0] in there)])
+                self._move(number, [row for row in rows if row.id in present and not (there and row.id in there)])
             finally:
                 self._log.at_hand.clear()
         limit = self._selection.limit
         return self._on_step(self.done) and not self.done.is_full and not 0 < limit <= self.done.moved
 
-    def _rows(self, chosen: list[Metadata], there: Membership | None) -> list[list[int]]:
+    def _rows(self, chosen: list[Metadata], there: Membership | None) -> list[QueueRow]:
         """The target's rows, but for what stays."""
         at, letters, done = self._engine.clock.now_ms(), self._engine.state.dead_letters, self.done
         rows = []
@@ -231,12 +232,12 @@ class Redrive:
             rows.append(row)
         return rows
 
-    def _move(self, number: int, rows: list[list[int]]) -> None:
+    def _move(self, number: int, rows: list[QueueRow]) -> None:
         """One effect: out of the list, into the target."""
         engine, done, limit = self._engine, self.done, self._selection.limit
         size, fitting = 0, 0
         for row in rows:
-            size += row[5]
+            size += row.size
             if 0 < limit <= done.moved + fitting:
                 break
             if not self._accepts(fitting + 1, size):
@@ -244,7 +245,7 @@ class Redrive:
                 break
             fitting += 1
         rows = rows[:fitting]
-        done.ids = [row[0] for row in rows]
+        done.ids = [row.id for row in rows]
         if not rows:
             return
         engine.commits.check_room(_ROW_BYTES * (len(rows) + 4))
@@ -254,11 +255,9 @@ class Redrive:
 
 
 def _apply(
-    engine: Engine, queue: Queue, which: Which, number: int, ids: list[int], target: str, rows: list[list[int]]
+    engine: Engine, queue: Queue, which: Which, number: int, ids: list[int], target: str, rows: list[QueueRow]
 ) -> None:
-    at = engine.clock.now_ms()
-    moves.move_settled(engine.state, queue.name, at, which, number, ids, target, rows)
-    engine.commits.effects.append((fx.MOVE_SETTLED, queue.name, at, which, number, ids, target, rows))
+    engine.commits.apply(MoveSettled(queue.name, engine.clock.now_ms(), which, number, ids, target, rows))
     engine.commits.needs_sync = True
 
 
@@ -286,8 +285,7 @@ async def archive_failed(engine: Engine, queue: Queue, selection: Selection, go_
                 if rows:
                     engine.commits.check_room(_ROW_BYTES * (len(rows) + 4))
                     flat = [field for row in rows for field in row]
-                    moves.archive_failed(engine.state, queue.name, number, flat)
-                    engine.commits.effects.append((fx.ARCHIVE_FAILED, queue.name, number, flat))
+                    engine.commits.apply(ArchiveFailed(queue.name, number, flat))
                     engine.commits.needs_sync = True
                     archived += len(rows)
             finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -16,12 +16,13 @@ from ..errors import InvalidURL, OpenDataError
 from ..staging.batch_block import Block
 from ..staging.folder import Folder
 from ..staging.folder_url import open_folder
-from . import effects as fx
-from . import staged_rows
+from . import queue_state
+from .effects.staged_jobs import CommitStaged, RouteStaged
+from .queue_state import QueueState
 from .records import keys, staged
 from .staged_payloads import BatchReader
-from .staged_rows import Chunk, PlaceRuns, Record, Row, records_of, restored, rows_of
-from .staged_state import StagedJob, StagedState
+from .staged_rows import Chunk, records_of
+from .staged_state import StagedBatch, StagedJob, StagedState
 from .state import Queue
 
 if TYPE_CHECKING:
@@ -92,18 +93,16 @@ class Staging:
         value = await self._engine.store.get(key)
         return self.state.jobs.get(job_id) or (StagedJob.of(job_id, staged.decode_job(key, value)) if value else None)
 
-    def commit(self, job_id: str, batches: list[tuple[str, int, int, int]]) -> StagedJob:
-        """A new job, whose messages are these batches' rows: (path, rows, bytes, checksum); no path where it is inline.
+    def commit(self, job_id: str, batches: list[StagedBatch]) -> StagedJob:
+        """A new job, whose messages are these batches' rows.
 
         Raises:
             StoreFull: the disk is full, or the store takes no writes.
         """
         engine = self._engine
         engine.commits.check_room(_BATCH_BYTES * (1 + len(batches)))
-        first_id = engine.operations.allocate_ids(sum(batch[1] for batch in batches))
-        effect = (fx.STAGED_COMMIT, job_id, engine.clock.now_ms(), first_id, batches)
-        engine.state.replay(effect)
-        engine.commits.effects.append(effect)
+        first_id = engine.operations.allocate_ids(sum(batch.rows for batch in batches))
+        engine.commits.apply(CommitStaged(job_id, engine.clock.now_ms(), first_id, batches))
         engine.commits.needs_sync = True
         return self.state.jobs[job_id]
 
@@ -118,40 +117,18 @@ class Staging:
         Raises:
             StoreFull: the disk is full, or the store takes no writes; nothing happened.
         """
-        engine, state = self._engine, self._engine.state
+        engine = self._engine
         size = len(chunk.block) + len(chunk.payload)
         engine.commits.check_room(size)
-        places = PlaceRuns()
-
-        def place(name: str) -> int:
-            bucket = state.queues[name].messages.place()
-            places.add(name, bucket)
-            return bucket
-
         names = [[queue.name for queue in queues] for queues in targets]
-        rows: Iterable[Row] = rows_of(chunk, block) if block is not None else ()
-        staged_rows.apply(state, chunk, rows, names, runs, place)
-        engine.commits.effects.append((fx.STAGED_ROUTE, *chunk, names, runs, places))
+        places = _choose_places(targets, runs) if block is not None else {}
+        effect = RouteStaged.of(chunk, names, runs, places)
+        effect.apply_block(engine.state, block)
+        engine.commits.effects.append(effect)
         engine.commits.new_bytes += size
         engine.commits.sync_soon = True
         if block is not None:
-            self._put(records_of(chunk, block, runs))
-
-    def restage(self, effect: fx.Effect) -> None:
-        """Put the records of rows that the journal had routed into the next checkpoint."""
-        self._put(restored(effect))
-
-    def _put(self, records: Iterable[Record]) -> None:
-        engine = self._engine
-        put, payloads = engine.commits.batch.put, engine.payloads
-        for record in records:
-            row = keys.metadata_key(record.id), record.metadata
-            if record.uri:
-                put(*row)
-                put(keys.payload_key(record.id), record.uri)
-                payloads.pending_staged[record.id] = record
-            else:
-                engine.commits.stage(record.id, record.envelope, row)
+            engine.commits.stage_all(records_of(chunk, block, runs))
 
     async def page(self, after: str, limit: int) -> tuple[list[StagedJob], bool]:
         """The jobs after an id, in the order of the ids' bytes, and whether there are more."""
@@ -223,3 +200,36 @@ class Staging:
         """Close open files."""
         if self._folder is not None:
             self._folder.close()
+
+
+class _Filling:
+    """The buckets that the next rows of a queue go to; ``runs`` is a flat list bucket, rows, …"""
+
+    def __init__(self, messages: QueueState) -> None:
+        self._bucket, self._used = messages.tail, messages.tail_used
+        self.runs: list[int] = []
+
+    def add(self, rows: int) -> None:
+        """So many more rows."""
+        while rows:
+            if self._used >= queue_state.BUCKET_ENTRIES:
+                self._bucket, self._used = self._bucket + 1, 0
+            fitting = min(rows, queue_state.BUCKET_ENTRIES - self._used)
+            if self.runs and self.runs[-2] == self._bucket:
+                self.runs[-1] += fitting
+            else:
+                self.runs += self._bucket, fitting
+            self._used += fitting
+            rows -= fitting
+
+
+def _choose_places(targets: list[list[Queue]], runs: list[int]) -> dict[str, list[int]]:
+    """Which buckets the rows of a chunk go to, by queue."""
+    filling: dict[str, _Filling] = {}
+    for target, rows in zip(runs[::2], runs[1::2], strict=True):
+        for queue in targets[target] if target >= 0 else ():
+            found = filling.get(queue.name)
+            if found is None:
+                found = filling[queue.name] = _Filling(queue.messages)
+            found.add(rows)
+    return {name: found.runs for name, found in filling.items()}

@@ -7,7 +7,8 @@ store only. Like all state it changes by effects alone, live and in replay; docs
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from .ffi import Batch
 from .records import keys, staged
@@ -17,6 +18,15 @@ from .slate_reads import Reads
 _ROUTED, DONE, FAILED, REMOVED = range(4)
 #: queues that a job counts one by one; further ones are counted together, under an empty name
 _MAX_QUEUES = 500
+
+
+class StagedBatch(NamedTuple):
+    """One batch of a job as its commit names it. No ``path``: it came with the call, so there is no object."""
+
+    path: str
+    rows: int
+    bytes: int
+    checksum: int
 
 
 class StagedJob:
@@ -129,21 +139,20 @@ class StagedState:
         return bool(self._changed or self._new_objects or self._forgotten)
 
     # ------------------------------------------------------------------ effects
-    def commit(self, job_id: str, at: int, first_id: int, batches: Iterable[tuple[str, int, int, int]]) -> StagedJob:
-        """A job whose messages have the ids from ``first_id`` on. A batch without a path is inline: no object."""
-        batches = list(batches)
-        rows, size = sum(batch[1] for batch in batches), sum(batch[2] for batch in batches)
+    def commit(self, job_id: str, at: int, first_id: int, batches: Sequence[StagedBatch]) -> StagedJob:
+        """A job whose messages have the ids from ``first_id`` on."""
+        rows, size = sum(batch.rows for batch in batches), sum(batch.bytes for batch in batches)
         job = self.jobs[job_id] = StagedJob(job_id, first_id, rows, len(batches), size, at)
         self._changed.add(job_id)
         at_id = first_id
-        for path, count, object_bytes, checksum in batches:
-            if path:
-                record = staged.Object(count, count, object_bytes, checksum, path, job_id)
+        for batch in batches:
+            if batch.path:
+                record = staged.Object(batch.rows, batch.rows, batch.bytes, batch.checksum, batch.path, job_id)
                 self.objects[at_id] = StagedObject(at_id, record)
                 self._object_starts.append(at_id)
-                self.needed.add(path)
+                self.needed.add(batch.path)
                 self._new_objects.add(at_id)
-            at_id += count
+            at_id += batch.rows
         if rows:
             self.active.append(job)
         else:

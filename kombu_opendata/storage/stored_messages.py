@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from . import queue_state
 from .limits import stored_deadline
 from .payloads import Payloads, dense_runs, read_sizes
+from .queue_buckets import QueueRow
 from .records import keys, metadata
 from .records.metadata import Metadata
 from .slate import SlateStore
@@ -76,9 +77,9 @@ async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[
 
 
 # ---------------------------------------------------------------------- rows of a queue
-def after_lease(row: list[int], at: int) -> None:
+def after_lease(row: QueueRow, at: int) -> None:
     """The message was leased in this queue before, at the latest now: no two leases may have one token."""
-    row[3] = max(row[3], at + 1)
+    row.visible_at_ms = max(row.visible_at_ms, at + 1)
 
 
 def priority_of(headers: Mapping[str, str]) -> int:
@@ -86,7 +87,7 @@ def priority_of(headers: Mapping[str, str]) -> int:
     return _PRIORITIES.get(headers.get(PRIORITY, ""), 255)
 
 
-def row_of(message: Metadata, priority: int, queue: Queue, at: int) -> list[int] | None:
+def row_of(message: Metadata, priority: int, queue: Queue, at: int) -> QueueRow | None:
     """What the queue must know of a message that comes at ``at``; None if that is after its deadline.
 
     ``priority`` is the stored one. The bucket and the size are 0.
@@ -101,22 +102,22 @@ def row_of(message: Metadata, priority: int, queue: Queue, at: int) -> list[int]
         visible_at = at
     if queue.limits.message_ttl_ms >= 0:
         deadline = queue.limits.deadline(deadline, visible_at, at)
-    return [message.message_id, 0, priority, visible_at, deadline, 0]
+    return QueueRow(message.message_id, 0, priority, visible_at, deadline, 0)
 
 
-def place(queue: Queue, rows: list[list[int]]) -> None:
+def place(queue: Queue, rows: list[QueueRow]) -> None:
     """Choose the bucket of each row."""
     messages = queue.messages
     tail, used = messages.tail, messages.tail_used
     for row in rows:
         if used >= queue_state.BUCKET_ENTRIES:
             tail, used = tail + 1, 0
-        row[1] = tail
+        row.bucket = tail
         used += 1
 
 
-async def measure(store: SlateStore, queue: Queue, rows: list[list[int]]) -> None:
+async def measure(store: SlateStore, queue: Queue, rows: list[QueueRow]) -> None:
     """Find the sizes of the messages, if the queue counts bytes."""
     if queue.limits.counts_bytes:
-        for row, size in zip(rows, await read_sizes(store, [row[0] for row in rows]), strict=True):
-            row[5] = size
+        for row, size in zip(rows, await read_sizes(store, [row.id for row in rows]), strict=True):
+            row.size = size

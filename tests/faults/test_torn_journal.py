@@ -18,10 +18,12 @@ import kombu as _kombu
 import pytest
 
 import kombu_opendata  # noqa: F401 - registers the transport
-from kombu_opendata.storage import effects as fx
 from kombu_opendata.storage.clock import SystemClock
+from kombu_opendata.storage.effects import codec
+from kombu_opendata.storage.effects.publishes import Publish
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import settled
+from kombu_opendata.storage.recovery import Commit
 from kombu_opendata.storage.state import QueueOptions
 
 from ..support.broker import EmbeddedBroker
@@ -42,7 +44,7 @@ class Record(NamedTuple):
     begin: int
     end: int
     sequence: int
-    effects: list[fx.Effect]
+    effects: Commit
 
 
 class Places(NamedTuple):
@@ -64,7 +66,7 @@ class Crashed(NamedTuple):
     @property
     def answered(self) -> int:
         """Where the last record with a confirmed publish ends."""
-        return max(record.end for record in self.records if any(effect[0] == fx.PUBLISH for effect in record.effects))
+        return max(one.end for one in self.records if any(isinstance(effect, Publish) for effect in one.effects))
 
     @property
     def end(self) -> int:
@@ -85,7 +87,7 @@ def read_records(path: Path) -> list[Record]:
         if sequence != expected:
             return records
         start = offset + RECORD.size
-        records.append(Record(offset, start + length, sequence, fx.decode(data[start : start + length])))
+        records.append(Record(offset, start + length, sequence, codec.decode(data[start : start + length])))
         offset, expected = start + length, expected + 1
 
 

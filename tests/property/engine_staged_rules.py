@@ -16,6 +16,7 @@ from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.job import BatchInfo
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.staged_rows import Chunk
+from kombu_opendata.storage.staged_state import StagedBatch
 from tests.property.engine_model import Message, StagedJob, StagedPart, StagedRow, StoredMessage
 from tests.property.engine_replay_rules import ReplayRules
 from tests.property.engine_rules import MESSAGE_TTLS, ROUTES
@@ -52,7 +53,8 @@ class StagedRules(ReplayRules):
         now = self.clock.now_ms()
         infos = [self.write(target, name, number, rows, now) for number, rows in enumerate(parts)]
         batches = [
-            ("" if inline else parse_batch_uri(info.uri) or "", info.rows, info.bytes, info.checksum) for info in infos
+            StagedBatch("" if inline else parse_batch_uri(info.uri) or "", info.rows, info.bytes, info.checksum)
+            for info in infos
         ]
         job = self.engine.staging.commit(name, batches)
         assert (job.first_id, job.committed_at_ms) == (self.engine.state.next_id - job.rows, now)

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from celery.app.defaults import DEFAULTS
@@ -21,7 +21,8 @@ from kombu_opendata.cli import broker
 from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS
 from kombu_opendata.client.connection_options import DEFAULTS as CLIENT
 from kombu_opendata.client.socket.connect import _TLS_OPTIONS
-from kombu_opendata.storage import effects
+from kombu_opendata.storage.effects.codec import Stored
+from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.transport import Channel
 from kombu_opendata.transport.transport import PUBLISH_MODES, options_of
 
@@ -159,7 +160,11 @@ def test_maintenance_is_as_its_tables_say() -> None:
 
 
 def test_each_effect_has_a_number_of_its_own_and_a_row() -> None:
-    numbers = {name: value for name, value in vars(effects).items() if name.isupper() and isinstance(value, int)}
+    numbers = {}
+    for longest in get_args(Stored):
+        tag = longest.__struct_config__.tag
+        forms = [form for form in longest.__mro__ if issubclass(form, Effect) and form.__struct_config__.tag == tag]
+        numbers[forms[-1].__name__] = tag
     assert len(set(numbers.values())) == len(numbers) > 30
     shown = re.findall(r"(?m)^\| (\d+) (\w+) \|", (DOCS / "rfcs" / "0003-journal.md").read_text())
     assert sorted((name, int(number)) for number, name in shown) == sorted(numbers.items())

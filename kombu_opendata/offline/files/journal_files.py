@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import StoreChanged, StoreError
-from ...storage import effects as fx
+from ...errors import CorruptRecord, StoreChanged, StoreError
 from ...storage import journal
+from ...storage.effects import codec
+from ...storage.recovery import Commit
 from ..findings import Finding, finding
 
 _RECORD = struct.Struct("<IIQ")
@@ -63,7 +64,7 @@ class JournalTail:
     last: int = 0
     segments: list[Segment] = field(default_factory=list)
     spares: list[Path] = field(default_factory=list)
-    commits: list[list[fx.Effect]] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
     tail_bytes: int = 0
     is_whole: bool = True
     findings: list[Finding] = field(default_factory=list)
@@ -158,9 +159,9 @@ def _keep(tail: JournalTail, segment: Segment, sequence: int, payload: bytes) ->
     if not tail.is_whole:
         return
     try:
-        tail.commits.append(fx.decode(payload))
+        tail.commits.append(codec.decode(payload))
         tail.last = sequence
-    except fx.UNREADABLE as exc:
+    except CorruptRecord as exc:
         text = f"record {sequence} in {segment.path.name} is whole but does not decode: {exc}"
         tail.findings.append(finding("journal-record", text, file=str(segment.path)))
         tail.is_whole = False

@@ -6,13 +6,16 @@ batch that stays in memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...errors import CorruptRecord
-from ...storage import checkpoint, payloads, recovery, route_counts, staged_rows
-from ...storage import effects as fx
+from ...storage import checkpoint, payloads, recovery, route_counts
 from ...storage.clock import Clock
 from ...storage.ffi import Batch
 from ...storage.records import keys
+from ...storage.recovery import Commit
 from ...storage.slate_reads import Reads
+from ...storage.staged_rows import Record
 from ...storage.state import StoreState
 
 #: what contradictory records and commits make of the methods of recovery
@@ -41,7 +44,7 @@ class MemoryBatch(Batch):
         self.changes[key] = None
 
 
-async def replayed(store: Reads, commits: list[list[fx.Effect]], last: int, clock: Clock) -> Changes:
+async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock) -> Changes:
     """The records that these commits change. Memory: about what the commits hold, and what a broker needs to open.
 
     Args:
@@ -52,18 +55,12 @@ async def replayed(store: Reads, commits: list[list[fx.Effect]], last: int, cloc
     """
     try:
         state = StoreState()
-        publishes = await recovery.rebuild(state, store, commits, clock)
+        await recovery.rebuild(state, store, commits, clock)
         batch = MemoryBatch()
         fresh: dict[int, bytes] = {}
-        for effect in publishes:
-            if effect[0] == fx.STAGED_ROUTE:
-                _put_staged(effect, batch, fresh)
-                continue
-            _, id, created, received, visible, _deadline, retention, headers, envelope, *_rest = effect
-            batch.put(*checkpoint.message_rows(id, created, received, visible, retention, headers))
-            for row in payloads.rows(id, envelope):
-                batch.put(*row)
-            fresh[id] = envelope
+        for effects in commits:
+            for effect in effects:
+                _put(effect.new_messages(), batch, fresh)
         dirty = checkpoint.snapshot(state, batch, last, clock.now_ms())
         converts = await route_counts.has_old(store)
         await checkpoint.resolve(dirty, batch, store, fresh, state, converts=converts)
@@ -72,9 +69,9 @@ async def replayed(store: Reads, commits: list[list[fx.Effect]], last: int, cloc
     return batch.changes
 
 
-def _put_staged(effect: fx.Effect, batch: MemoryBatch, fresh: dict[int, bytes]) -> None:
-    """The records of staged rows."""
-    for record in staged_rows.restored(effect):
+def _put(records: Iterable[Record], batch: MemoryBatch, fresh: dict[int, bytes]) -> None:
+    """The records of new messages."""
+    for record in records:
         batch.put(keys.metadata_key(record.id), record.metadata)
         if record.uri:
             batch.put(keys.payload_key(record.id), record.uri)

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.offline.files.journal_files import JournalTail, read_tail
-from kombu_opendata.storage import effects as fx
+from kombu_opendata.storage.effects import codec
+from kombu_opendata.storage.effects.publishes import ReserveIds
 from kombu_opendata.storage.journal import HEADER_BYTES, RECORD_BYTES, Journal
 
-COMMIT = fx.encode([(fx.BLOCK, 0, 4096)])
+COMMIT = codec.encode([ReserveIds(0, 4096)])
 RECORD = RECORD_BYTES + len(COMMIT)
 
 

@@ -17,6 +17,7 @@ from kombu_opendata.storage.records import decode_any, keys
 from kombu_opendata.storage.records.history_headers import Collected
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.staged_rows import Chunk
+from kombu_opendata.storage.staged_state import StagedBatch
 from kombu_opendata.storage.state import QueueOptions
 from tests.support.engine import SESSION, SETTINGS, World, run
 from tests.support.history import attempts, index_all, tiny_history
@@ -366,7 +367,7 @@ def test_a_staged_row_that_came_and_went_between_two_checkpoints(tmp_path: Path,
 
     async def steps(world: World) -> None:
         engine, count = world.engine, 4
-        job = engine.staging.commit("job", [("job/0.batch", count, 100, 0)])
+        job = engine.staging.commit("job", [StagedBatch("job/0.batch", count, 100, 0)])
         tasks: list[str | None] = [TASKS[number % 2] for number in range(count)]
         block = Block(0, [5] * count, [0] * count, "", "q", 0, 0, 0, -1, {"queue": "q"}, {"task": tasks})
         at = world.clock.now_ms()

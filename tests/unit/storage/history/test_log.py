@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from kombu_opendata.storage import effects as fx
+from kombu_opendata.storage.effects import codec
+from kombu_opendata.storage.effects.deliveries import Claim
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.history import log
 from kombu_opendata.storage.history.log import HistoryLog
@@ -156,13 +158,13 @@ async def _statuses(engine: Engine, id: int) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("effect", "outcome"),
     [
-        ((fx.RETURN, "q", 9, [1, 0], True, "w"), history_log.REQUEUED),
-        ((fx.RETURN, "q", 9, [1, 0], False, "w"), history_log.RELEASED),
-        ((fx.RETURN, "q", 9, [1, 0], True, "w", 50), history_log.REQUEUED),
-        ((fx.RETURN, "q", 9, [1, 0], True, "w", 0, True), history_log.EXPIRED),
-        ((fx.FAIL, "q", 9, [1, 0], "w", ""), history_log.REJECTED),
-        ((fx.FAIL, "q", 9, [1, 0], "w", "", True), history_log.FAILED),
-        ((fx.ACK, "q", 9, [1, 0]), history_log.ACKED),
+        ((5, "q", 9, [1, 0], True, "w"), history_log.REQUEUED),
+        ((5, "q", 9, [1, 0], False, "w"), history_log.RELEASED),
+        ((5, "q", 9, [1, 0], True, "w", 50), history_log.REQUEUED),
+        ((5, "q", 9, [1, 0], True, "w", 0, True), history_log.EXPIRED),
+        ((6, "q", 9, [1, 0], "w", ""), history_log.REJECTED),
+        ((6, "q", 9, [1, 0], "w", "", True), history_log.FAILED),
+        ((4, "q", 9, [1, 0]), history_log.ACKED),
     ],
 )
 def test_journals_of_before_and_of_now_are_applied(effect: tuple[Any, ...], outcome: int) -> None:
@@ -170,21 +172,20 @@ def test_journals_of_before_and_of_now_are_applied(effect: tuple[Any, ...], outc
     state.history = HistoryLog()
     state.declare_queue("q", QueueOptions())
     state.publish(1, [("q", 0)], 255, 0, 0, 0, large=False)
-    queue = state.queues["q"]
-    state.claim(queue, [queue.messages.available[1]], SESSION, 5, 100, 0)
-    state.replay(fx.decode(fx.encode([effect]))[0])
+    Claim("q", SESSION, 5, 100, [1, 0]).apply(state)
+    codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
     (row,) = state.history.open.attempts
     assert row[-1] == outcome
     assert row[3:5] == (5, 9)
 
 
-@pytest.mark.parametrize("effect", [(fx.REMOVE, "q", [1, 0], ""), (fx.REMOVE, "q", [1, 0], "", 7, "expired")])
+@pytest.mark.parametrize("effect", [(7, "q", [1, 0], ""), (7, "q", [1, 0], "", 7, "expired")])
 def test_removals_of_before_and_of_now_are_applied(effect: tuple[Any, ...]) -> None:
     state = StoreState()
     state.history = HistoryLog()
     state.declare_queue("q", QueueOptions())
     state.publish(1, [("q", 0)], 255, 0, 0, 0, large=False)
-    state.replay(fx.decode(fx.encode([effect]))[0])
+    codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
     (row,) = state.history.open.left
     assert row == (1, "q", *((7, 1) if len(effect) > 4 else (0, 0)))
 

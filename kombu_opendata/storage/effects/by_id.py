@@ -1,0 +1,100 @@
+"""Effects on messages that somebody names by their ids, whoever holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..records.history_log import ACKED
+from ..staged_state import DONE, REMOVED
+from ..state import StoreState
+from .deliveries import buckets_of
+from .effect import Effect
+
+
+class Extend(Effect, tag=44):
+    """in flight: leases that nobody renews end at one time."""
+
+    queue: str
+    at_ms: int
+    pairs: list[int]
+    lease_until_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        messages = state.queues[self.queue].messages
+        for id in self.pairs[::2]:
+            entry = messages.in_flight[id]
+            entry.lease_until = self.lease_until_ms
+            messages.dirty.add(entry.bucket)
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return buckets_of(self.queue, self.pairs)
+
+
+class Delay(Effect, tag=45):
+    """available: visible from a time on."""
+
+    queue: str
+    at_ms: int
+    pairs: list[int]
+    visible_at_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        messages = state.queues[self.queue].messages
+        for id in self.pairs[::2]:
+            messages.delay(messages.available[id], self.visible_at_ms, self.at_ms)
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return buckets_of(self.queue, self.pairs)
+
+
+class Delete(Effect, tag=46):
+    """available or in flight → gone, without a trace in the done or failed messages."""
+
+    queue: str
+    at_ms: int
+    pairs: list[int]
+
+    def apply(self, state: StoreState) -> None:
+        queue = state.queues[self.queue]
+        messages = queue.messages
+        for id in self.pairs[::2]:
+            if state.history is not None:
+                state.history.left(id, self.queue, self.at_ms, "removed")
+            entry = messages.in_flight.get(id)
+            if entry is not None:
+                state.unlease(entry)
+                messages.settle(entry)
+                queue.counts.deleted += 1
+            else:
+                messages.remove(messages.available[id])
+                queue.counts.purged += 1
+            state.dirty.garbage.append(id)
+            if state.staged.active:
+                state.staged.count(self.queue, id, REMOVED, self.at_ms)
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return buckets_of(self.queue, self.pairs)
+
+
+class Archive(Effect, tag=47):
+    """available → done, by an operator who never claimed the messages."""
+
+    queue: str
+    at_ms: int
+    pairs: list[int]
+    operator: str
+
+    def apply(self, state: StoreState) -> None:
+        at, queue = self.at_ms, state.queues[self.queue]
+        for id in self.pairs[::2]:
+            entry = queue.messages.available[id]
+            if state.history is not None:
+                state.history.by_hand(id, self.queue, at, entry.attempts, ACKED, self.operator)
+            queue.messages.remove(entry)
+            queue.done.append(id, at, entry.attempts)
+            queue.counts.archived += 1
+            if state.staged.active:
+                state.staged.count(self.queue, id, DONE, at)
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return buckets_of(self.queue, self.pairs)

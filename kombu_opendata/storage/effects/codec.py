@@ -1,0 +1,47 @@
+"""A commit's effects as the payload of a journal record: a msgpack array of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...errors import CorruptRecord
+from .by_id import Archive, Delay, Delete, Extend
+from .definitions import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
+from .deliveries import Ack, ClaimAgain, GiveUp, RemoveFor, RenewByQueue, ReturnExpired
+from .effect import Effect
+from .moved import ArchiveFailed, MoveSettled, Route
+from .publishes import DeadLetterSent, Publish, ReserveIds, SentWithKey
+from .sessions import ForgetSession, NameSession, NoteRemoval, Time
+from .staged_jobs import CommitStaged, RouteStaged
+from .task_results import CloseChord, ForgetResults, OpenChord, StoreResult
+
+#: of each kind the longest form
+Stored = (
+    ReserveIds | Publish | ClaimAgain | Ack | ReturnExpired | GiveUp | RemoveFor | RenewByQueue
+    | DeclareQueue | DeleteQueue | DeclareExchange | DeleteExchange | Bind | Unbind
+    | NameSession | ForgetSession | Time | NoteRemoval
+    | DeadLetterSent | Route | MoveSettled | SentWithKey | Extend | Delay | Delete | Archive
+    | CommitStaged | RouteStaged | StoreResult | ForgetResults | OpenChord | CloseChord | ArchiveFailed
+)  # fmt: skip
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Stored])
+
+
+def encode(effects: Sequence[Effect]) -> bytes:
+    """The journal record of one commit."""
+    return _encoder.encode(effects)
+
+
+def decode(payload: bytes) -> Sequence[Effect]:
+    """The effects of a journal record.
+
+    Raises:
+        CorruptRecord: the bytes are not effects that this version knows.
+    """
+    try:
+        return _decoder.decode(payload)
+    except (msgspec.MsgspecError, ValueError) as exc:
+        raise CorruptRecord(f"a journal record does not decode: {exc}", key=b"", offset=0) from exc

@@ -1,0 +1,114 @@
+"""Effects of definitions: queues, exchanges, bindings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import moves
+from ..staged_state import REMOVED
+from ..state import DeletedQueue, QueueOptions, StoreState
+from .effect import Effect
+
+
+class DeclareQueue(Effect, tag=9):
+    """A durable queue was created. ``at_ms`` is 0 where that is not known."""
+
+    name: str
+    max_attempts: int
+    done_retention_seconds: int
+    failed_retention_seconds: int
+    lease_seconds: int
+    arguments: dict[str, Any]
+    at_ms: int = 0
+
+    def apply(self, state: StoreState) -> None:
+        options = QueueOptions(
+            self.max_attempts,
+            self.done_retention_seconds,
+            self.failed_retention_seconds,
+            self.lease_seconds,
+            self.arguments,
+        )
+        state.declare_queue(self.name, options, self.at_ms)
+
+
+class DeleteQueue(Effect, tag=10):
+    """A queue is forgotten, which was purged before. What reads its settled lists from the store collects them."""
+
+    name: str
+
+    def apply(self, state: StoreState) -> None:
+        name = self.name
+        queue = state.queues.pop(name)
+        logs = {which: moves.settled_log(queue, which) for which in moves.LISTS}
+        known = {id for log in logs.values() for id in log.unsaved_ids()}
+        letters = {id for of, id in state.dead_letters if of == name}
+        kept = {id for id in letters if not state.dead_letters[(name, id)].last_use}
+        for id in kept:
+            state.keep_for_dead_letter(name, id)
+        deleted = DeletedQueue(known, {which: set(log.dirty) for which, log in logs.items()}, kept)
+        for entry in list(queue.messages.in_flight.values()):
+            state.unlease(entry)
+            known.add(entry.id)
+            if state.staged.active:
+                state.staged.count(name, entry.id, REMOVED)
+        for binding in state.topology.remove_queue(name):
+            state.dirty.bindings.add((name, *binding))
+        state.dirty.queues.discard(name)
+        if state.cursors.pop(name, None) is not None:
+            state.dirty.cursors.add(name)
+        state.dirty.deleted_queues.setdefault(name, []).append(deleted)
+
+
+class DeclareExchange(Effect, tag=11):
+    """An exchange was created."""
+
+    name: str
+    exchange_type: str
+    durable: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+
+    def apply(self, state: StoreState) -> None:
+        state.topology.add_exchange(self.name, self.exchange_type, self.durable, self.auto_delete, self.arguments)
+        if self.durable:
+            state.dirty.exchanges.add(self.name)
+
+
+class DeleteExchange(Effect, tag=12):
+    """An exchange is gone, and its bindings with it."""
+
+    name: str
+
+    def apply(self, state: StoreState) -> None:
+        name = self.name
+        for queue, exchange, key, arguments in list(state.topology.bindings()):
+            if exchange == name:
+                state.unbind(queue, exchange, key, arguments)
+        if state.topology.exchanges[name].durable:
+            state.dirty.exchanges.add(name)
+        state.topology.remove_exchange(name)
+
+
+class Bind(Effect, tag=13):
+    """A queue was bound to an exchange."""
+
+    queue: str
+    exchange: str
+    routing_key: str
+    arguments: dict[str, Any]
+
+    def apply(self, state: StoreState) -> None:
+        state.bind(self.queue, self.exchange, self.routing_key, self.arguments)
+
+
+class Unbind(Effect, tag=14):
+    """A binding is gone. It has no ``arguments`` in a journal of before there were headers exchanges."""
+
+    queue: str
+    exchange: str
+    routing_key: str
+    arguments: dict[str, Any] | None = None
+
+    def apply(self, state: StoreState) -> None:
+        state.unbind(self.queue, self.exchange, self.routing_key, self.arguments or {})

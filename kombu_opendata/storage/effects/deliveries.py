@@ -1,0 +1,250 @@
+"""Effects of a delivery: leases begin, are renewed and end; messages leave their queue unread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
+from ..records.history_log import FAILED as GIVEN_UP
+from ..staged_state import DONE, FAILED, REMOVED
+from ..state import StoreState
+from .effect import Effect
+
+
+def buckets_of(queue: str, pairs: list[int]) -> Iterable[tuple[str, int]]:
+    """The buckets of a queue that are named in ``pairs``."""
+    return {(queue, bucket) for bucket in pairs[1::2]}
+
+
+class Claim(Effect, tag=3):
+    """available → in flight. None of these messages was delivered before."""
+
+    queue: str
+    session: bytes
+    at_ms: int
+    lease_until_ms: int
+    pairs: list[int]
+
+    def apply(self, state: StoreState) -> None:
+        name, session, at, until = self.queue, self.session, self.at_ms, self.lease_until_ms
+        queue = state.queues[name]
+        messages = queue.messages
+        available, claim = messages.available, messages.claim
+        leases = state.leases.get(session)
+        if leases is None:
+            leases = state.leases[session] = {}
+        ids = self.pairs[::2]
+        for id in ids:
+            entry = available[id]
+            claim(entry, session, at, until)
+            leases[name, id] = entry
+        state.dirty.sessions.add(session)
+        queue.counts.delivered += len(ids)
+        if at > state.newest_ms:
+            state.newest_ms = at
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return buckets_of(self.queue, self.pairs)
+
+
+class ClaimAgain(Claim, tag=3):
+    """A claim of which so many messages were delivered before: not every entry still knows."""
+
+    redelivered: int = 0
+
+    def apply(self, state: StoreState) -> None:
+        Claim.apply(self, state)
+        state.queues[self.queue].counts.redelivered += self.redelivered
+
+
+class Ack(Effect, tag=4):
+    """in flight → done."""
+
+    queue: str
+    at_ms: int
+    pairs: list[int]
+
+    def apply(self, state: StoreState) -> None:
+        at, history, staged = self.at_ms, state.history, state.staged
+        queue = state.queues[self.queue]
+        messages, counts, append = queue.messages, queue.counts, queue.done.append
+        in_flight = messages.in_flight
+        for id in self.pairs[::2]:
+            entry = in_flight[id]
+            if history is not None:
+                history.ended(entry, state.session_names.get(entry.session, ""), at, ACKED)
+            state.unlease(entry)
+            messages.settle(entry)
+            append(id, at, entry.attempts)
+            counts.acked += 1
+            if staged.active:
+                staged.count(self.queue, id, DONE, at)
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return buckets_of(self.queue, self.pairs)
+
+
+class Return(Effect, tag=5):
+    """in flight → available, at once."""
+
+    queue: str
+    at_ms: int
+    pairs: list[int]
+    costs_attempt: bool
+    consumer: str
+
+    def apply(self, state: StoreState) -> None:
+        self._put_back(state, 0, False)
+
+    def _put_back(self, state: StoreState, visible_at: int, lease_expired: bool) -> None:
+        at, costs_attempt, consumer = self.at_ms, self.costs_attempt, self.consumer
+        outcome = EXPIRED if lease_expired else REQUEUED if costs_attempt else RELEASED
+        queue = state.queues[self.queue]
+        messages = queue.messages
+        for id in self.pairs[::2]:
+            entry = messages.in_flight[id]
+            if state.history is not None:
+                state.history.ended(entry, consumer, at, outcome)
+            state.unlease(entry)
+            queue.counts.came_back(costs_attempt=costs_attempt, lease_expired=lease_expired)
+            if costs_attempt:
+                state.record_attempt(entry, consumer)
+            messages.put_back(entry, at, costs_attempt=costs_attempt, visible_at=visible_at)
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return buckets_of(self.queue, self.pairs)
+
+
+class ReturnLater(Return, tag=5):
+    """in flight → available from a time on."""
+
+    visible_at_ms: int = 0
+
+    def apply(self, state: StoreState) -> None:
+        self._put_back(state, self.visible_at_ms, False)
+
+
+class ReturnExpired(ReturnLater, tag=5):
+    """As :class:`ReturnLater`, and whether that is since the lease ended by itself."""
+
+    lease_expired: bool = False
+
+    def apply(self, state: StoreState) -> None:
+        self._put_back(state, self.visible_at_ms, self.lease_expired)
+
+
+class Fail(Effect, tag=6):
+    """in flight → failed, rejected by the consumer; with a reason the messages are dead letters as well."""
+
+    queue: str
+    at_ms: int
+    pairs: list[int]
+    consumer: str
+    reason: str = ""
+
+    def apply(self, state: StoreState) -> None:
+        state.queues[self.queue].counts.rejected += len(self.pairs) // 2
+        self._fail(state, REJECTED)
+
+    def _fail(self, state: StoreState, outcome: int) -> None:
+        at, consumer = self.at_ms, self.consumer
+        queue = state.queues[self.queue]
+        for id in self.pairs[::2]:
+            entry = queue.messages.in_flight[id]
+            if state.history is not None:
+                state.history.ended(entry, consumer, at, outcome)
+            state.unlease(entry)
+            queue.messages.settle(entry)
+            queue.failed.append(id, at, entry.attempts)
+            if state.staged.active:
+                state.staged.count(self.queue, id, FAILED, at)
+            state.record_attempt(entry, consumer)
+            if self.reason:
+                state.add_dead_letter(queue, entry, at, self.reason, last_use=False)
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return buckets_of(self.queue, self.pairs)
+
+
+class GiveUp(Fail, tag=6):
+    """in flight → failed, and whether no attempts were left when the message was given back or its lease expired."""
+
+    no_attempts_left: bool = False
+    lease_expired: bool = False
+
+    def apply(self, state: StoreState) -> None:
+        if not self.no_attempts_left:
+            Fail.apply(self, state)
+            return
+        counts = state.queues[self.queue].counts
+        for _ in self.pairs[::2]:
+            counts.came_back(costs_attempt=True, lease_expired=self.lease_expired)
+            counts.exhausted += 1
+        self._fail(state, GIVEN_UP)
+
+
+class Remove(Effect, tag=7):
+    """available → gone: expired or purged; with a reason the messages become dead letters."""
+
+    queue: str
+    pairs: list[int]
+    reason: str
+    at_ms: int = 0
+
+    def apply(self, state: StoreState) -> None:
+        self._remove(state, self.reason)
+
+    def _remove(self, state: StoreState, why: str) -> None:
+        at, reason = self.at_ms, self.reason
+        queue = state.queues[self.queue]
+        for id in self.pairs[::2]:
+            entry = queue.messages.available[id]
+            if state.history is not None:
+                state.history.left(id, self.queue, at, why)
+            queue.messages.remove(entry)
+            queue.counts.removed(1, why)
+            if state.staged.active:
+                state.staged.count(self.queue, id, REMOVED, at)
+            if reason:
+                state.add_dead_letter(queue, entry, at, reason, last_use=True)
+            else:
+                state.dirty.garbage.append(id)
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return buckets_of(self.queue, self.pairs)
+
+
+class RemoveFor(Remove, tag=7):
+    """As :class:`Remove`, and why, for the messages' history, where that is not the dead letters' reason."""
+
+    why: str = ""
+
+    def apply(self, state: StoreState) -> None:
+        self._remove(state, self.why or self.reason)
+
+
+class Renew(Effect, tag=8):
+    """All leases of a session end at one time."""
+
+    session: bytes
+    lease_until_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        for entry in state.leases.get(self.session, {}).values():
+            entry.lease_until = self.lease_until_ms
+            state.queues[entry.queue].messages.dirty.add(entry.bucket)
+
+
+class RenewByQueue(Renew, tag=8):
+    """All leases of a session are prolonged, each by its queue's lease from ``at_ms``, if there is one."""
+
+    at_ms: int = 0
+
+    def apply(self, state: StoreState) -> None:
+        if not self.at_ms:
+            Renew.apply(self, state)
+            return
+        for entry in state.leases.get(self.session, {}).values():
+            queue = state.queues[entry.queue]
+            entry.lease_until = self.at_ms + 1000 * queue.options.lease_seconds
+            queue.messages.dirty.add(entry.bucket)

@@ -1,0 +1,123 @@
+"""Effects that move messages which are stored already: routing in the background, redrive, archiving, deletion.
+
+Each message that comes into a queue gets an entry in its routes block, also where it says 1: it tells that another
+queue, or an earlier time in this one, may have written the message's attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..moves import Taken, Which, settled_log
+from ..queue_buckets import QueueRow
+from ..records.cursor import Cursor
+from ..staged_state import DONE, FAILED
+from ..state import Queue, StoreState
+from .effect import Effect
+
+#: where staged jobs count the messages of a list
+_KINDS: dict[Which, int] = {"done": DONE, "failed": FAILED, "archived_failed": FAILED}
+
+
+class Route(Effect, tag=41):
+    """A queue's cursor moved on: ``rows`` are new in the queue, but those in ``taken`` were settled there."""
+
+    queue: str
+    cursor: Cursor
+    at_ms: int
+    rows: list[QueueRow]
+    taken: list[Taken]
+
+    def apply(self, state: StoreState) -> None:
+        name, at = self.queue, self.at_ms
+        queue = state.queues[name]
+        settled: set[int] = set()
+        staged = state.staged
+        for taken in self.taken:
+            settled_log(queue, taken.which).take(taken.bucket, taken.ids)
+            settled.update(taken.ids)
+            for id in taken.ids if staged.active else ():
+                staged.back(name, id, _KINDS[taken.which])
+        for row in self.rows:
+            is_new = row.id not in settled
+            _add(state, queue, row, at, int(is_new))
+            if state.history is not None:
+                if is_new:
+                    state.history.routed(row.id, name)
+                else:
+                    state.history.redriven(row.id, name, at)
+            if is_new and staged.active:
+                staged.joined(name, row.id)
+        state.cursors[name] = self.cursor
+        state.dirty.cursors.add(name)
+
+    def settled_buckets(self) -> Iterable[tuple[str, Which, int]]:
+        return [(self.queue, taken.which, taken.bucket) for taken in self.taken]
+
+
+class MoveSettled(Effect, tag=42):
+    """Settled messages become available in ``target``, or go for good if that is empty."""
+
+    queue: str
+    at_ms: int
+    which: Which
+    bucket: int
+    ids: list[int]
+    target: str
+    rows: list[QueueRow]
+
+    def apply(self, state: StoreState) -> None:
+        name, at, target, staged = self.queue, self.at_ms, self.target, state.staged
+        settled_log(state.queues[name], self.which).take(self.bucket, self.ids)
+        if not target:
+            for id in self.ids:
+                state.collect(name, id)
+                if state.history is not None:
+                    state.history.left(id, name, at)
+            return
+        queue = state.queues[target]
+        for row in self.rows:
+            _add(state, queue, row, at, 0)
+            if state.history is not None:
+                state.history.redriven(row.id, name, at)
+                if target != name:
+                    state.history.routed(row.id, target)
+            if staged.active:
+                staged.back(name, row.id, _KINDS[self.which], moved=target != name)
+                if target != name:
+                    staged.joined(target, row.id)
+        cursor = state.cursors.get(target)
+        if cursor is not None and not cursor.is_done and not cursor.checks:
+            state.cursors[target] = cursor._replace(checks=True)
+            state.dirty.cursors.add(target)
+
+    def settled_buckets(self) -> Iterable[tuple[str, Which, int]]:
+        return ((self.queue, self.which, self.bucket),)
+
+
+class ArchiveFailed(Effect, tag=54):
+    """Failed messages of one bucket are set aside; ``rows`` is a flat list id, failed at, attempts, …"""
+
+    queue: str
+    bucket: int
+    rows: list[int]
+
+    def apply(self, state: StoreState) -> None:
+        queue = state.queues[self.queue]
+        ids = self.rows[::3]
+        queue.failed.take(self.bucket, ids)
+        for id, failed_at, attempts in zip(ids, self.rows[1::3], self.rows[2::3], strict=True):
+            queue.archived_failed.append(id, failed_at, attempts)
+
+    def settled_buckets(self) -> Iterable[tuple[str, Which, int]]:
+        return ((self.queue, "failed", self.bucket),)
+
+
+def _add(state: StoreState, queue: Queue, row: QueueRow, at: int, more: int) -> None:
+    queue.counts.published += 1
+    visible_at = row.visible_at_ms
+    known_at = max(at, min(visible_at, at + 1))
+    entry = queue.messages.add(row.bucket, row.id, row.priority, visible_at, row.deadline_ms, known_at, row.size)
+    entry.claimed_at = at  # one that is visible from the next millisecond can be claimed at once: as of then
+    joined = state.dirty.joined
+    joined[row.id] = joined.get(row.id, 0) + more

@@ -1,0 +1,101 @@
+"""Effects of a publish: message ids, new messages, idempotency keys, dead letters that were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..records import metadata
+from ..records.idempotency import Sending
+from ..records.payload import MAX_INLINE_BYTES
+from ..records.producer import NONE
+from ..staged_rows import Record
+from ..state import StoreState
+from .effect import Effect
+
+
+class ReserveIds(Effect, tag=1):
+    """Message ids up to ``base + size`` may be given out."""
+
+    base: int
+    size: int
+
+    def apply(self, state: StoreState) -> None:
+        state.next_id = max(state.next_id, self.base)
+        state.block_end = self.base + self.size
+        state.dirty.block = (self.base, self.size)
+
+
+class Publish(Effect, tag=2):
+    """One message came into queues; ``priority`` is the stored one, lower first.
+
+    ``queues`` says how many queues got it, the transient ones included, as the session's publish ``seq`` is answered.
+    """
+
+    id: int
+    created_at_ms: int
+    received_at_ms: int
+    visible_at_ms: int
+    deadline_ms: int
+    retention_seconds: int
+    headers: dict[str, str]
+    envelope: bytes
+    priority: int
+    places: list[tuple[str, int]]
+    session: bytes
+    seq: int
+    queues: int
+
+    def apply(self, state: StoreState) -> None:
+        id, received = self.id, self.received_at_ms
+        size = len(self.envelope)
+        state.publish(
+            id, self.places, self.priority, self.visible_at_ms, self.deadline_ms, received,
+            large=size > MAX_INLINE_BYTES, size=size, headers=self.headers,
+        )  # fmt: skip
+        if id >= state.next_id:
+            state.next_id = id + 1
+        session = self.session
+        if session:
+            producers = state.producers
+            producers[session] = producers.get(session, NONE).after(self.seq, id, self.queues, received)
+            state.dirty.producers.add(session)
+
+    def metadata(self) -> bytes:
+        """The value of its metadata record.
+
+        Raises:
+            InvalidMessage: the headers don't fit.
+        """
+        return metadata.encode(
+            self.id, self.created_at_ms, self.received_at_ms, self.visible_at_ms, self.retention_seconds, self.headers
+        )
+
+    def new_messages(self) -> Iterable[Record]:
+        return (Record(self.id, self.metadata(), b"", self.envelope),)
+
+
+class DeadLetterSent(Effect, tag=40):
+    """A dead letter was published, in the same commit, or nobody takes it."""
+
+    queue: str
+    id: int
+
+    def apply(self, state: StoreState) -> None:
+        place = (self.queue, self.id)
+        letter = state.dead_letters.pop(place)
+        state.dirty.dead_letters.add(place)
+        if letter.last_use:
+            state.dirty.garbage.append(self.id)
+
+
+class SentWithKey(Effect, tag=43):
+    """Messages were sent under an idempotency key; ``name`` is its hash, ``queues`` those of each message."""
+
+    name: bytes
+    ids: tuple[int, ...]
+    expires_at_ms: int
+    digest: bytes
+    queues: tuple[tuple[str, ...], ...]
+
+    def apply(self, state: StoreState) -> None:
+        state.idempotency.remember(self.name, Sending(self.ids, self.expires_at_ms, self.digest, self.queues))

@@ -1,0 +1,56 @@
+"""Effects of a session's bookkeeping, and the time of a commit."""
+
+from __future__ import annotations
+
+from ..records.removal import Removal
+from ..state import StoreState
+from .effect import Effect
+
+
+class NameSession(Effect, tag=15):
+    """A session's consumer name."""
+
+    session: bytes
+    name: str
+
+    def apply(self, state: StoreState) -> None:
+        state.session_names[self.session] = self.name
+        state.dirty.sessions.add(self.session)
+
+
+class ForgetSession(Effect, tag=16):
+    """A session is over and holds nothing: no retry of its publishes or calls can come."""
+
+    session: bytes
+
+    def apply(self, state: StoreState) -> None:
+        session = self.session
+        state.session_names.pop(session, None)
+        if state.producers.pop(session, None) is not None:
+            state.dirty.producers.add(session)
+        if state.removals.pop(session, None) is not None:
+            state.dirty.removals.add(session)
+        state.dirty.sessions.add(session)
+
+
+class Time(Effect, tag=17):
+    """The last effect of each commit: no time in the commit, or in one before, is after it."""
+
+    at_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        state.time(self.at_ms)
+
+
+class NoteRemoval(Effect, tag=18):
+    """How many messages a session's call, a purge or a deletion of a queue, has removed so far."""
+
+    session: bytes
+    call: int
+    messages: int
+    at_ms: int
+    is_over: bool
+
+    def apply(self, state: StoreState) -> None:
+        state.removals[self.session] = Removal(self.call, self.messages, self.at_ms, self.is_over)
+        state.dirty.removals.add(self.session)

@@ -1,0 +1,86 @@
+"""Effects of staged jobs (docs/rfcs/0008-staged-batches.md): their commit, and their rows on the way into queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ...staging.batch_block import Block
+from ..limits import MAX_DEADLINE_MS
+from ..records.payload import MAX_INLINE_BYTES
+from ..staged_rows import Chunk, Record, decode, each, records_of, spread
+from ..staged_state import StagedBatch
+from ..state import StoreState
+from .effect import Effect
+
+
+class CommitStaged(Effect, tag=48):
+    """The messages of a job's batches exist, with the ids from ``first_id`` on; none is routed yet."""
+
+    job_id: str
+    at_ms: int
+    first_id: int
+    batches: list[StagedBatch]
+
+    def apply(self, state: StoreState) -> None:
+        job = state.staged.commit(self.job_id, self.at_ms, self.first_id, self.batches)
+        state.next_id = max(state.next_id, self.first_id + job.rows)
+
+
+class RouteStaged(Chunk, Effect, tag=49):
+    """So many rows of a job were put into queues: the fields of a chunk, and what routing decided.
+
+    It holds the block of the index that the rows are in, as it is in the batch object, so applying it needs no object.
+
+    Attributes:
+        targets: lists of queues.
+        runs: flat list target, rows, target, rows, …; -1 for rows that no queue takes.
+        places: queue → flat list bucket, rows, bucket, rows, …
+    """
+
+    targets: list[list[str]]
+    runs: list[int]
+    places: dict[str, list[int]]
+
+    @classmethod
+    def of(cls, chunk: Chunk, targets: list[list[str]], runs: list[int], places: dict[str, list[int]]) -> RouteStaged:
+        """A chunk's rows went there."""
+        return cls(
+            chunk.job_id, chunk.first_id, chunk.at_ms, chunk.received_at_ms, chunk.path, chunk.offset, chunk.rows,
+            chunk.block, chunk.payload, targets, runs, places,
+        )  # fmt: skip
+
+    def apply(self, state: StoreState) -> None:
+        self.apply_block(state, decode(self) if self.block else None)
+
+    def apply_block(self, state: StoreState, block: Block | None) -> None:
+        """As :meth:`apply`, with the block decoded; None where its rows are damaged."""
+        id, dropped, received = self.first_id, 0, self.received_at_ms
+        is_inline, targets = bool(self.payload), self.targets
+        numbers = {name: spread(buckets) for name, buckets in self.places.items()}
+        rows = _rows(self, block) if block is not None else ()
+        for row, target in zip(rows, spread(self.runs), strict=block is not None):
+            if target < 0:
+                dropped += 1
+            else:
+                places = [(name, next(numbers[name])) for name in targets[target]]
+                priority, visible, deadline, size = row
+                large = is_inline and size > MAX_INLINE_BYTES
+                state.publish(id, places, priority, visible, deadline, received, large=large, size=size)
+            id += 1
+        for target, count in zip(self.runs[::2], self.runs[1::2], strict=True):
+            for name in targets[target] if target >= 0 else ():
+                state.staged.add_routed(self.job_id, name, count)
+        damaged = block is None
+        state.staged.routed(self.job_id, self.rows, self.rows if damaged else dropped, damaged, self.at_ms)
+
+    def new_messages(self) -> Iterable[Record]:
+        return records_of(self, decode(self), self.runs) if self.block else ()
+
+
+def _rows(chunk: Chunk, block: Block) -> Iterator[tuple[int, int, int, int]]:
+    """Of each row its stored priority (lower first), from when it is visible, its deadline, its size."""
+    received = chunk.received_at_ms
+    priorities, visible, ttls = map(each, (block.priority, block.visible_at_ms, block.ttl_ms))
+    for priority, visible_at, ttl, length in zip(priorities, visible, ttls, block.lengths, strict=False):
+        deadline = min(received + ttl, MAX_DEADLINE_MS) if ttl >= 0 else 0
+        yield 255 - priority, visible_at if visible_at > received else received, deadline, length

@@ -1,0 +1,63 @@
+"""Effects on results of tasks and on chords."""
+
+from __future__ import annotations
+
+from ..state import StoreState
+from .effect import Effect
+
+
+class StoreResult(Effect, tag=50):
+    """A result, a chord's part (if it has a ``group``), or both; without a name it is the part only."""
+
+    name: bytes
+    kind: int
+    expires_at_ms: int
+    value: bytes
+    group: bytes
+    index: int
+    member: bytes
+    chord_expires_at_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        state.results.store(
+            self.name, self.kind, self.expires_at_ms, self.value, self.group, self.index, self.member,
+            self.chord_expires_at_ms, at_ms=state.newest_ms,
+        )  # fmt: skip
+
+
+class ForgetResults(Effect, tag=51):
+    """Results that nobody wants any more."""
+
+    names: list[bytes]
+
+    def apply(self, state: StoreState) -> None:
+        state.results.forget(self.names)
+
+
+class OpenChord(Effect, tag=52):
+    """What is known of a chord: its ``size`` (-1: not yet), ``added`` more tasks; ``again`` forgets an earlier one.
+
+    ``body`` is the task id of its callback.
+    """
+
+    group: bytes
+    expires_at_ms: int
+    size: int
+    added: int
+    header: bytes
+    again: bool
+    body: bytes = b""
+
+    def apply(self, state: StoreState) -> None:
+        state.results.open_chord(
+            self.group, self.expires_at_ms, self.size, self.added, self.header, self.again, self.body
+        )
+
+
+class CloseChord(Effect, tag=53):
+    """A chord is over."""
+
+    group: bytes
+
+    def apply(self, state: StoreState) -> None:
+        state.results.close_chord(self.group)

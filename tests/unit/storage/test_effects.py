@@ -1,0 +1,101 @@
+"""Effects as the journal has them: their arrays, with and without the fields that may be missing."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from kombu_opendata.errors import CorruptRecord
+from kombu_opendata.storage.effects import codec
+from kombu_opendata.storage.effects.definitions import DeclareQueue, Unbind
+from kombu_opendata.storage.effects.deliveries import (
+    Claim,
+    ClaimAgain,
+    Fail,
+    GiveUp,
+    Remove,
+    RemoveFor,
+    Renew,
+    RenewByQueue,
+    Return,
+    ReturnExpired,
+    ReturnLater,
+)
+from kombu_opendata.storage.effects.effect import Effect
+from kombu_opendata.storage.effects.moved import Route
+from kombu_opendata.storage.effects.staged_jobs import CommitStaged, RouteStaged
+from kombu_opendata.storage.effects.task_results import OpenChord
+from kombu_opendata.storage.moves import Taken
+from kombu_opendata.storage.queue_buckets import QueueRow
+from kombu_opendata.storage.records.cursor import Cursor
+from kombu_opendata.storage.staged_rows import Chunk
+from kombu_opendata.storage.staged_state import StagedBatch
+
+CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")
+
+
+@pytest.mark.parametrize(
+    ("effect", "fields"),
+    [
+        (Claim("q", b"s", 5, 6, [1, 0]), [3, "q", b"s", 5, 6, [1, 0]]),
+        (ClaimAgain("q", b"s", 5, 6, [1, 0], 1), [3, "q", b"s", 5, 6, [1, 0], 1]),
+        (Return("q", 5, [1, 0], True, "w"), [5, "q", 5, [1, 0], True, "w"]),
+        (ReturnLater("q", 5, [1, 0], True, "w", 9), [5, "q", 5, [1, 0], True, "w", 9]),
+        (ReturnExpired("q", 5, [1, 0], True, "w", 0, True), [5, "q", 5, [1, 0], True, "w", 0, True]),
+        (Fail("q", 5, [1, 0], "w", ""), [6, "q", 5, [1, 0], "w", ""]),
+        (GiveUp("q", 5, [1, 0], "w", "", True, False), [6, "q", 5, [1, 0], "w", "", True, False]),
+        (Remove("q", [1, 0], "expired", 5), [7, "q", [1, 0], "expired", 5]),
+        (RemoveFor("q", [1, 0], "", 5, "maxlen"), [7, "q", [1, 0], "", 5, "maxlen"]),
+        (Renew(b"s", 6), [8, b"s", 6]),
+        (RenewByQueue(b"s", 5, 5), [8, b"s", 5, 5]),
+        (DeclareQueue("q", 20, 1, 2, 60, {"x": 1}, 5), [9, "q", 20, 1, 2, 60, {"x": 1}, 5]),
+        (
+            Route("q", CURSOR, 5, [QueueRow(1, 0, 255, 5, 0, 0)], [Taken("done", 0, [1])]),
+            [41, "q", list(CURSOR), 5, [[1, 0, 255, 5, 0, 0]], [["done", 0, [1]]]],
+        ),
+        (CommitStaged("job", 5, 1, [StagedBatch("p", 2, 3, 4)]), [48, "job", 5, 1, [["p", 2, 3, 4]]]),
+        (
+            RouteStaged.of(Chunk("job", 1, 6, 5, "p", 0, 2, b"b", b""), [["q"]], [0, 2], {"q": [0, 2]}),
+            [49, "job", 1, 6, 5, "p", 0, 2, b"b", b"", [["q"]], [0, 2], {"q": [0, 2]}],
+        ),
+    ],
+)
+def test_an_effect_is_an_array_of_its_number_and_its_fields(effect: Effect, fields: list[Any]) -> None:
+    payload = codec.encode([effect])
+    assert msgspec.msgpack.decode(payload) == [fields]
+    (decoded,) = codec.decode(payload)
+    assert isinstance(decoded, type(effect))
+    assert msgspec.structs.astuple(decoded)[: len(fields) - 1] == msgspec.structs.astuple(effect)
+
+
+@pytest.mark.parametrize(
+    ("fields", "effect"),
+    [
+        ([7, "q", [1, 0], ""], RemoveFor("q", [1, 0], "", 0, "")),
+        ([6, "q", 5, [1, 0], "w", "", True], GiveUp("q", 5, [1, 0], "w", "", True, False)),
+        ([9, "q", 20, 1, 2, 60, {}], DeclareQueue("q", 20, 1, 2, 60, {}, 0)),
+        ([14, "q", "e", "k"], Unbind("q", "e", "k", None)),
+        ([52, b"g", 0, 2, 0, b"", True], OpenChord(b"g", 0, 2, 0, b"", True, b"")),
+    ],
+)
+def test_a_field_that_an_older_version_did_not_write(fields: list[Any], effect: Effect) -> None:
+    assert codec.decode(msgspec.msgpack.encode([fields])) == [effect]
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x91\x92\xcc\xff\x00", b"\x91\x91\x04"])
+def test_what_is_no_effect_is_a_corrupt_record(payload: bytes) -> None:
+    with pytest.raises(CorruptRecord, match="does not decode"):
+        codec.decode(payload)
+
+
+def test_every_kind_is_decoded_in_its_longest_form() -> None:
+    found: list[type[Effect]] = []
+    left = [Effect]
+    while left:
+        kind = left.pop()
+        left += kind.__subclasses__()
+        if not kind.__subclasses__():
+            found.append(kind)
+    assert set(found) == set(get_args(codec.Stored))
