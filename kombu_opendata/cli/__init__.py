@@ -1,6 +1,6 @@
 """The ``opendata-queue`` command, and ``celery -A app opendata``: one module a group of verbs; see docs/cli.md.
 
-What a verb needs is imported when it runs, so ``--help`` and completion load no client and no storage engine.
+A verb imports what it needs when it runs, so ``--help`` and completion load no client and no storage engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``broker status``, ``broker stop``, ``status`` and ``maintain``: the broker itself."""
+"""``broker status``, ``broker stop``, ``status``, ``maintain`` and ``instance``: the broker itself."""
 
 from __future__ import annotations
 
@@ -12,22 +12,12 @@ from typing import Any
 import click
 
 from .exit_codes import NO_BROKER, NOT_NOW, Command, Failure, Group
-from .target import find, json_option, target_options
-from .terminal.output import (
-    Column,
-    console,
-    local,
-    moment,
-    print_facts,
-    print_json,
-    print_table,
-    say,
-    shown,
-    with_times,
-)
+from .target import Target, call_options, target_options
+from .terminal.output import local, moment, print_facts, print_json, say, shown, with_times
+from .terminal.tables import Column, console, print_table
 
 _DUTIES = ("route", "expire_leases", "collect")
-#: what a report of maintenance counts, in words
+#: the counts of a maintenance report, and how they are printed
 _COUNTS = {
     "routed": "messages routed",
     "leases_expired": "leases expired",
@@ -46,16 +36,15 @@ def broker_tools() -> None:
 
 @click.command(cls=Command)
 @click.argument("place", required=False, metavar="[URL|FOLDER]")
-@target_options
-@json_option
-def status(place: str | None, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+@call_options
+def status(place: str | None, target: Target, as_json: bool) -> None:
     """Show a running broker's queues, depths and consumers.
 
-    A broker that does not run is not started.
+    This never starts a broker.
     """
     from ..status import ask
 
-    with find(place or url, tls_ca).connection(looks=True) as connection:
+    with target.or_at(place).connection(looks=True) as connection:
         report = ask(connection)
     if as_json:
         print_json(with_times(report))
@@ -67,7 +56,7 @@ _COLUMNS: list[Column] = [
     ("queue", False), ("waiting", True), ("in flight", True), ("consumers", True), ("buckets in memory", True),
     ("buckets on disk", True),
 ]  # fmt: skip
-#: what the report calls them
+#: the same in the report
 _FIGURES = ("available", "in_flight", "consumers", "loaded_buckets", "cold_buckets")
 
 
@@ -104,10 +93,10 @@ def _about(instance: dict[str, Any]) -> Iterator[str]:
 
 def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
     live, waiting = (f"{disk[name] / (1 << 20):,.1f} MiB" for name in ("live_bytes", "waiting_bytes"))
-    yield f"tables: {live} in use, {waiting} replaced and not deleted yet"
+    yield f"tables: {live} in use, {waiting} replaced but not yet deleted"
     if disk["limit_bytes"]:
-        early = f"; {disk['removed_early']:,} settled messages went early" if disk["removed_early"] else ""
-        stuck = ", and no settled message is left to remove" if disk["is_stuck"] else ""
+        early = f"; {disk['removed_early']:,} settled messages were removed early" if disk["removed_early"] else ""
+        stuck = ", and there are no settled messages left to remove" if disk["is_stuck"] else ""
         yield f"limit: {disk['limit_bytes'] / (1 << 20):,.1f} MiB{early}{stuck}"
     for one in disk["checkpoints"]:
         if one["name"]:
@@ -123,19 +112,20 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
     metavar="SECONDS",
     default=30,
     show_default=True,
-    help="how long to wait for its end",
+    help="how long to wait for it to end",
 )
 @target_options
-def stop(place: str | None, timeout: float, url: str | None, tls_ca: str | None) -> None:
-    """Stop the broker of a folder, and wait for its end.
+def stop(place: str | None, timeout: float, target: Target) -> None:
+    """Stop the broker of a folder, and wait for it to end.
 
-    It stops cleanly (SIGTERM). The next client that needs it starts it again. Stop a broker on another host there.
+    The broker stops cleanly (SIGTERM). The next client that needs it starts it again. A broker on another host must be
+    stopped on that host.
     """
-    target = find(place or url, tls_ca)
+    target = target.or_at(place)
     if not target.folder:
         raise Failure(
-            f"{target.address} is not a folder of this host: stop that broker where it runs, by its service manager or "
-            "with kill -TERM and the pid that 'opendata-queue broker status' shows"
+            f"{target.address} is not a folder on this host: stop that broker where it runs, with its service manager "
+            "or with kill -TERM and the pid that 'opendata-queue broker status' shows"
         )
     folder = Path(target.folder)
     pid = _running(folder)
@@ -153,7 +143,7 @@ def stop(place: str | None, timeout: float, url: str | None, tls_ca: str | None)
 
 
 def _running(folder: Path) -> int | None:
-    """The process that holds the store's lock; where locks can't be seen, the one of the pid file."""
+    """The process that holds the store's lock; where locks can't be seen, the process named in the pid file."""
     from ..offline.records.offline_store import running_broker
 
     holder = running_broker(folder)
@@ -163,7 +153,7 @@ def _running(folder: Path) -> int | None:
         return None
     try:
         if any(os.lstat(place).st_uid != os.geteuid() for place in (folder, folder / _PID_NAME)):
-            return None  # somebody else may name any process there
+            return None  # another user could have written any pid
         pid = int((folder / _PID_NAME).read_text().split()[0])
         os.kill(pid, 0)
     except (OSError, IndexError, ValueError):
@@ -189,17 +179,15 @@ def _wait(condition: Callable[[], bool], seconds: float) -> bool:
     show_default=True,
     help="seconds to wait for the report",
 )
-@target_options
-@json_option
-def maintain(duties: tuple[str, ...], timeout: float, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Do the broker's maintenance now, and show what was done.
+@call_options
+def maintain(duties: tuple[str, ...], timeout: float, target: Target, as_json: bool) -> None:
+    """Run the broker's maintenance now, and show what was done.
 
-    A DUTY is one of route, expire_leases and collect; all are done when none is named. A broker in a folder is
-    started when none runs.
+    A DUTY is route, expire_leases or collect; without one, all are run. If no broker runs for a folder, this starts it.
     """
     from ..client.calls.maintain import maintain as run_maintenance
 
-    with find(url, tls_ca).connection() as connection:
+    with target.connection() as connection:
         report = run_maintenance(connection, duties, timeout=timeout)
     if as_json:
         print_json(report)
@@ -207,7 +195,52 @@ def maintain(duties: tuple[str, ...], timeout: float, url: str | None, tls_ca: s
     counts = {words: report[name] for name, words in _COUNTS.items() if name in report}
     print_facts({**counts, "seconds": f"{report['seconds']:.3f}"})
     if report["joined"]:
-        say(f"joined what was under way: {', '.join(report['joined'])}")
+        say(f"was already running, and is part of this report: {', '.join(report['joined'])}")
 
 
 broker_tools.add_command(status)
+
+
+# ---------------------------------------------------------------------- instances
+@click.group("instance", cls=Group)
+def instance_group() -> None:
+    """Instances (databases of a broker): create, list."""
+
+
+@instance_group.command()
+@click.argument("name")
+@call_options
+def create(name: str, target: Target, as_json: bool) -> None:
+    """Create an instance.
+
+    Its URL is opendata://host/NAME, or opendata://%2FFOLDER%2Fbroker.sock/NAME while a folder's broker runs.
+
+    --url names the broker with an instance that exists, such as the default one. Nothing happens if the new instance
+    exists already.
+    """
+    from ..client.calls.instances import create_instance
+
+    with target.connection() as connection:
+        created = create_instance(connection, name)
+    if as_json:
+        print_json({"instance": name, "created": created})
+    else:
+        say(f"instance {name} {'created' if created else 'already exists'}")
+
+
+@instance_group.command("list")
+@call_options
+def list_(target: Target, as_json: bool) -> None:
+    """List the instances of a broker.
+
+    For a store in a bucket, only open instances are listed: those named at the start, or used since.
+    """
+    from ..client.calls.instances import list_instances
+
+    with target.connection(looks=True) as connection:
+        found = list_instances(connection)
+    if as_json:
+        print_json([{"instance": name, "open": opened} for name, opened in found.items()])
+    else:
+        rows = [(name, "yes" if opened else "no") for name, opened in found.items()]
+        print_table([("instance", False), ("open", False)], rows, none="no instances")

@@ -9,8 +9,9 @@ import click
 
 from .exit_codes import Failure, Group, confirm
 from .option_types import headers_of
-from .target import complete_queues, completion, find, json_option, queue_argument, target_options, yes_option
-from .terminal.output import Column, arguments_text, counted, print_json, print_table, say
+from .target import Target, call_options, complete_queues, completion, queue_argument, yes_option
+from .terminal.output import arguments_text, counted, print_json, say
+from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
@@ -55,14 +56,13 @@ def _exchange(client: QueueClient, name: str) -> ExchangeInfo:
 
 # ---------------------------------------------------------------------- exchanges
 @exchange_group.command("list", epilog="Example: opendata-queue exchange list")
-@target_options
-@json_option
-def list_exchanges(url: str | None, tls_ca: str | None, as_json: bool) -> None:
+@call_options
+def list_exchanges(target: Target, as_json: bool) -> None:
     """List the exchanges.
 
-    The default exchange, which reaches each queue by its name, is not among them.
+    The default exchange, which routes to each queue by its name, is not listed.
     """
-    with find(url, tls_ca).client(looks=True) as client:
+    with target.client(looks=True) as client:
         found = client.list_exchanges()
     if as_json:
         print_json(found)
@@ -81,22 +81,20 @@ def _kind(info: ExchangeInfo) -> str:
 @exchange_group.command("create", epilog="Example: opendata-queue exchange create news --type topic")
 @click.argument("exchange")
 @click.option("--type", "type", type=click.Choice(_TYPES), default="topic", show_default=True, help="how it routes")
-@click.option("--transient", is_flag=True, help="keep it in memory: it is gone with the broker")
-@click.option("--auto-delete", is_flag=True, help="delete it with its last binding")
+@click.option("--transient", is_flag=True, help="keep it in memory only; it ends with the broker")
+@click.option("--auto-delete", is_flag=True, help="delete it when its last binding is deleted")
 @click.option(
     "--alternate-exchange", metavar="EXCHANGE", shell_complete=complete_exchanges,
-    help="gets the messages that no queue takes from this one",
+    help="gets the messages that this exchange routes to no queue",
 )  # fmt: skip
-@target_options
-@json_option
+@call_options
 def create_exchange(
     exchange: str,
     type: Any,
     transient: bool,
     auto_delete: bool,
     alternate_exchange: str | None,
-    url: str | None,
-    tls_ca: str | None,
+    target: Target,
     as_json: bool,
 ) -> None:
     """Create an exchange.
@@ -104,7 +102,7 @@ def create_exchange(
     Nothing happens if the exchange exists with the same options.
     """
     arguments = {_ALTERNATE: alternate_exchange} if alternate_exchange is not None else {}
-    with find(url, tls_ca).client() as client:
+    with target.client() as client:
         client.declare_exchange(exchange, type, durable=not transient, auto_delete=auto_delete, arguments=arguments)
         info = _exchange(client, exchange) if as_json else None
     if as_json:
@@ -117,16 +115,13 @@ def create_exchange(
 @exchange_argument
 @click.option("--if-unused", is_flag=True, help="only if it has no bindings")
 @yes_option
-@target_options
-@json_option
-def delete_exchange(
-    exchange: str, if_unused: bool, yes: bool, url: str | None, tls_ca: str | None, as_json: bool
-) -> None:
+@call_options
+def delete_exchange(exchange: str, if_unused: bool, yes: bool, target: Target, as_json: bool) -> None:
     """Delete an exchange with its bindings.
 
-    The queues and their messages stay.
+    Queues and their messages stay.
     """
-    with find(url, tls_ca).client() as client:
+    with target.client() as client:
         bindings = _exchange(client, exchange).bindings
         if bindings and not if_unused:
             confirm(f"Delete exchange {exchange!r} with {counted(bindings, 'binding')}?", yes)
@@ -141,11 +136,10 @@ def delete_exchange(
 @binding_group.command("list", epilog="Example: opendata-queue binding list --exchange news")
 @click.argument("queue", required=False, shell_complete=complete_queues)
 @click.option("--exchange", metavar="EXCHANGE", help="only those to this exchange", shell_complete=complete_exchanges)
-@target_options
-@json_option
-def list_bindings(queue: str | None, exchange: str | None, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """List the bindings of a queue, or all bindings."""
-    with find(url, tls_ca).client(looks=True) as client:
+@call_options
+def list_bindings(queue: str | None, exchange: str | None, target: Target, as_json: bool) -> None:
+    """List all bindings, or those of one queue."""
+    with target.client(looks=True) as client:
         if queue is not None:
             client.get_queue(queue)
         if exchange is not None:
@@ -162,31 +156,25 @@ def list_bindings(queue: str | None, exchange: str | None, url: str | None, tls_
 def _binding_options(command: Callable[..., Any]) -> Callable[..., Any]:
     arguments = click.option(
         "--argument", "-a", "arguments", multiple=True, metavar="NAME=TEXT",
-        help="at a headers exchange: a header or x-match; or NAME:=JSON",
+        help="for a headers exchange: a header or x-match; or NAME:=JSON",
     )  # fmt: skip
     key = click.option(
-        "--routing-key", default="", metavar="KEY", help="at a topic exchange a pattern: * is one word, # any number"
+        "--routing-key", default="", metavar="KEY", help="for a topic exchange, a pattern: * is one word, # any number"
     )
-    return queue_argument(exchange_argument(key(arguments(target_options(json_option(command))))))
+    return queue_argument(exchange_argument(key(arguments(call_options(command)))))
 
 
 @binding_group.command("create", epilog="Example: opendata-queue binding create orders news --routing-key 'de.#'")
 @_binding_options
 def create_binding(
-    queue: str,
-    exchange: str,
-    routing_key: str,
-    arguments: tuple[str, ...],
-    url: str | None,
-    tls_ca: str | None,
-    as_json: bool,
+    queue: str, exchange: str, routing_key: str, arguments: tuple[str, ...], target: Target, as_json: bool
 ) -> None:
     """Bind a queue to an exchange.
 
-    The queue gets what is published there and matches. Nothing happens if the binding exists.
+    The queue then gets the messages that are published there and match. Nothing happens if the binding exists.
     """
     given = headers_of(arguments, "argument")
-    with find(url, tls_ca).client() as client:
+    with target.client() as client:
         client.bind(queue, exchange, routing_key, given)
     if as_json:
         print_json({"queue": queue, "exchange": exchange, "routing_key": routing_key, "arguments": given})
@@ -197,20 +185,14 @@ def create_binding(
 @binding_group.command("delete", epilog="Example: opendata-queue binding delete orders news --routing-key 'de.#'")
 @_binding_options
 def delete_binding(
-    queue: str,
-    exchange: str,
-    routing_key: str,
-    arguments: tuple[str, ...],
-    url: str | None,
-    tls_ca: str | None,
-    as_json: bool,
+    queue: str, exchange: str, routing_key: str, arguments: tuple[str, ...], target: Target, as_json: bool
 ) -> None:
     """Delete a binding of a queue to an exchange.
 
-    Name it as it was created. The queue's messages stay.
+    Give the same routing key and arguments with which it was created. The queue's messages stay.
     """
     given = headers_of(arguments, "argument")
-    with find(url, tls_ca).client() as client:
+    with target.client() as client:
         client.get_queue(queue)
         matched = _exchange(client, exchange).type == "headers"
         bound = [
@@ -221,7 +203,7 @@ def delete_binding(
         if not bound:
             raise Failure(
                 f"queue {queue!r} has no such binding to exchange {exchange!r}: "
-                f"'opendata-queue binding list {queue}' shows those it has"
+                f"'opendata-queue binding list {queue}' shows its bindings"
             )
         client.unbind(queue, exchange, routing_key, given)
     if as_json:

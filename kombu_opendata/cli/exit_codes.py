@@ -4,8 +4,8 @@
 code  meaning
 ====  ==================================================================================================
 0     success
-1     the answer is no, it was not found, or it was refused
-2     the command line is wrong: an option, a URL, a filter, a time; or a question that --yes must answer
+1     the answer is no, something was not found, or the request was refused
+2     the command line is wrong (an option, a URL, a filter, a time), or --yes is needed
 3     no broker runs there, it can't be reached or started, or the connection was lost
 4     the store is damaged
 5     not now, or not completely: the disk or a queue is full, or the time ran out
@@ -27,17 +27,17 @@ import click
 REFUSED, USAGE, NO_BROKER, DAMAGED, NOT_NOW, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
 EPILOG = (
-    "Exit codes: 0 success; 1 the answer is no, not found, or refused; 2 wrong usage; 3 no broker, or the connection "
-    "was lost; 4 the store is damaged; 5 not now, or not completely."
+    "Exit codes: 0 success; 1 the answer is no, not found, or refused; 2 wrong usage; 3 no broker, or connection lost; "
+    "4 the store is damaged; 5 not now, or not completely."
 )
 
 
-#: settings of a root command, which those below it inherit
+#: settings of a root command, which the commands below inherit
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Failure(click.ClickException):
-    """An error that a user sees as one line (a filter's also shows the place)."""
+    """An error that a user sees as one line; for a filter, with the position of the mistake."""
 
     def __init__(self, text: str, exit_code: int = REFUSED) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ class Failure(click.ClickException):
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code that tells of an error."""
+    """The exit code for an error."""
     from .. import errors as e
 
     usage = (e.InvalidURL, e.SelectorError, e.InvalidFilter, e.LimitOutOfRange, e.CursorError)
@@ -68,7 +68,7 @@ def exit_code(error: Exception) -> int:
 
 
 def failure(error: Exception) -> Failure | None:
-    """What a user is told of an error; None for one that nobody foresaw."""
+    """What a user is told about an error; None for an unforeseen one, which keeps its traceback."""
     from ..errors import OpenDataError
 
     if isinstance(error, OpenDataError):
@@ -76,7 +76,7 @@ def failure(error: Exception) -> Failure | None:
         place = str(error.values.get("caret", ""))
         return Failure(text if not place or place in text else f"{text}\n{place}", exit_code(error))
     if isinstance(error, TimeoutError):
-        return Failure("no answer in time; the broker goes on with what it began", NOT_NOW)
+        return Failure("no answer in time; the broker continues what it began", NOT_NOW)
     if isinstance(error, OSError) and error.errno != errno.EPIPE:
         return Failure(f"{error.filename or 'the system'}: {error.strerror or error}")
     return None
@@ -84,7 +84,7 @@ def failure(error: Exception) -> Failure | None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C ends the command with its own exit code, also at a question, where click makes it an Abort."""
+    """Ctrl-C ends the command with its own exit code, even at a question, where click turns it into an Abort."""
     try:
         yield
     except (KeyboardInterrupt, click.Abort) as exc:
@@ -95,17 +95,17 @@ def _interruptible() -> Iterator[None]:
 
 
 class Command(click.Command):
-    """A command whose foreseen errors are one line each."""
+    """A command that prints a foreseen error as one line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        with _interruptible():  # options that were not given may be asked for
+        with _interruptible():  # click may prompt for options that were not given
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with _interruptible():
                 found = super().invoke(ctx)
-                sys.stdout.flush()  # a reader that has gone is noticed here, not at the interpreter's end
+                sys.stdout.flush()  # detects a closed pipe here and not when the interpreter ends
                 return found
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
@@ -120,7 +120,7 @@ class Group(click.Group):
     """A group of such commands."""
 
     command_class = Command
-    group_class = type  # groups in groups are of this class
+    group_class = type  # click's way to say: subgroups have this class, too
 
     def invoke(self, ctx: click.Context) -> Any:
         _open_streams()
@@ -133,26 +133,26 @@ class Group(click.Group):
 
 
 def _open_streams() -> None:
-    """A standard stream that was closed for this process, which Python has as None, is empty and swallows all."""
+    """Replace a standard stream that is closed, which is None in Python, by an empty one."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process is
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - stays open as long as the process runs
 
 
 def can_ask() -> bool:
-    """Whether somebody sits at a terminal."""
+    """Whether there is a terminal with a user."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Have a user agree to what can't be undone.
+    """Ask the user to confirm what can't be undone.
 
     Raises:
-        click.UsageError: nobody can be asked, and ``--yes`` was not given.
+        click.UsageError: there is no terminal, and ``--yes`` was not given.
         click.Abort: the answer was no, or Ctrl-C.
     """
     if yes:
         return
     if not can_ask():
-        raise click.UsageError(f"{question} Nobody can be asked here: add --yes to go ahead.")
+        raise click.UsageError(f"{question} There is no terminal to ask on: add --yes to go ahead.")
     click.confirm(question, abort=True, err=True)

@@ -8,7 +8,7 @@ import click
 
 from .exit_codes import REFUSED, Group
 from .option_types import MESSAGE_ID, header_option, headers_of
-from .target import complete_queues, find, json_option, target_options
+from .target import Target, call_options, complete_queues
 from .terminal.output import print_json, say, shown
 
 _WORDS = {True: "true", False: "false", None: "unknown"}
@@ -24,21 +24,12 @@ def filter_group() -> None:
 @click.option("--filter", "filter", default="", metavar="SELECTOR", help="try this filter instead of a queue's")
 @click.option("--id", type=MESSAGE_ID, help="a stored message to try")
 @header_option("a header to try")
-@target_options
-@json_option
-def explain(
-    queue: str,
-    filter: str,
-    id: int | None,
-    headers: tuple[str, ...],
-    url: str | None,
-    tls_ca: str | None,
-    as_json: bool,
-) -> None:
+@call_options
+def explain(queue: str, filter: str, id: int | None, headers: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Explain why a queue gets a message or not.
 
-    Shows what each part of its filter says. Exits with 1 if the queue does not get it. --filter with --header needs
-    no broker.
+    Shows the value of each part of its filter. Exits with 1 if the queue does not get the message. --filter with
+    --header needs no broker.
     """
     from ..client.calls.explain_routing import header_texts
 
@@ -50,7 +41,7 @@ def explain(
     if filter and seen is not None:
         report = _local(filter, seen)
     else:
-        with find(url, tls_ca).client(looks=True) as client:
+        with target.client(looks=True) as client:
             report = client.explain(queue, id=id, headers=seen, filter=filter)
     if as_json:
         print_json(report)
@@ -86,7 +77,7 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _print_part(part: dict[str, Any], depth: int) -> None:
-    """A condition, its value, and the headers it read; below it its parts."""
+    """Print a condition, its value and the headers that it read, with its parts below."""
     parts = part.get("parts") or []
     seen = (
         ""

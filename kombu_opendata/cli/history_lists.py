@@ -1,4 +1,4 @@
-"""``messages`` and ``attempts``: what happened."""
+"""``messages`` and ``attempts``: the history of messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .exit_codes import Command
-from .option_types import MESSAGE_ID, MOMENT, header_choices, header_option
-from .target import complete_queues, find, json_option, target_options
-from .terminal.output import Column, moment, note, pairs, plain, print_json, print_json_line, print_table, with_times
+from .option_types import MESSAGE_ID, MOMENT, header_choices, header_option, ids_option
+from .target import Target, call_options, complete_queues
+from .terminal.output import moment, note, pairs, plain, print_json, print_json_line, with_times
+from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..client.calls.history_queries import AttemptInfo, MessageInfo, Page
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 _CELL = 60
 _MAX_PAGE = 1000
-#: columns that a narrow terminal does without, the first one first
+#: columns that are left out on a narrow terminal, the first one first
 _SPARE = ("attempt", "seconds")
-#: headers that every message has; --json shows them
+#: headers that every message has; only --json shows them
 _ROUTING = frozenset(("exchange", "routing_key", "priority", "content_type"))
 _STATUSES = ("available", "in_flight", "done", "failed")
 _OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven")
@@ -37,11 +38,13 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-q",
             "queues",
             multiple=True,
-            help="only of this queue; may be repeated",
+            help="only this queue; may be repeated",
             shell_complete=complete_queues,
         ),
         header_option("only with this header"),
-        click.option("--since", type=MOMENT, help="from this time on: 2026-11-21T09:30, or how long ago: 30m, 2h, 30d"),
+        click.option(
+            "--since", type=MOMENT, help="from this time on (2026-11-21T09:30), or how long ago (30m, 2h, 30d)"
+        ),
         click.option("--until", type=MOMENT, help="up to this time"),
         click.option(
             "--order",
@@ -51,7 +54,7 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="newest or oldest first",
         ),
         click.option(
-            "--limit", "-n", type=int, metavar="N", default=20, show_default=True, help="entries on a page, up to 1,000"
+            "--limit", "-n", type=int, metavar="N", default=20, show_default=True, help="entries per page, up to 1,000"
         ),
         click.option("--next", "next", metavar="CURSOR", help="the page after this cursor"),
         click.option("--prev", "prev", metavar="CURSOR", help="the page before this cursor"),
@@ -65,13 +68,11 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=Command)
 @_list_options
 @click.option("--status", "-s", "statuses", multiple=True, type=click.Choice(_STATUSES), help="only in this state")
-@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="only this message; may be repeated")
-@target_options
-@json_option
+@ids_option
+@call_options
 def messages(
     headers: tuple[str, ...],
-    url: str | None,
-    tls_ca: str | None,
+    target: Target,
     as_json: bool,
     everything: bool,
     since: datetime | None,
@@ -80,11 +81,11 @@ def messages(
 ) -> None:
     """List stored messages and their state in each queue.
 
-    They are ordered by when the broker received them.
+    They are ordered by the time the broker received them.
     """
     wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
     columns: list[Column] = [("id", True), ("received", False), ("queues", False), ("headers", False)]
-    with find(url, tls_ca).client(looks=True) as client:
+    with target.client(looks=True) as client:
         _check_queues(client, wanted["queues"])
         _show(client.list_messages, wanted, everything, as_json, columns, _message_row)
 
@@ -98,15 +99,13 @@ def _message_row(one: MessageInfo) -> tuple[Any, ...]:
 @click.command(cls=Command)
 @_list_options
 @click.option("--outcome", "-o", "outcomes", multiple=True, type=click.Choice(_OUTCOMES), help="only with this outcome")
-@click.option("--id", "message_ids", multiple=True, type=MESSAGE_ID, help="only of this message")
-@click.option("--consumer", "consumers", multiple=True, help="only of this consumer")
-@click.option("--manual/--not-manual", default=None, help="only what somebody did by hand, or only the rest")
-@target_options
-@json_option
+@click.option("--id", "message_ids", multiple=True, type=MESSAGE_ID, help="only this message; may be repeated")
+@click.option("--consumer", "consumers", multiple=True, help="only this consumer; may be repeated")
+@click.option("--manual/--not-manual", default=None, help="only what was done by hand, or only the rest")
+@call_options
 def attempts(
     headers: tuple[str, ...],
-    url: str | None,
-    tls_ca: str | None,
+    target: Target,
     as_json: bool,
     everything: bool,
     since: datetime | None,
@@ -115,14 +114,14 @@ def attempts(
 ) -> None:
     """List finished attempts: who had a message, and the outcome.
 
-    They are ordered by when they ended.
+    They are ordered by the time they ended.
     """
     wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
     columns: list[Column] = [
         ("message", True), ("queue", False), ("ended", False), ("seconds", True), ("attempt", True),
         ("outcome", False), ("consumer", False),
     ]  # fmt: skip
-    with find(url, tls_ca).client(looks=True) as client:
+    with target.client(looks=True) as client:
         _check_queues(client, wanted["queues"])
         _show(client.list_attempts, wanted, everything, as_json, columns, _attempt_row)
 
@@ -135,10 +134,10 @@ def _attempt_row(one: AttemptInfo) -> tuple[Any, ...]:
 
 # ---------------------------------------------------------------------- pages
 def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:
-    """See that these queues are or were there.
+    """Check that these queues exist or existed.
 
     Raises:
-        NotFound: one is unknown now and in the history.
+        NotFound: a queue does not exist and is not in the history.
     """
     from ..errors import NotFound
 
@@ -148,7 +147,7 @@ def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:
             continue
         wanted: Any = {"queues": [queue], "limit": 1}
         if not client.list_messages(**wanted).items and not client.list_attempts(**wanted).items:
-            raise NotFound(f"there is no queue {queue!r}, and none in the history", queue=queue)
+            raise NotFound(f"there is no queue {queue!r}, not even in the history", queue=queue)
 
 
 def _show(
@@ -168,7 +167,7 @@ def _show(
         print_table(columns, map(row, found), none="none", spare=_SPARE)
         return
     page = fetch(**wanted)
-    # a cursor is of this very window, which "2h" is no more when the next page is asked for
+    # a cursor belongs to exactly this window, and "2h" is another one when the next page is requested
     window = {"since": wanted["gte"], "until": wanted["lte"]}
     cursors = {"next": page.next, "prev": page.prev}
     if as_json:

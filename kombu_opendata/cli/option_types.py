@@ -1,4 +1,4 @@
-"""Kinds of values on the command line: times, lengths of time, places in the log, headers."""
+"""Types of options and arguments: times, durations, sizes, positions in the log, headers; and options that repeat."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_SECONDS = 1e10  # three hundred years
 
 
 def seconds_of(text: str) -> float | None:
-    """``30m``, ``1h30m``, ``30d`` in seconds; None if it is none."""
+    """``30m``, ``1h30m`` or ``30d`` in seconds; None if the text is not a duration."""
     if not _LENGTH.fullmatch(text):
         return None
     total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
@@ -29,30 +29,30 @@ _SIZE = re.compile(r"(\d{1,18})([KMGTkmgt]?)")
 
 
 class Length(click.ParamType):  # type: ignore[type-arg]
-    """A length of time, in seconds."""
+    """A duration, in seconds."""
 
-    name = "LENGTH"
+    name = "DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, (int, float)):
             return value
         found = seconds_of(str(value).strip())
         if found is None:
-            self.fail(f"{value!r} is not a length of time: write 90s, 30m, 2h, 30d, 1w, or 1h30m", param, ctx)
+            self.fail(f"{value!r} is not a duration: write 90s, 30m, 2h, 30d, 1w, or 1h30m", param, ctx)
         return found
 
 
 class Keep(Length):
-    """For how long something is kept, in seconds: 0 for ``settled``, infinite for ``forever``."""
+    """How long something is kept, in seconds: 0 for ``settled``, infinite for ``forever``."""
 
-    name = "LENGTH"
+    name = "DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if value in ("settled", "forever"):
             return 0.0 if value == "settled" else math.inf
         found = super().convert(value, param, ctx)
         if found <= 0:
-            self.fail(f"{value!r} is no time to keep anything: write 7d, settled or forever", param, ctx)
+            self.fail(f"{value!r} is not a time to keep anything: write 7d, settled or forever", param, ctx)
         return found
 
 
@@ -64,12 +64,12 @@ class Size(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         found = _SIZE.fullmatch(str(value).strip())
         if found is None:
-            self.fail(f"{value!r} is no size: write a number of bytes, or 500M, 20G, 1T", param, ctx)
+            self.fail(f"{value!r} is not a size: write a number of bytes, or 500M, 20G, 1T", param, ctx)
         return int(found[1]) << 10 * ("KMGT".index(found[2].upper()) + 1 if found[2] else 0)
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]
-    """A moment: ISO 8601 (without a zone it is local time), or how long ago."""
+    """A time: ISO 8601 (local time if it has no zone), or how long ago."""
 
     name = "TIME"
 
@@ -86,7 +86,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
 
 
 def moment_of(text: str, now: datetime | None = None) -> datetime | None:
-    """The moment that a text names, in UTC and, as times are stored, in whole milliseconds; None if it names none."""
+    """The time that a text names, in UTC and, as times are stored, in whole milliseconds; None if it names none."""
     now = now or datetime.now(UTC)
     ago = 0.0 if text == "now" else seconds_of(text)
     try:
@@ -97,9 +97,9 @@ def moment_of(text: str, now: datetime | None = None) -> datetime | None:
 
 
 class Point(click.ParamType):  # type: ignore[type-arg]
-    """A place in the log of messages: first, now, a time, or a message id."""
+    """A position in the log of messages: first, now, a time, or a message id."""
 
-    name = "PLACE"
+    name = "POSITION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str) or value in ("first", "now"):
@@ -109,8 +109,8 @@ class Point(click.ParamType):  # type: ignore[type-arg]
         found = moment_of(value)
         if found is None:
             self.fail(
-                f"{value!r} is not a place in the log: write first, now, a message id, a time (2026-11-21T09:30) or "
-                "how long ago (2h)",
+                f"{value!r} is not a position in the log: write first, now, a message id, a time (2026-11-21T09:30), "
+                "or how long ago (2h)",
                 param,
                 ctx,
             )
@@ -118,7 +118,7 @@ class Point(click.ParamType):  # type: ignore[type-arg]
 
 
 class MessageId(click.ParamType):  # type: ignore[type-arg]
-    """A message's id. Its range would only be noise in a command's help."""
+    """A message id. Unlike click's IntRange, it does not show its range in the help."""
 
     name = "ID"
     max = (1 << 63) - 1
@@ -132,16 +132,16 @@ LENGTH, KEEP, MOMENT, POINT = Length(), Keep(), Moment(), Point()
 
 
 def json_value(text: str | bytes) -> Any:
-    """A JSON value. Python's NaN and Infinity are none.
+    """A JSON value; Python's NaN and Infinity are refused.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
     """
     return json.loads(text, parse_constant=_no_constant)
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number in JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def header_option(what: str) -> Callable[[Any], Any]:
@@ -150,11 +150,29 @@ def header_option(what: str) -> Callable[[Any], Any]:
     return click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help=text)
 
 
+def limit_option(help: str, default: int = 0, *, low: int = 0, high: int | None = None) -> Callable[[Any], Any]:
+    """The option ``--limit``."""
+    kind = click.IntRange(low, high)
+    return click.option("--limit", "-n", type=kind, metavar="N", default=default, show_default=default > 0, help=help)
+
+
+def where_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option ``--where``."""
+    return click.option("--where", default="", metavar="SELECTOR", help="only messages that match this filter")(command)
+
+
+def ids_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option ``--id`` for several ids."""
+    return click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="only this message; may be repeated")(
+        command
+    )
+
+
 def headers_of(given: Iterable[str], what: str = "header") -> dict[str, Any]:
-    """Headers of ``name=text`` and ``name:=JSON``.
+    """Headers from ``name=text`` and ``name:=JSON``.
 
     Raises:
-        click.UsageError: one is neither.
+        click.UsageError: a text is neither.
     """
     return dict(_header(one, what) for one in given)
 
@@ -168,19 +186,19 @@ def _header(one: str, what: str) -> tuple[str, Any]:
     try:
         return name[:-1], json_value(value)
     except ValueError as exc:
-        raise click.UsageError(f"the {what} {one!r} is not JSON behind ':=': {exc}") from exc
+        raise click.UsageError(f"the {what} {one!r} has no valid JSON after ':=': {exc}") from exc
 
 
 def header_choices(given: Iterable[str]) -> dict[str, list[Any]]:
-    """Headers to look for: of each name, the values that are wanted.
+    """Headers to search for: the wanted values of each name.
 
     Raises:
-        click.UsageError: one has no value, or one that is not looked for.
+        click.UsageError: a header has no value, or one that can't be searched for.
     """
     found: dict[str, list[Any]] = {}
     for one in given:
         name, value = _header(one, "header")
         if not isinstance(value, (str, int, float)):
-            raise click.UsageError(f"the header {one!r} can't be looked for: give a text, a number, true or false")
+            raise click.UsageError(f"can't search for the header {one!r}: give a text, a number, true or false")
         found.setdefault(name, []).append(value)
     return found

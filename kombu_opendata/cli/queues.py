@@ -8,19 +8,9 @@ import click
 
 from .exit_codes import Group, confirm
 from .option_types import LENGTH, POINT, headers_of
-from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
-from .terminal.output import (
-    Column,
-    age,
-    arguments_text,
-    counted,
-    local,
-    plain,
-    print_facts,
-    print_json,
-    print_table,
-    say,
-)
+from .target import Target, call_options, complete_queues, queue_argument, yes_option
+from .terminal.output import age, arguments_text, counted, local, plain, print_facts, print_json, say
+from .terminal.tables import Column, print_table
 from .top import top
 
 if TYPE_CHECKING:
@@ -33,11 +23,10 @@ def queue_group() -> None:
 
 
 @queue_group.command("list")
-@target_options
-@json_option
-def list_queues(url: str | None, tls_ca: str | None, as_json: bool) -> None:
+@call_options
+def list_queues(target: Target, as_json: bool) -> None:
     """List the queues and their arguments."""
-    with find(url, tls_ca).client(looks=True) as client:
+    with target.client(looks=True) as client:
         found = client.list_queues()
     if as_json:
         print_json(found)
@@ -59,11 +48,10 @@ def _arguments(arguments: dict[str, Any]) -> str:
 
 @queue_group.command()
 @queue_argument
-@target_options
-@json_option
-def show(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+@call_options
+def show(queue: str, target: Target, as_json: bool) -> None:
     """Show a queue's arguments, figures and bindings."""
-    with find(url, tls_ca).client(looks=True) as client:
+    with target.client(looks=True) as client:
         info, bindings, metrics = client.get_queue(queue), client.list_bindings(queue), client.metrics(queue)
     if as_json:
         print_json({**plain(info), "bindings": bindings, "metrics": metrics})
@@ -77,21 +65,27 @@ def show(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None
 
 @queue_group.command()
 @click.argument("queue")
-@click.option("--filter", "filter", metavar="SELECTOR", help="the queue gets every message for which this is true")
+@click.option("--filter", "filter", metavar="SELECTOR", help="the queue gets every message that matches")
 @click.option(
     "--filter-mode",
     type=click.Choice(["any", "all"]),
-    help="any: also what its bindings give; all: only of what they give",
+    help="any: filter or binding must match; all: filter and binding must match",
 )
-@click.option("--start", type=POINT, help="fill it from: first, now, a time, how long ago, a message id")
+@click.option(
+    "--start",
+    type=POINT,
+    help="fill it with stored messages from here on: first, now, a time, how long ago, a message id",
+)
 @click.option("--max-attempts", type=int, metavar="N", help="deliveries before a message fails; -1: no limit")
 @click.option("--lease", "lease_seconds", type=LENGTH, help="how long messages wait for their consumer after a restart")
 @click.option("--done-retention", "done_retention_seconds", type=LENGTH, help="how long archived messages are kept")
 @click.option("--failed-retention", "failed_retention_seconds", type=LENGTH, help="how long failed messages are kept")
 @click.option("--message-ttl", "message_ttl_seconds", type=LENGTH, help="how long a message may wait")
-@click.option("--expires", "expires_seconds", type=LENGTH, help="delete the queue when it is unused for this long")
-@click.option("--max-length", type=int, metavar="N", help="how many messages may wait")
-@click.option("--max-length-bytes", type=int, metavar="N", help="how many bytes may wait")
+@click.option(
+    "--expires", "expires_seconds", type=LENGTH, help="delete the queue when it has been unused for this long"
+)
+@click.option("--max-length", type=int, metavar="N", help="how many messages may wait in it")
+@click.option("--max-length-bytes", type=int, metavar="N", help="how many bytes may wait in it")
 @click.option(
     "--overflow",
     type=click.Choice(["drop-head", "reject-publish", "reject-publish-dlx"]),
@@ -100,33 +94,28 @@ def show(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None
 @click.option(
     "--dead-letter-exchange", metavar="EXCHANGE", help="where rejected, expired and dropped messages are published"
 )
-@click.option("--dead-letter-routing-key", metavar="KEY", help="their routing key then; default: their own")
+@click.option("--dead-letter-routing-key", metavar="KEY", help="the routing key of dead letters; default: their own")
 @click.option(
-    "--retry-delay", "retry_delay_seconds", type=LENGTH, help="wait before the second attempt; doubles with each"
+    "--retry-delay",
+    "retry_delay_seconds",
+    type=LENGTH,
+    help="wait before the second attempt; doubles with each further one",
 )
 @click.option("--retry-max-delay", "retry_max_delay_seconds", type=LENGTH, help="the longest of these waits")
 @click.option("--single-active-consumer", is_flag=True, help="deliver to one consumer at a time")
-@click.option("--transient", is_flag=True, help="keep it in memory: it is gone with the broker")
+@click.option("--transient", is_flag=True, help="keep it in memory only; it ends with the broker")
 @click.option(
     "--argument", "arguments", multiple=True, metavar="NAME=TEXT", help="any other x- argument, or NAME:=JSON"
 )
 @click.option("--force", is_flag=True, help="accept arguments that this broker does not know")
-@target_options
-@json_option
+@call_options
 def create(
-    queue: str,
-    transient: bool,
-    arguments: tuple[str, ...],
-    force: bool,
-    url: str | None,
-    tls_ca: str | None,
-    as_json: bool,
-    **given: Any,
+    queue: str, transient: bool, arguments: tuple[str, ...], force: bool, target: Target, as_json: bool, **given: Any
 ) -> None:
     """Create a queue.
 
-    Nothing happens if the queue exists with the same options. In a folder without a store, this makes a store and
-    starts its broker. docs/queue-arguments.md explains the options.
+    Nothing happens if the queue exists with the same options. If the folder has no store, this creates one and starts
+    its broker. docs/queue-arguments.md explains the options.
     """
     from ..queue_client.queue_options import QueueOptions
 
@@ -135,7 +124,7 @@ def create(
         if given[name] is not None:
             given[name] = round(given[name])
     options = QueueOptions(durable=not transient, arguments=headers_of(arguments, "argument"), **given)
-    with find(url, tls_ca).client(creates=True) as client:
+    with target.client(creates=True) as client:
         client.create(queue, options, force=force)
         info = client.get_queue(queue) if as_json else None
     if as_json:
@@ -149,16 +138,14 @@ def create(
 @click.option("--if-unused", is_flag=True, help="only if it has no consumers")
 @click.option("--if-empty", is_flag=True, help="only if no messages wait in it")
 @yes_option
-@target_options
-@json_option
-def drop(
-    queue: str, if_unused: bool, if_empty: bool, yes: bool, url: str | None, tls_ca: str | None, as_json: bool
-) -> None:
+@call_options
+def drop(queue: str, if_unused: bool, if_empty: bool, yes: bool, target: Target, as_json: bool) -> None:
     """Delete a queue with all its messages.
 
-    Archived and failed messages go too. Its consumers are told and end. Finished attempts stay in the history.
+    Its archived and failed messages are deleted as well, and its consumers are cancelled. Finished attempts stay in
+    the history.
     """
-    with find(url, tls_ca).client() as client:
+    with target.client() as client:
         metrics = client.metrics(queue)
         confirm(
             f"Drop queue {queue!r} with {counted(metrics.length, 'message')}, {metrics.done:,} archived and "
@@ -175,16 +162,15 @@ def drop(
 @queue_group.command()
 @queue_argument
 @yes_option
-@target_options
-@json_option
-def purge(queue: str, yes: bool, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+@call_options
+def purge(queue: str, yes: bool, target: Target, as_json: bool) -> None:
     """Remove all waiting messages from a queue.
 
-    Delayed messages go too; messages in flight stay.
+    Delayed messages are removed as well; messages in flight stay.
     """
     from .terminal.progress import watched
 
-    with find(url, tls_ca).client() as client:
+    with target.client() as client:
         metrics = client.metrics(queue)
         waiting = metrics.visible + metrics.delayed
         confirm(f"Remove {counted(waiting, 'waiting message')} from queue {queue!r}?", yes)
@@ -197,14 +183,13 @@ def purge(queue: str, yes: bool, url: str | None, tls_ca: str | None, as_json: b
 
 @queue_group.command()
 @click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)
-@target_options
-@json_option
-def metrics(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
+@call_options
+def metrics(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Show lengths, ages and rates of queues.
 
-    Of all queues, or of those named.
+    Without QUEUE, of all queues.
     """
-    with find(url, tls_ca).client(looks=True) as client:
+    with target.client(looks=True) as client:
         found = [client.metrics(name) for name in queues] if queues else list(client.metrics_all().values())
     if as_json:
         print_json(found)
@@ -220,12 +205,12 @@ COLUMNS: list[Column] = [
 ]  # fmt: skip
 
 
-#: what a narrow terminal does without, the first one first
+#: columns that are left out on a narrow terminal, the first one first
 SPARE = ("acked/s", "sent/s", "consumers", "done", "delayed", "oldest")
 
 
 def row(one: QueueMetrics) -> tuple[Any, ...]:
-    """A queue's figures, below :data:`COLUMNS`."""
+    """A queue's figures in the order of :data:`COLUMNS`."""
     rates = one.sent_per_second, one.acked_per_second
     counted = one.visible, one.delayed, one.in_flight, one.done, one.failed, one.consumers
     return one.queue, *counted, *rates, age(one.oldest_age_seconds)

@@ -1,4 +1,4 @@
-"""``replay``: stored messages once more."""
+"""``replay``: put stored messages into a queue again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .exit_codes import REFUSED, Command, Failure
-from .option_types import POINT
-from .target import complete_queues, find, json_option, target_options
-from .terminal.output import Column, counted, moment, note, print_json, print_table, say, with_times
+from .option_types import POINT, where_option
+from .target import Target, call_options, complete_queues
+from .terminal.output import counted, moment, note, print_json, say, with_times
+from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
@@ -21,15 +22,16 @@ _LOOK_SECONDS = 0.2
 @click.command(cls=Command)
 @click.argument("queue", required=False, shell_complete=complete_queues)
 @click.option(
-    "--from", "start", type=POINT, help="begin at: first, a message id, a time (2026-11-21T09:30), how long ago (2h)"
+    "--from", "start", type=POINT, help="begin here: first, a message id, a time (2026-11-21T09:30), how long ago (2h)"
 )
-@click.option("--until", type=POINT, default="now", show_default=True, help="end before this place")
-@click.option("--where", default="", metavar="SELECTOR", help="only messages whose headers this is true of")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="wait until it is done; it goes on either way")
-@click.option("--progress", is_flag=True, help="show how far the replays of all queues, or of this one, are")
+@click.option("--until", type=POINT, default="now", show_default=True, help="end before this position")
+@where_option
+@click.option(
+    "--wait/--no-wait", default=True, show_default=True, help="wait until it is done; it continues either way"
+)
+@click.option("--progress", is_flag=True, help="show the progress of all replays, or of this queue's")
 @click.option("--stop", is_flag=True, help="stop this queue's replay where it is")
-@target_options
-@json_option
+@call_options
 def replay(
     queue: str | None,
     start: Any,
@@ -38,20 +40,19 @@ def replay(
     wait: bool,
     progress: bool,
     stop: bool,
-    url: str | None,
-    tls_ca: str | None,
+    target: Target,
     as_json: bool,
 ) -> None:
-    """Put stored messages into a queue once more.
+    """Put stored messages into a queue again.
 
-    Only those that match its filter and bindings, and are not waiting or in flight there. Tasks run again. The broker
-    works in the background: Ctrl-C ends the waiting, --stop ends the replay.
+    Only messages that match its filter or bindings, and are not waiting or in flight there, are put in. Tasks run
+    again. The broker works in the background: Ctrl-C ends the waiting, --stop ends the replay.
     """
     if (start is not None) + progress + stop != 1:
-        raise click.UsageError("choose one of: --from PLACE, --progress, --stop")
+        raise click.UsageError("choose one of: --from POSITION, --progress, --stop")
     if queue is None and not progress:
         raise click.UsageError("name a QUEUE")
-    with find(url, tls_ca).client(looks=progress) as client:
+    with target.client(looks=progress) as client:
         if progress:
             _show(client.replay_progress([queue] if queue else []), as_json)
             return
@@ -65,7 +66,7 @@ def replay(
     if as_json:
         print_json(with_times(found))
         return
-    how = "stopped" if stop else "done" if found["done"] else "under way"
+    how = "stopped" if stop else "done" if found["done"] else "in progress"
     say(
         f"replay of queue {queue!r} {how}: {counted(found['seen'], 'message')} examined, "
         f"{found['routed']:,} put into the queue"
@@ -81,7 +82,7 @@ def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, A
             while not found["done"]:
                 update(found["position"] - found["start"], found["end"] - found["start"])
                 if found["waiting"] and not has_told:
-                    note(f"queue {queue!r} is full: the replay waits for room")
+                    note(f"queue {queue!r} is full: the replay waits until there is room")
                     has_told = True
                 pause.wait(_LOOK_SECONDS)
                 again = client.replay_progress([queue])
@@ -89,7 +90,7 @@ def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, A
                     raise Failure(f"queue {queue!r} was dropped", REFUSED)
                 found = again[0]
     except KeyboardInterrupt:
-        note(f"the replay goes on in the broker: opendata-queue replay {queue} --progress, or --stop")
+        note(f"the replay continues in the broker: opendata-queue replay {queue} --progress, or --stop")
         raise
     return found
 
@@ -104,7 +105,7 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
     ]  # fmt: skip
     rows = []
     for one in found:
-        state = "done" if one["done"] else "waits: full" if one["waiting"] else "under way"
+        state = "done" if one["done"] else "waits: full" if one["waiting"] else "in progress"
         whole = one["end"] - one["start"]
         share = 100 * (one["position"] - one["start"]) // whole if whole > 0 else 100
         began = moment(one["started_at_ms"])

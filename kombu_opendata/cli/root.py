@@ -1,4 +1,4 @@
-"""The root of the commands, and which of them ``celery -A app opendata`` has, too."""
+"""The root command, and the commands that ``celery -A app opendata`` has as well."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any
 
 import click
 
-from .brokers import broker_tools, maintain, status
+from .brokers import broker_tools, instance_group, maintain, status
 from .exchanges import binding_group, exchange_group
 from .exit_codes import EPILOG, HELP, Group
 from .filters import filter_group
 from .history_lists import attempts, messages
-from .instances import instance_group
+from .peek import message, peek
 from .queues import queue_group
 from .replays import replay
-from .send import message, peek, publish, send
+from .send import publish, send
 from .serve import broker, hash_secret
 from .settled import archive_group, failed_group
 from .stores import store_group
 from .workers import worker_group
 
-#: those that serve a broker's URL and an app alike
+#: the commands of both ``opendata-queue`` and ``celery -A app opendata``
 SHARED: tuple[click.Command, ...] = (
     status, maintain, instance_group, queue_group, exchange_group, binding_group, worker_group, peek, send, publish,
     message, messages, attempts, archive_group, failed_group, replay, filter_group, store_group,
@@ -28,7 +28,7 @@ SHARED: tuple[click.Command, ...] = (
 
 
 class Root(Group):
-    """``broker`` runs one; with ``status`` or ``stop`` behind it, it is about one that runs."""
+    """``broker`` runs a broker; ``broker status`` and ``broker stop`` are about one that runs."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -44,7 +44,7 @@ class Root(Group):
 def main() -> None:
     """A durable task queue in a folder or a bucket.
 
-    Name the broker with --url (opendata://…, or a store's folder), or set OPENDATA_QUEUE_URL. Commands that only look
+    Name the broker with --url (opendata://…, or a store's folder), or set OPENDATA_QUEUE_URL. Commands that only read
     never start a broker.
     """
 

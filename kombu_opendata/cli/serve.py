@@ -18,7 +18,7 @@ from .option_types import KEEP, Size
 
 
 class _Broker(Command):
-    """``broker`` itself; the verbs that may stand behind it are completed, too."""
+    """``broker`` itself, which also completes ``status`` and ``stop``."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
         found = super().shell_complete(ctx, incomplete)
@@ -35,6 +35,7 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     return text if "://" in text else f"file://{quote(os.path.abspath(text))}"
 
 
+# the names of most options are those of the fields of BrokerOptions
 @click.command(cls=_Broker, epilog=EPILOG)
 @click.option(
     "--store",
@@ -50,27 +51,28 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     multiple=True,
     default=("default",),
     show_default=True,
-    help="open at start, and make where there is none; may be repeated",
+    help="open it at the start, and create it if it does not exist; may be repeated",
 )
-@click.option("--create-instances", is_flag=True, help="make any instance that a client names, misspelt ones too")
-@click.option("--users", type=click.Path(path_type=Path), help="file with name:hash lines, see hash-secret")
+@click.option("--create-instances", is_flag=True, help="create any instance that a client names, even a misspelt one")
+@click.option("--users", type=click.Path(path_type=Path), help="file with lines name:hash; see hash-secret")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="certificate chain (PEM) for opendatas:// clients")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="its private key (PEM), if not in that file")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="its private key (PEM), if it is not in that file")
 @click.option("--allow-anonymous", is_flag=True, help="listen on a network without --users")
-@click.option("--allow-cleartext", is_flag=True, help="listen on a network with --users and without TLS")
+@click.option("--allow-cleartext", is_flag=True, help="listen on a network with --users but without TLS")
 @click.option(
     "--max-connections",
     type=click.IntRange(1),
     default=10_000,
     show_default=True,
-    help="of clients; fewer where ulimit -n does not allow as many",
+    help="connections of clients; fewer if ulimit -n does not allow as many",
 )
 @click.option(
     "--greeting-timeout",
+    "greeting_seconds",
     type=click.FloatRange(0.1),
     default=10.0,
     show_default=True,
-    help="seconds for a new connection to say who it is, TLS handshake included",
+    help="seconds within which a new connection must log in, TLS handshake included",
 )
 @click.option(
     "--max-message-bytes",
@@ -78,15 +80,16 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     metavar="BYTES",
     default=128 << 20,
     show_default=True,
-    help="the largest message, or task's result",
+    help="the largest message, or result of a task",
 )
 @click.option(
     "--no-sync",
     is_flag=True,
-    help="skip fsync: a power loss may lose confirmed messages, a crash of the broker does not",
+    help="skip fsync: a power loss may then lose confirmed messages, a crash of the broker does not",
 )
 @click.option(
     "--idle-exit",
+    "idle_exit_seconds",
     type=click.FloatRange(0),
     default=0,
     metavar="SECONDS",
@@ -94,6 +97,7 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
 )
 @click.option(
     "--maintain-every",
+    "maintain_every_seconds",
     type=click.FloatRange(0.1),
     default=10.0,
     show_default=True,
@@ -103,8 +107,8 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
 @click.option(
     "--retention-bytes",
     type=Size(),
-    help="past so many bytes (or 20G) the oldest settled messages of an instance go early; 0: no limit; "
-    "default: a quarter of a folder's disk, and no limit for a bucket",
+    help="above this size (such as 20G), the oldest settled messages of an instance are removed early; 0: no limit; "
+    "default: a quarter of the disk for a folder, no limit for a bucket",
 )
 @click.option(
     "--history-days",
@@ -116,24 +120,26 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
 )
 @click.option(
     "--log-retention",
+    "log_retention_seconds",
     type=KEEP,
     default="settled",
     show_default=True,
-    help="how long messages can be replayed that no queue needs any more: a time since they were received, as 7d, or "
-    "forever; settled: not at all",
+    help="how long messages that no queue needs any more can still be replayed: a time since they were received (7d), "
+    "or forever; settled: not at all",
 )
 @click.option(
     "--heartbeat",
+    "heartbeat_seconds",
     type=click.FloatRange(0),
     default=60,
     show_default=True,
     metavar="SECONDS",
-    help="time between heartbeats to TCP clients; 0: as they ask for",
+    help="time between heartbeats to TCP clients; 0: as the clients ask",
 )
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="serve Prometheus metrics at /metrics there; a PORT alone: for this host only",
+    help="serve Prometheus metrics there at /metrics; a PORT alone: for this host only",
 )
 @click.option(
     "--metrics-max-queues",
@@ -141,7 +147,7 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     default=200,
     show_default=True,
     metavar="N",
-    help="how many queues have series of their own; the others are summed",
+    help="how many queues have their own series; the others are summed",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -152,41 +158,17 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
 )
 @click.option(
     "--slow-commit",
+    "slow_commit_seconds",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="log each commit that takes this long or longer",
+    help="log each commit that takes at least this long",
 )
 @click.option("--embedded", is_flag=True, hidden=True)
 @click.option("--ready-fd", type=int, hidden=True)
 def broker(
-    store: str,
-    listen: tuple[str, ...],
-    instances: tuple[str, ...],
-    create_instances: bool,
-    users: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    allow_anonymous: bool,
-    allow_cleartext: bool,
-    max_connections: int,
-    greeting_timeout: float,
-    max_message_bytes: int,
-    no_sync: bool,
-    idle_exit: float,
-    maintain_every: float,
-    retention_bytes: int | None,
-    history_days: float,
-    log_retention: float,
-    heartbeat: float,
-    metrics: str | None,
-    metrics_max_queues: int,
-    log_format: str,
-    log_level: str,
-    slow_commit: float,
-    embedded: bool,
-    ready_fd: int | None,
+    listen: tuple[str, ...], no_sync: bool, metrics: str | None, log_level: str, ready_fd: int | None, **settings: Any
 ) -> None:
     """Run a broker: the one process that owns a store. SIGTERM stops it cleanly.
 
@@ -199,32 +181,12 @@ def broker(
 
     try:
         options = BrokerOptions(
-            store=store,
             listen=tuple(parse_listen(text) for text in listen),
-            embedded=embedded,
-            ready_fd=ready_fd,
-            idle_exit_seconds=idle_exit,
-            heartbeat_seconds=heartbeat,
-            max_message_bytes=max_message_bytes,
-            max_connections=max_connections,
-            greeting_seconds=greeting_timeout,
             sync=not no_sync,
-            users=users,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            allow_anonymous=allow_anonymous,
-            allow_cleartext=allow_cleartext,
-            instances=instances,
-            create_instances=create_instances,
-            maintain_every_seconds=maintain_every,
             metrics=parse_metrics(metrics) if metrics is not None else None,
-            metrics_max_queues=metrics_max_queues,
-            log_format=log_format,
             log_level=log_level.upper(),
-            slow_commit_seconds=slow_commit,
-            retention_bytes=retention_bytes,
-            history_days=history_days,
-            log_retention_seconds=log_retention,
+            ready_fd=ready_fd,
+            **settings,
         )
     except OpenDataError as exc:
         Readiness(ready_fd).report({"code": exc.code, "text": exc.text, "values": exc.values})
@@ -238,8 +200,8 @@ def hash_secret() -> None:
 
     The file has a line name:hash for each user.
 
-    The secret is asked for, or read from standard input where that is no terminal. There is no option for it, because
-    other users of the machine could see it in the list of processes.
+    The command prompts for the secret, or reads it from standard input if that is not a terminal. There is no option
+    for it, because other users of the machine could see it in the list of processes.
     """
     from ..broker.users import hash_secret as make
 

@@ -1,4 +1,4 @@
-"""``archive`` and ``failed``: what is settled in a queue, and what can be done with it."""
+"""``archive`` and ``failed``: the settled messages of a queue: list, count, archive, redrive, delete."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .exit_codes import NOT_NOW, Failure, Group, confirm
-from .option_types import LENGTH, MESSAGE_ID
-from .target import complete_queues, find, json_option, queue_argument, target_options, yes_option
-from .terminal.output import Column, age, counted, note, plain, print_json, print_json_line, print_table, say
+from .option_types import LENGTH, ids_option, limit_option, where_option
+from .target import Target, call_options, complete_queues, queue_argument, yes_option
+from .terminal.output import age, counted, note, plain, print_json, print_json_line, say
+from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
@@ -23,7 +24,7 @@ _COLUMNS: list[Column] = [("id", True), ("settled", False), ("attempts", True)]
 
 @click.group("archive", cls=Group)
 def archive_group() -> None:
-    """Archived (done) messages: list, count, delete."""
+    """Archived messages (done ones): list, count, delete."""
 
 
 @click.group("failed", cls=Group)
@@ -32,10 +33,10 @@ def failed_group() -> None:
 
 
 def _archived_option(state: str) -> Callable[[Any], Any]:
-    """A flag for the commands about failed messages."""
+    """``--archived``, for commands about failed messages."""
     if state != "failed":
         return lambda function: function
-    return click.option("--archived", is_flag=True, help="those that `failed archive` set aside")
+    return click.option("--archived", is_flag=True, help="the failed messages that `failed archive` set aside")
 
 
 def _chosen(state: str, archived: bool) -> str:
@@ -43,8 +44,8 @@ def _chosen(state: str, archived: bool) -> str:
 
 
 # ---------------------------------------------------------------------- looking
-def _list(queue: str, state: Any, limit: int, place: tuple[str | None, str | None], as_json: bool) -> None:
-    with find(*place).client(looks=True) as client:
+def _list(queue: str, state: Any, limit: int, target: Target, as_json: bool) -> None:
+    with target.client(looks=True) as client:
         found = client.iter_by_state(queue, state)
         shown = islice(found, limit or None)
         if as_json:
@@ -63,30 +64,24 @@ def _as_json(one: MessageState) -> dict[str, Any]:
 
 
 def _list_command(group: click.Group, state: str, words: str) -> None:
-    @group.command("list", help=f"List the {words} of a queue, the oldest first.\n\nWith --json, one document a line.")
+    @group.command("list", help=f"List the {words} of a queue, oldest first.\n\nWith --json, one document a line.")
     @queue_argument
-    @click.option(
-        "--limit", "-n", type=click.IntRange(0), metavar="N", default=20, show_default=True, help="how many; 0: all"
-    )
+    @limit_option("how many; 0: all", 20)
     @_archived_option(state)
-    @target_options
-    @json_option
-    def list_settled(
-        queue: str, limit: int, url: str | None, tls_ca: str | None, as_json: bool, archived: bool = False
-    ) -> None:
-        _list(queue, _chosen(state, archived), limit, (url, tls_ca), as_json)
+    @call_options
+    def list_settled(queue: str, limit: int, target: Target, as_json: bool, archived: bool = False) -> None:
+        _list(queue, _chosen(state, archived), limit, target, as_json)
 
 
 @archive_group.command()
 @click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)
-@target_options
-@json_option
-def count(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
+@call_options
+def count(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Count the archived messages of queues.
 
-    Of all queues, or of those named. A count is exact up to 4,000,000 in a queue.
+    Without QUEUE, of all queues. A count is exact up to 4,000,000 messages in a queue.
     """
-    with find(url, tls_ca).client(looks=True) as client:
+    with target.client(looks=True) as client:
         found = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
     if as_json:
         print_json({name: one.done for name, one in found.items()})
@@ -98,14 +93,13 @@ def count(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json:
 
 @failed_group.command("count")
 @click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)
-@target_options
-@json_option
-def count_failed(queues: tuple[str, ...], url: str | None, tls_ca: str | None, as_json: bool) -> None:
+@call_options
+def count_failed(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Count the failed and the archived failed messages of queues.
 
-    Of all queues, or of those named.
+    Without QUEUE, of all queues.
     """
-    with find(url, tls_ca).client(looks=True) as client:
+    with target.client(looks=True) as client:
         found = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
     if as_json:
         print_json(
@@ -119,30 +113,20 @@ def count_failed(queues: tuple[str, ...], url: str | None, tls_ca: str | None, a
 # ---------------------------------------------------------------------- archiving
 @failed_group.command()
 @queue_argument
-@click.option("--where", default="", metavar="SELECTOR", help="only messages whose headers this is true of")
-@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this message; may be repeated")
-@click.option("--older-than", type=LENGTH, help="only what failed at least this long ago: 90s, 12h, 30d")
-@click.option(
-    "--limit", "-n", type=click.IntRange(0), metavar="N", default=0, help="how many at most; 0 (the default): all"
-)
-@target_options
-@json_option
+@where_option
+@ids_option
+@click.option("--older-than", type=LENGTH, help="only messages that failed at least this long ago: 90s, 12h, 30d")
+@limit_option("how many at most; 0 (the default): all")
+@call_options
 def archive(
-    queue: str,
-    where: str,
-    ids: tuple[int, ...],
-    older_than: float | None,
-    limit: int,
-    url: str | None,
-    tls_ca: str | None,
-    as_json: bool,
+    queue: str, where: str, ids: tuple[int, ...], older_than: float | None, limit: int, target: Target, as_json: bool
 ) -> None:
     """Set failed messages aside, all or some.
 
-    They keep everything until they are deleted. `failed list --archived` shows them, `failed redrive --archived` makes
-    them available again.
+    They stay complete until they are deleted. `failed list --archived` shows them, and `failed redrive --archived`
+    makes them available again.
     """
-    with find(url, tls_ca).client() as client:
+    with target.client() as client:
         archived = _watched(
             client, queue, "failed", "archiving",
             lambda: client.archive_failed(queue, where=where, ids=ids or None, older_than=older_than, limit=limit),
@@ -157,21 +141,19 @@ def archive(
 def _delete_command(group: click.Group, state: str, words: str) -> None:
     @group.command("delete", help=f"Delete {words} of a queue: by age, by id, or all.\n\nThis can't be undone.")
     @queue_argument
-    @click.option("--older-than", type=LENGTH, help="settled at least this long ago: 90s, 12h, 30d")
-    @click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this message; may be repeated")
-    @click.option("--all", "everything", is_flag=True, help="all messages of the list")
+    @click.option("--older-than", type=LENGTH, help="messages that were settled at least this long ago: 90s, 12h, 30d")
+    @ids_option
+    @click.option("--all", "everything", is_flag=True, help="all of them")
     @_archived_option(state)
     @yes_option
-    @target_options
-    @json_option
+    @call_options
     def delete(
         queue: str,
         older_than: float | None,
         ids: tuple[int, ...],
         everything: bool,
         yes: bool,
-        url: str | None,
-        tls_ca: str | None,
+        target: Target,
         as_json: bool,
         archived: bool = False,
     ) -> None:
@@ -180,7 +162,7 @@ def _delete_command(group: click.Group, state: str, words: str) -> None:
         if (older_than is not None) + bool(ids) + everything != 1:
             raise click.UsageError("choose one of: --older-than, --id, --all")
         given = {"older_than": older_than, "ids": ids or None, "all": everything}
-        with find(url, tls_ca).client() as client:
+        with target.client() as client:
             have = _settled(client, queue, which)
             confirm(_question(queue, counted(have, words.removesuffix("s")), older_than, len(ids)), yes)
             deleted = _watched(client, queue, which, "deleting", lambda: client.delete_settled(queue, which, **given))  # type: ignore[arg-type]
@@ -203,7 +185,7 @@ def _settled(client: QueueClient, queue: str, state: str) -> int:
 
 
 def _watched(client: QueueClient, queue: str, state: str, verb: str, work: Callable[[], Any]) -> Any:
-    """Do it, and show how many are gone."""
+    """Do the work, and show how many messages are done."""
     from .terminal.progress import is_shown, watched
 
     if not is_shown():
@@ -221,39 +203,28 @@ for _group, _state in ((archive_group, "done"), (failed_group, "failed")):
 @failed_group.command()
 @queue_argument
 @click.option(
-    "--to", "target", default="", help="put them into this queue instead of their own", shell_complete=complete_queues
+    "--to", "into", default="", help="put them into this queue instead of their own", shell_complete=complete_queues
 )
-@click.option("--where", default="", metavar="SELECTOR", help="only messages whose headers this is true of")
-@click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="this message; may be repeated")
-@click.option(
-    "--limit", "-n", type=click.IntRange(0), metavar="N", default=0, help="how many at most; 0 (the default): all"
-)
+@where_option
+@ids_option
+@limit_option("how many at most; 0 (the default): all")
 @_archived_option("failed")
-@target_options
-@json_option
+@call_options
 def redrive(
-    queue: str,
-    target: str,
-    where: str,
-    ids: tuple[int, ...],
-    limit: int,
-    archived: bool,
-    url: str | None,
-    tls_ca: str | None,
-    as_json: bool,
+    queue: str, into: str, where: str, ids: tuple[int, ...], limit: int, archived: bool, target: Target, as_json: bool
 ) -> None:
     """Make failed messages available again.
 
-    They keep their ids and begin with no attempts. Exits with 5 when the queue is full before all are moved.
+    They keep their ids and start with no attempts. Exits with 5 if the queue is full before all of them are moved.
     """
-    with find(url, tls_ca).client() as client:
+    with target.client() as client:
         state: Any = _chosen("failed", archived)
         done = _watched(
             client, queue, state, "redriving",
-            lambda: client.redrive(queue, target, where=where, ids=ids or None, limit=limit, state=state),
+            lambda: client.redrive(queue, into, where=where, ids=ids or None, limit=limit, state=state),
         )  # fmt: skip
-    into = target or queue
-    stayed = {"already there": done.already, "expired": done.expired, "dead letters on their way": done.waiting}
+    into = into or queue
+    stayed = {"already there": done.already, "expired": done.expired, "dead letters in transit": done.waiting}
     if as_json:
         counts = {name: getattr(done, name) for name in ("moved", "already", "expired", "waiting", "is_full")}
         print_json({"queue": queue, "target": into, **counts})
@@ -262,4 +233,4 @@ def redrive(
         is_or_are = "is" if done.moved == 1 else "are"
         say(f"{counted(done.moved, 'message')} {is_or_are} available again in queue {into!r}{rest}")
     if done.is_full:
-        raise Failure(f"queue {into!r} is full: the rest stays failed, until there is room", NOT_NOW)
+        raise Failure(f"queue {into!r} is full: the rest stays failed until there is room", NOT_NOW)

@@ -1,4 +1,4 @@
-"""``store``: inspect, verify, stats; offline and read-only, whether a broker runs or not."""
+"""``store``: inspect, verify, stats. They read a store without its broker, whether one runs or not."""
 
 from __future__ import annotations
 
@@ -9,28 +9,17 @@ from typing import Any
 import click
 
 from .exit_codes import DAMAGED, NOT_NOW, Failure, Group
-from .option_types import MESSAGE_ID
-from .target import complete_queues, find, json_option
-from .terminal.output import (
-    Column,
-    counted,
-    moment,
-    number,
-    print_facts,
-    print_json,
-    print_json_line,
-    print_table,
-    say,
-    shown,
-    with_times,
-)
+from .option_types import MESSAGE_ID, limit_option
+from .target import Target, complete_queues, json_option
+from .terminal.output import counted, moment, number, print_facts, print_json, print_json_line, say, shown, with_times
+from .terminal.tables import Column, print_table
 
 _CELL = 100
 
 
 @click.group("store", cls=Group)
 def store_group() -> None:
-    """Stores, with or without a broker: inspect, verify, stats."""
+    """Stores, read without a broker: inspect, verify, stats."""
 
 
 def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,10 +29,12 @@ def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--store",
         "url",
         metavar="URL|FOLDER",
-        help="the same as an option; default: the app's folder, or $OPENDATA_QUEUE_URL",
+        help="the store, as an option; default: the app's folder, or $OPENDATA_QUEUE_URL",
     )
     instance = click.option(
-        "--instance", metavar="NAME", help="the database in the store; default: the only one, or the one named default"
+        "--instance",
+        metavar="NAME",
+        help="the database in the store; default: the only one, or the one that is named default",
     )
     return place(url(instance(json_option(command))))
 
@@ -53,9 +44,9 @@ def _location(store: str | None, url: str | None) -> str:
     given = store or url
     if given:
         return given
-    target = find(None)
+    target = Target()
     if not target.folder:
-        raise Failure(f"{target.address} is no folder of this host: name the store's folder, or its bucket's URL")
+        raise Failure(f"{target.address} is not a folder on this host: name the store's folder, or its bucket's URL")
     return target.folder
 
 
@@ -65,7 +56,7 @@ def _location(store: str | None, url: str | None) -> str:
 def verify(store: str | None, url: str | None, instance: str | None, as_json: bool) -> None:
     """Check every file, every record and every invariant. Nothing is changed.
 
-    Exits with 4 when something is damaged or contradicts itself, with 5 when not everything could be checked.
+    Exits with 4 if the store is damaged or contradicts itself, and with 5 if not everything could be checked.
     """
     from ..offline import verify_store
     from .terminal.progress import bar
@@ -92,7 +83,7 @@ def _print_report(report: Any) -> None:
             if value is not None
         )
         say(f"{found.severity.value}  {found.code}{where}: {found.text}")
-        say(f"    what follows: {found.meaning}")
+        say(f"    what it means: {found.meaning}")
         say(f"    what to do: {found.remedy}")
     for why in report.incomplete:
         say(f"not checked: {why}")
@@ -109,7 +100,7 @@ def _print_report(report: Any) -> None:
 
 # ---------------------------------------------------------------------- stats
 @store_group.command()
-@click.option("--payloads", is_flag=True, help="also add up payload bytes by queue; slower")
+@click.option("--payloads", is_flag=True, help="also sum payload bytes by queue; slower")
 @_store_options
 def stats(store: str | None, url: str | None, instance: str | None, payloads: bool, as_json: bool) -> None:
     """Count what is in a store: queues, records, files."""
@@ -133,7 +124,7 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
         }
     )
     columns: list[Column] = [
-        ("queue", False), ("available", True), ("of it delayed", True), ("in flight", True), ("done", True),
+        ("queue", False), ("available", True), ("delayed", True), ("in flight", True), ("done", True),
         ("failed", True), ("archived failed", True), ("payload bytes", True),
     ]  # fmt: skip
     rows = [
@@ -163,25 +154,17 @@ async def _stats(location: str, instance: str | None, payloads: bool, update: Ca
 # ---------------------------------------------------------------------- inspect
 @store_group.command()
 @_store_options
-@click.option("--message", "message", type=MESSAGE_ID, help="all about a message, by its id")
+@click.option("--message", "message", type=MESSAGE_ID, help="everything about the message with this id")
 @click.option(
     "--queue",
     metavar="QUEUE",
-    help="all about a queue; with --kind, its records of that kind",
+    help="everything about a queue; with --kind, its records of that kind",
     shell_complete=complete_queues,
 )
 @click.option("--key", metavar="HEX", help="the record with this key")
 @click.option("--kind", metavar="KIND", help="records of this kind, such as active or metadata")
-@click.option("--prefix", metavar="HEX", default="", help="records whose keys begin with this")
-@click.option(
-    "--limit",
-    "-n",
-    type=click.IntRange(1),
-    metavar="N",
-    default=100,
-    show_default=True,
-    help="how many records at most",
-)
+@click.option("--prefix", metavar="HEX", default="", help="records whose keys begin with these bytes")
+@limit_option("how many records at most", 100, low=1)
 def inspect(
     store: str | None,
     url: str | None,
@@ -196,7 +179,7 @@ def inspect(
 ) -> None:
     """Show a message, a queue, or stored records.
 
-    Records come in the order of their keys. With --json, each is a document on a line.
+    Records are shown in the order of their keys. With --json, each is a document on a line of its own.
     """
     if sum(one is not None for one in (message, key, kind or queue)) > 1:
         raise click.UsageError("choose one of: --message, --key, or --queue with --kind")
@@ -206,7 +189,7 @@ def inspect(
     if key is not None:
         one = _hexadecimal(key, "--key")
         if not one:
-            raise click.UsageError("--key is empty: give a whole key, or --prefix")
+            raise click.UsageError("--key is empty: give a whole key, or use --prefix")
     elif queue is not None and kind is None:
         one = queue
     start = _hexadecimal(prefix, "--prefix")

@@ -1,7 +1,7 @@
-"""Which broker a command is about: ``--url``, the app of ``celery -A app``, or the environment.
+"""The broker that a command talks to: from ``--url``, from the app of ``celery -A app``, or from the environment.
 
-A command that looks never starts a broker. One that changes something starts a folder's broker, as any client does, if
-there is a store; only ``queue create`` makes a new store.
+A command that only reads never starts a broker. A command that changes something starts a folder's broker, as any
+client does, if there is a store; only ``queue create`` makes a new store.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -26,25 +27,35 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 ENVIRONMENT = "OPENDATA_QUEUE_URL"
 CA_ENVIRONMENT = "OPENDATA_QUEUE_CA"
-#: the folder of a store has one of these
+#: every database in a store's folder has a subfolder of this name
 _DATABASE = "manifest"
 
 
-def target_options(command: F) -> F:
-    """``--url`` and what belongs to it."""
-    url = click.option(
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--url`` and ``--tls-ca``, which the command gets as its ``target``."""
+
+    @wraps(command)
+    def with_target(*args: Any, url: str | None, tls_ca: str | None, **given: Any) -> Any:
+        return command(*args, target=Target(url, tls_ca), **given)
+
+    url_option = click.option(
         "--url", metavar="URL|FOLDER", help=f"the broker, or a store's folder; default: the app's, or ${ENVIRONMENT}"
     )
-    ca = click.option(
+    ca_option = click.option(
         "--tls-ca", metavar="FILE", type=click.Path(exists=True, dir_okay=False), envvar=CA_ENVIRONMENT,
         help="CA certificates (PEM) for opendatas:// brokers",
     )  # fmt: skip
-    return url(ca(command))
+    return url_option(ca_option(with_target))
 
 
 def json_option(command: F) -> F:
     """``--json``."""
     return click.option("-j", "--json", "as_json", is_flag=True, help="print JSON, with times in UTC")(command)
+
+
+def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--url``, ``--tls-ca`` and ``--json``: what most commands have."""
+    return target_options(json_option(command))
 
 
 def yes_option(command: F) -> F:
@@ -61,15 +72,41 @@ class Place:
 
 
 class Target:
-    """The broker that is meant; of an app's list for failover, the first that answers."""
+    """The broker that a command talks to; if an app lists several for failover, the first that answers.
 
-    def __init__(self, places: list[Place]) -> None:
-        self._places = places
+    It is looked up when it is first needed, so a command may check its other arguments before.
+    """
+
+    def __init__(self, url: str | None = None, tls_ca: str | None = None) -> None:
+        self._url = url
+        self._tls_ca = tls_ca
+
+    def or_at(self, place: str | None) -> Target:
+        """The broker at this place, if one is given, else this one."""
+        return Target(place, self._tls_ca) if place else self
+
+    @cached_property
+    def _places(self) -> list[Place]:
+        """The brokers to try, in order.
+
+        Raises:
+            click.UsageError: nothing says which broker.
+            InvalidURL: the URL is not valid.
+        """
+        app = None if self._url else getattr(click.get_current_context().obj, "app", None)
+        if app is not None:
+            return _places_of(app)
+        url = self._url or os.environ.get(ENVIRONMENT)
+        if not url:
+            raise click.UsageError(
+                f"which broker? Give --url (opendata://…, or a store's folder), or set {ENVIRONMENT}."
+            )
+        return [_place(url, self._tls_ca)]
 
     @property
     def folder(self) -> str:
         """The folder of the (first) broker; empty if it has none."""
-        return self._places[0].address.folder
+        return self.address.folder
 
     @property
     def address(self) -> Address:
@@ -78,7 +115,11 @@ class Target:
     # ------------------------------------------------------------------ clients
     @contextmanager
     def client(self, *, looks: bool = False, creates: bool = False) -> Iterator[QueueClient]:
-        """A queue client. It starts no broker if it only looks.
+        """A queue client.
+
+        Args:
+            looks: the command only reads: don't start a broker.
+            creates: the command may make a new store.
 
         Raises:
             Failure: no broker runs, or there is no store.
@@ -98,7 +139,7 @@ class Target:
 
     @contextmanager
     def connection(self, *, looks: bool = False) -> Iterator[BrokerConnection]:
-        """A plain connection, for calls that the queue client has not."""
+        """A plain connection, for calls that the queue client does not have."""
         from ..client.session.broker_connection import BrokerConnection
 
         def make(place: Place) -> BrokerConnection:
@@ -142,7 +183,7 @@ class Target:
 
 
 def _with_suggestion(client: QueueClient, error: Any) -> Any:
-    """The error, with the queue or exchange that was probably meant if there is none of that name."""
+    """The error; if the queue or exchange does not exist, with the name that was probably meant."""
     if name := error.values.get("queue"):
         known = [info.name for info in client.list_queues()]
     elif name := error.values.get("exchange"):
@@ -154,7 +195,11 @@ def _with_suggestion(client: QueueClient, error: Any) -> Any:
 
 
 def _is_store(folder: str) -> bool:
-    """Whether a folder has a database. One that can't be looked into is an OSError."""
+    """Whether a folder has a database in it.
+
+    Raises:
+        OSError: the folder can't be read.
+    """
     try:
         entries = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -169,28 +214,10 @@ def _no_broker(place: Place, error: Any) -> Failure:
     if place.address.kind == "embedded" and not isinstance(error, StartError):
         folder = place.address.folder
         if _is_store(folder):
-            text += f"; to look at the store without one: opendata-queue store stats {folder}"
+            text += f"; to examine the store without a broker: opendata-queue store stats {folder}"
         else:
             text = f"no broker runs for {folder}, and there is no store: check the path"
     return Failure(text, NO_BROKER)
-
-
-# ---------------------------------------------------------------------- choosing
-def find(url: str | None, tls_ca: str | None = None) -> Target:
-    """The target of the command that runs.
-
-    Raises:
-        click.UsageError: nothing says which.
-        InvalidURL: the URL is none.
-    """
-    context = click.get_current_context()
-    app = None if url else getattr(context.obj, "app", None)
-    if app is not None:
-        return Target(_of_app(app))
-    url = url or os.environ.get(ENVIRONMENT)
-    if not url:
-        raise click.UsageError(f"which broker? Give --url (opendata://…, or a store's folder), or set {ENVIRONMENT}.")
-    return Target([_place(url, tls_ca)])
 
 
 def _place(url: str, tls_ca: str | None) -> Place:
@@ -202,36 +229,37 @@ def _place(url: str, tls_ca: str | None) -> Place:
     return Place(address, Options(name="opendata-queue", tls=tls))
 
 
-def _of_app(app: Any) -> list[Place]:
+def _places_of(app: Any) -> list[Place]:
     from ..transport.connection_fields import address_of
     from ..transport.transport import options_of
 
     try:
         connection = app.connection_for_write()
-    except KeyError as exc:  # Kombu's "No such transport", with what was probably meant
+    except KeyError as exc:  # Kombu's "No such transport", with a suggestion
         raise Failure(f"the app's broker_url can't be used: {exc.args[0]}") from exc
     found = []
     for url in connection.alt or [None]:
         one = app.connection_for_write(url) if url is not None else connection
         if one.transport.driver_type != "opendata":
-            raise Failure(f"the app's broker is {one.as_uri()}: it is no opendata:// URL")
+            raise Failure(f"the app's broker is {one.as_uri()}: that is not an opendata:// URL")
         found.append(Place(address_of(one), options_of(one)))
     return found
 
 
 # ---------------------------------------------------------------------- completion
 def completion(names_of: Callable[[QueueClient], list[str]]) -> Callable[..., list[str]]:
-    """Completes names: those that begin so and can be typed, if a broker runs that says them at once."""
+    """A completion of names that can be typed; it completes nothing if no broker answers at once."""
 
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         try:
             place = _place(context.params.get("url") or os.environ[ENVIRONMENT], context.params.get("tls_ca"))
-            quick = replace(place, options=replace(place.options, connect_timeout=0.5))
-            with Target([quick]).client(looks=True) as client:
+            target = Target()
+            target._places = [replace(place, options=replace(place.options, connect_timeout=0.5))]
+            with target.client(looks=True) as client:
                 names = names_of(client)
             return [name for name in names if name.startswith(incomplete) and name.isprintable()]
         except Exception:
-            return []  # a line that is being typed gets no error
+            return []  # no errors while a line is being typed
 
     return complete
 

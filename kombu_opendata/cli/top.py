@@ -1,4 +1,4 @@
-"""``queue top``: the queues live, the busiest first."""
+"""``queue top``: a live view of the queues, the busiest first."""
 
 from __future__ import annotations
 
@@ -14,21 +14,9 @@ import click
 
 from ..errors import ConnectionLost, StartError
 from .exit_codes import Command
-from .target import find, json_option, target_options
-from .terminal.output import (
-    Column,
-    age,
-    console,
-    counted,
-    cut_middle,
-    fitted,
-    plain,
-    print_json_line,
-    print_table,
-    room_for_text,
-    say,
-    table,
-)
+from .target import Target, call_options
+from .terminal.output import age, counted, plain, print_json_line, say
+from .terminal.tables import Column, console, cut_middle, fitted, print_table, room_for_text, table
 
 if TYPE_CHECKING:
     from ..queue_client.models import QueueMetrics
@@ -36,12 +24,12 @@ if TYPE_CHECKING:
 _WAITING = "no broker answers; waiting for one"
 _SORTS = ("rate", "length", "age", "name")
 
-#: waits so many seconds; True: somebody wants to quit
+#: waits this many seconds; returns whether the user wants to quit
 Pause = Callable[[float], bool]
 
 
 class Line(NamedTuple):
-    """A queue in a frame; rates are messages a second since the last frame."""
+    """A queue in a frame; the rates are messages per second since the last frame."""
 
     metrics: QueueMetrics
     sent: float
@@ -59,26 +47,17 @@ class Line(NamedTuple):
     help="time between updates",
 )
 @click.option("--sort", type=click.Choice(_SORTS), default="rate", show_default=True, help="which queues come first")
-@click.option("--once", is_flag=True, help="show one update, with rates of the last minute")
+@click.option("--once", is_flag=True, help="show one update, with the rates of the last minute")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="end after this many updates")
-@target_options
-@json_option
-def top(
-    interval: float,
-    sort: str,
-    once: bool,
-    count: int | None,
-    url: str | None,
-    tls_ca: str | None,
-    as_json: bool,
-) -> None:
+@call_options
+def top(interval: float, sort: str, once: bool, count: int | None, target: Target, as_json: bool) -> None:
     """Show lengths, rates and ages live, until q or Ctrl-C.
 
-    Rates are those between two updates. Where stdout is not a terminal, each update is printed below the one before;
-    with --json, one document a line.
+    Rates are those between two updates. If stdout is not a terminal, each update is printed below the previous one;
+    with --json, each is a document on a line of its own.
     """
     live = not once and not as_json and sys.stdout.isatty()
-    with find(url, tls_ca).client(looks=True) as client, _keyboard() if live else nullcontext(_sleep) as pause:
+    with target.client(looks=True) as client, _keyboard() if live else nullcontext(_sleep) as pause:
         frames = _frames(client.metrics_all, interval, 1 if once else count, sort, pause)
         try:
             if live:
@@ -86,7 +65,7 @@ def top(
             else:
                 _show(frames, as_json)
         except KeyboardInterrupt:
-            return  # that is how it ends
+            return  # the normal end
 
 
 def _show(frames: Iterator[list[Line] | None], as_json: bool) -> None:
@@ -116,7 +95,7 @@ def _show_live(frames: Iterator[list[Line] | None]) -> None:
 def _frames(
     look: Callable[[], dict[str, QueueMetrics]], interval: float, count: int | None, sort: str, pause: Pause
 ) -> Iterator[list[Line] | None]:
-    """The queues at each look; None where the broker is away, which is no end once there was one."""
+    """The queues at each update; None while the broker is away, if it answered before."""
     before: dict[str, QueueMetrics] = {}
     number = 0
     next_at = time.monotonic()
@@ -138,7 +117,7 @@ def _frames(
 
 
 def _line(now: QueueMetrics, before: QueueMetrics | None) -> Line:
-    """Rates between two looks; at the first, or when the broker was restarted in between, the broker's own."""
+    """Rates between two updates; the broker's own for the first one, or if the queue was created anew in between."""
     if before is None or now.at is None or before.at is None or now.counted_since != before.counted_since:
         return Line(now, now.sent_per_second, now.delivered_per_second, now.acked_per_second)
     seconds = max((now.at - before.at).total_seconds(), 0.001)
@@ -172,7 +151,7 @@ def _sleep(seconds: float) -> bool:
 
 @contextmanager
 def _keyboard() -> Iterator[Pause]:
-    """A pause that the key q ends; Ctrl-C is a KeyboardInterrupt as ever. Without a keyboard, no key ends it."""
+    """A pause that the key q ends, if there is a keyboard; Ctrl-C raises KeyboardInterrupt as usual."""
     if not sys.stdin.isatty():
         yield _sleep
         return
@@ -185,7 +164,7 @@ def _keyboard() -> Iterator[Pause]:
         end = time.monotonic() + seconds
         while select.select([terminal], [], [], max(0.0, end - time.monotonic()))[0]:
             keys = os.read(terminal, 1024)
-            if not keys or b"q" in keys.lower():  # no keys: the terminal is gone
+            if not keys or b"q" in keys.lower():  # no keys: the terminal is closed
                 return True
         return False
 
@@ -204,13 +183,13 @@ _COLUMNS: list[Column] = [
 ]  # fmt: skip
 #: what a narrow terminal does without, the first one first
 _SPARE = ("deliv/s", "failed", "cons", "delayed", "acked/s", "oldest", "sent/s", "in flight")
-#: lines of a screen that are neither title nor queues: the headings, the line below them, and the last line
+#: lines of a screen besides title and queues: the headings, the line below them, and the last line
 _OTHER_LINES = 3
 _GAP = "  "
 
 
 def draw(lines: list[Line], width: int, height: int) -> Any:
-    """A frame of so many columns and lines; a queue is a line, with the middle of a long name left out."""
+    """A frame for a screen of this size, with a line for each queue; the middle of a long name is left out."""
     from rich.console import Group
     from rich.text import Text
 
@@ -224,7 +203,7 @@ def draw(lines: list[Line], width: int, height: int) -> Any:
 
 
 def _title(lines: list[Line], width: int) -> list[str]:
-    """What all queues have together, on as few lines as there are columns for."""
+    """The totals of all queues, on as few lines as the width allows."""
     at = next((line.metrics.at for line in lines if line.metrics.at is not None), None)
     waiting = sum(line.metrics.visible + line.metrics.delayed for line in lines)
     held = sum(line.metrics.in_flight for line in lines)

@@ -1,4 +1,4 @@
-"""``worker``: the broker's clients, what they hold, and a word to them."""
+"""``worker``: the broker's clients, what they hold, and control over them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .exit_codes import Failure, Group
-from .target import complete_queues, completion, find, json_option, target_options
-from .terminal.output import Column, age, counted, plain, print_json, print_table, say
+from .option_types import limit_option
+from .target import Target, call_options, complete_queues, completion
+from .terminal.output import age, counted, plain, print_json, say
+from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
     from ..queue_client.models import MessageState, Worker
 
 _MAX_MESSAGES = 1000
-#: digits of an id in a table: the last ones, as many ids begin alike
+#: how many digits of an id a table shows: the last ones, because the first ones are often the same
 _SHORT_ID = 8
 
 
@@ -36,14 +38,13 @@ worker_argument = click.argument("worker", shell_complete=_complete_workers)
 
 # ---------------------------------------------------------------------- looking
 @worker_group.command("list", epilog="Example: opendata-queue worker list")
-@target_options
-@json_option
-def list_workers(url: str | None, tls_ca: str | None, as_json: bool) -> None:
+@call_options
+def list_workers(target: Target, as_json: bool) -> None:
     """List the clients that are connected or still hold messages.
 
-    These are Celery workers, queue clients, and this command itself.
+    Clients are Celery workers, queue clients, and this command itself.
     """
-    with find(url, tls_ca).client(looks=True) as client:
+    with target.client(looks=True) as client:
         found = client.workers()
     if as_json:
         print_json(found)
@@ -70,23 +71,14 @@ def _connected_for(one: Worker) -> str:
 
 @worker_group.command(epilog="Example: opendata-queue worker messages mail-worker-1")
 @worker_argument
-@click.option(
-    "--limit",
-    "-n",
-    type=click.IntRange(1, _MAX_MESSAGES),
-    metavar="N",
-    default=100,
-    show_default=True,
-    help="how many at most",
-)
-@target_options
-@json_option
-def messages(worker: str, limit: int, url: str | None, tls_ca: str | None, as_json: bool) -> None:
+@limit_option("how many at most", 100, low=1, high=_MAX_MESSAGES)
+@call_options
+def messages(worker: str, limit: int, target: Target, as_json: bool) -> None:
     """List the messages that a worker holds.
 
-    WORKER is an id, the end of one, or a name; a name stands for all clients that have it.
+    WORKER is an id, the end of an id, or a name; a name stands for all clients that have it.
     """
-    with find(url, tls_ca).client(looks=True) as client:
+    with target.client(looks=True) as client:
         held = [state for one in _named(client, worker) for state in client.worker_messages(one.id, limit=limit)]
     if as_json:
         print_json([_as_json(one) for one in held[:limit]])
@@ -101,10 +93,10 @@ def _as_json(one: MessageState) -> dict[str, Any]:
 
 
 def _named(client: QueueClient, text: str) -> list[Worker]:
-    """The workers that are meant: one by its id or the end of its id, or all of a name.
+    """One worker by its id or the end of its id, or all workers with a name.
 
     Raises:
-        Failure: there is none, or the end is that of several.
+        Failure: there is none, or several ids end like this.
     """
     workers = client.workers()
     named = [one for one in workers if one.name == text]
@@ -114,25 +106,24 @@ def _named(client: QueueClient, text: str) -> list[Worker]:
     if not found:
         raise Failure(f"no worker {text!r}: 'opendata-queue worker list' shows ids and names")
     if len(found) > 1:
-        raise Failure(f"{len(found)} workers have an id that ends with {text!r}: give more of it")
+        raise Failure(f"{len(found)} workers have an id that ends with {text!r}: give more digits")
     return found
 
 
 # ---------------------------------------------------------------------- control
 def _control_command(verb: str, does: str, done: Callable[[int, int], str], call: str) -> None:
-    """A verb that tells workers something; ``done`` says so, of how many workers and of what the broker counted."""
+    """Add a verb that controls workers; ``done`` makes its output of the number of workers and the broker's count."""
 
     @worker_group.command(
         verb,
-        help=f"{does}\n\nWORKER is an id, the end of one, or a name; a name stands for all clients that have it.",
+        help=f"{does}\n\nWORKER is an id, the end of an id, or a name; a name stands for all clients that have it.",
         epilog=f"Example: opendata-queue worker {verb} mail-worker-1",
     )
     @worker_argument
-    @target_options
-    @json_option
-    def control(worker: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-        with find(url, tls_ca).client() as client:
-            # what only holds something has no connection that could be told
+    @call_options
+    def control(worker: str, target: Target, as_json: bool) -> None:
+        with target.client() as client:
+            # a worker that is not connected can only have its messages released
             meant = [one for one in _named(client, worker) if one.connected or verb == "release"]
             if not meant:
                 raise Failure(f"worker {worker!r} is not connected")
@@ -161,8 +152,8 @@ _control_command(
 )
 _control_command(
     "release",
-    "Put back into their queues all messages that a worker holds.\n\nIt costs no attempt. The worker may still be at "
-    "work on them; what it acknowledges then is refused.",
+    "Return all messages that a worker holds to their queues.\n\nIt costs no attempt. The worker may still be "
+    "processing them, but its acknowledgements are then refused.",
     lambda _workers, messages: f"{counted(messages, 'message')} released",
     "release_worker_messages",
 )
@@ -177,15 +168,14 @@ _control_command(
 
 @worker_group.command(epilog="Example: opendata-queue worker reclaim orders")
 @click.argument("queue", required=False, default="", shell_complete=complete_queues)
-@target_options
-@json_option
-def reclaim(queue: str, url: str | None, tls_ca: str | None, as_json: bool) -> None:
-    """Put back into their queues what lost clients hold.
+@call_options
+def reclaim(queue: str, target: Target, as_json: bool) -> None:
+    """Return the messages that lost clients hold to their queues.
 
-    In one queue, or in all. It costs an attempt. After a restart of the broker, a client that has made no call since
-    counts as lost.
+    Without QUEUE, in all queues. It costs an attempt. After a restart of the broker, a client counts as lost until its
+    next call.
     """
-    with find(url, tls_ca).client() as client:
+    with target.client() as client:
         count = client.reclaim_messages(queue)
     if as_json:
         print_json({"queue": queue or None, "messages": count})

@@ -72,4 +72,4 @@ def test_a_queue_that_begins_in_the_past_finds_what_the_log_kept(
 def test_a_time_that_is_none_is_refused_at_the_start(broker_url: str) -> None:
     with pytest.raises(StartError) as told, QueueClient(broker_url, broker_options={"log_retention": "0s"}) as client:
         client.list_queues()
-    assert "is no time to keep anything: write 7d, settled or forever" in told.value.text
+    assert "is not a time to keep anything: write 7d, settled or forever" in told.value.text

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on stderr, and nothing at all where that is no terminal."""
+"""Progress of long work: a bar on stderr, or nothing if that is not a terminal."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-#: how far the work is: what was done, and of how much (None: not known)
+#: takes how much is done, and of how much (None: unknown)
 Update = Callable[[int, int | None], None]
 _LOOK_SECONDS = 0.3
 
 
 def is_shown() -> bool:
-    """Whether there is anybody to see it."""
+    """Whether progress is shown at all."""
     return sys.stderr.isatty()
 
 
 @contextmanager
 def bar(label: str) -> Iterator[Update]:
-    """A bar that the body of the ``with`` moves."""
+    """A bar that the body of the ``with`` statement updates."""
     if not is_shown():
         yield lambda _done, _total: None
         return
@@ -37,10 +37,10 @@ def bar(label: str) -> Iterator[Update]:
 
 
 def watched(label: str, work: Callable[[], T], measure: Callable[[], tuple[int, int | None]]) -> T:
-    """Do what takes long in one call, and show meanwhile how far it is.
+    """Do the work in one long call, and show its progress meanwhile.
 
     Args:
-        measure: how far; called now and then beside the work.
+        measure: returns how far the work is; called now and then while it runs.
     """
     if not is_shown():
         return work()

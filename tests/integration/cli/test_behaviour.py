@@ -36,15 +36,15 @@ from .conftest import HOSTILE, run
         ("queue purge orders", 2, "add --yes"),
         ("send orders {x --as json", 2, "is not json"),
         ("send orders x -H nothing", 2, "name=text"),
-        ("send orders x -H a:=NaN", 2, "NaN is not a number in JSON"),
-        ("send orders Infinity --as json", 2, "Infinity is not a number in JSON"),
+        ("send orders x -H a:=NaN", 2, "NaN is not a JSON number"),
+        ("send orders Infinity --as json", 2, "Infinity is not a JSON number"),
         ("messages --since yesterday", 2, "is not a time"),
         ("messages --limit 0", 2, "1 to 1000"),
         ("messages --limit 1000000000", 2, "1 to 1000"),
         ("messages --next rubbish", 2, "cursor"),
         ("attempts --status done", 2, "No such option"),
-        ("replay orders", 2, "--from PLACE"),
-        ("replay orders --from tomorrow", 2, "not a place in the log"),
+        ("replay orders", 2, "--from POSITION"),
+        ("replay orders --from tomorrow", 2, "not a position in the log"),
         ("replay orders --from 999999", 1, "future"),
         (f"replay orders --from {10**25}", 2, "9223372036854775807"),
         (f"queue create q2 --start {10**25}", 2, "9223372036854775807"),
@@ -140,7 +140,7 @@ def test_lines_that_were_sent_before_an_error_are_told(
     full = invoke("send", "short", "--lines", input="1\n2\n3\n4\n5\n")
     assert full.exit_code == 5
     told, error = full.stderr.splitlines()
-    assert told == "lines 1 to 2 were sent; the error is about the lines after them"
+    assert told == "lines 1 to 2 were sent; the error concerns the lines after them"
     assert error.startswith("Error: queue 'short' is full")
     assert len(client.peek("short", 10)) == 2
     again = invoke("send", "short", "--lines", input="1\n2\n")

@@ -34,7 +34,7 @@ def test_top_once_has_every_name_and_every_line_fits(columns: int, folder: str) 
         assert shown.wait_end() == 0
         heading, table = re.split(r"(?m)^queue\b", shown.screen())
         lines = ["queue" + table.splitlines()[0], *heading.splitlines(), *table.splitlines()[2:]]
-        assert all(len(line) <= columns for line in lines if not line.startswith("not shown"))
+        assert all(len(line) <= columns for line in lines if not line.startswith("the terminal is too narrow"))
         names = "".join(line.split("  ")[0] for line in table.splitlines()[2:])
         assert all(name in names for name in NAMES)
         assert "visible" in lines[0]
@@ -91,7 +91,7 @@ def test_a_queue_that_never_was_is_not_found(verb: str, folder: str) -> None:
     for more in ([], ["-q", "orders"], ["--all"], ["--json"]):
         told = run(verb, "-q", "ordesr", *more, url=folder)
         assert (told.returncode, told.stdout) == (1, "")
-        assert told.stderr == ("Error: there is no queue 'ordesr', and none in the history; did you mean 'orders'?\n")
+        assert told.stderr == ("Error: there is no queue 'ordesr', not even in the history; did you mean 'orders'?\n")
 
 
 def test_the_history_of_a_queue_that_is_gone_is_shown(client: QueueClient, folder: str) -> None:

@@ -37,7 +37,7 @@ VERBS = [
     Verb("queue create new --max-length 7", lambda j: j["arguments"]["x-max-length"] == 7, "'new' is ready"),
     Verb("queue metrics orders", lambda j: j[0]["visible"] == 5, "visible          5"),
     Verb("queue top --once", lambda j: {"mails"} <= {q["queue"] for q in j["queues"]}, "queues"),
-    Verb("instance create spare", lambda j: j["instance"] == "spare", "exists already"),
+    Verb("instance create spare", lambda j: j["instance"] == "spare", "already exists"),
     Verb("instance list", lambda j: "default" in {i["instance"] for i in j}, "spare"),
     Verb("exchange list", lambda j: {"amq.topic", "news"} <= {x["name"] for x in j}, "durable"),
     Verb("exchange create made --type direct", lambda j: j["type"] == "direct", "'made' is ready"),

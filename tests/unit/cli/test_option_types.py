@@ -21,7 +21,7 @@ def test_headers_to_look_for_may_be_json_values_as_those_to_send() -> None:
 
 @pytest.mark.parametrize("given", ["n:=null", "n:=[1]", 'n:={"a": 1}'])
 def test_what_no_header_is_stored_as_can_not_be_looked_for(given: str) -> None:
-    with pytest.raises(click.UsageError, match="can't be looked for"):
+    with pytest.raises(click.UsageError, match="can't search for"):
         header_choices([given])
 
 

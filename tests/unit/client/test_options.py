@@ -26,7 +26,7 @@ def test_what_is_no_size_is_refused_as_by_the_broker(size: Any) -> None:
     with pytest.raises(errors.RequestError, match="retention_bytes"):
         check_broker_options({"retention_bytes": size})
     words = ["--retention-bytes", str(size), "--store", "x"]
-    assert "is no size" in CliRunner().invoke(broker, words).output
+    assert "is not a size" in CliRunner().invoke(broker, words).output
 
 
 @pytest.mark.parametrize("given", ["text", {"users": "users.txt"}, {"log_level": "LOUD"}])

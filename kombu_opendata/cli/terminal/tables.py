@@ -1,0 +1,149 @@
+"""Tables on a terminal, fitted to its width."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .output import local, never_fail_on_a_character, note, number, say, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+#: the width of a table that goes to a file or a pipe, where nothing is cut
+_WIDE = 100_000
+#: spaces between two columns
+_GAP = 3
+#: a text in a narrow table is not folded to less than the first; below the second, other columns are left out instead
+_SHORTEST_TEXT, _EASY_TEXT = 8, 20
+
+#: a column: its heading, and whether it holds numbers
+Column = tuple[str, bool]
+
+
+class Fitted(NamedTuple):
+    """A table that fits, and the headings of the columns that were left out for that."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    left_out: list[str]
+
+
+def console() -> Console:
+    """A console for stdout, as wide as the terminal, or without bounds if there is none."""
+    from rich.console import Console
+
+    unbounded = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
+    never_fail_on_a_character()
+    return Console(
+        file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False, width=_WIDE if unbounded else None
+    )
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
+    """A table whose cells are safe for terminals. Numbers and times are never folded, texts never left out."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    every = list(rows)
+    made = Table(
+        title=Text(shown(title)) if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for at, ((heading, is_number), width) in enumerate(
+        zip(columns, _widths(columns, every, _SHORTEST_TEXT), strict=True)
+    ):
+        justify: Any = "right" if is_number else "left"
+        made.add_column(
+            heading, justify=justify, overflow="fold", no_wrap=_is_whole(columns, every, at), min_width=width
+        )
+    for row in every:
+        made.add_row(*(Text(_cell(cell)) for cell in row))
+    return made
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, datetime):
+        return local(value)
+    return "" if value is None else number(value) if type(value) in (int, float) else shown(value)
+
+
+def _is_whole(columns: Sequence[Column], rows: Sequence[Sequence[Any]], at: int) -> bool:
+    """Whether a column holds what must not be folded: numbers or times."""
+    return columns[at][1] or any(isinstance(row[at], datetime) for row in rows)
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Any]], text_width: int) -> list[int]:
+    """The least width of each column: the full width of numbers and times, at most ``text_width`` for texts."""
+    from rich.cells import cell_len
+
+    widths = [
+        max([cell_len(heading), *(cell_len(_cell(row[at])) for row in rows)]) for at, (heading, _) in enumerate(columns)
+    ]
+    return [width if _is_whole(columns, rows, at) else min(width, text_width) for at, width in enumerate(widths)]
+
+
+def _whole_width(columns: Sequence[Column], rows: Sequence[Sequence[Any]], text_width: int) -> int:
+    return sum(_widths(columns, rows, text_width)) + _GAP * (len(columns) - 1)
+
+
+def print_table(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str = "",
+    none: str,
+    spare: Sequence[str] = (),
+) -> None:
+    """Print a table, or the line ``none`` if it would be empty.
+
+    If the terminal is too narrow, the ``spare`` columns are left out, the first one first, and a note on stderr says
+    so. A table that is still too wide is wrapped by the terminal, not cut.
+    """
+    every = list(rows)
+    if not every:
+        say(none)
+        return
+    screen = console()
+    columns, found, left_out = fitted(columns, every, screen.width, spare)
+    screen.width = max(screen.width, _whole_width(columns, found, _SHORTEST_TEXT))
+    screen.print(table(columns, found, title=title), crop=False)
+    if left_out:
+        note(f"the terminal is too narrow to show: {', '.join(left_out)}; --json has everything")
+
+
+def fitted(columns: Sequence[Column], rows: Sequence[Sequence[Any]], width: int, spare: Sequence[str]) -> Fitted:
+    """A table without as many ``spare`` columns, the first one first, as must go to keep its texts readable."""
+    left_out: list[str] = []
+    for heading in (one for one in spare if one in [name for name, _ in columns]):
+        if _whole_width(columns, rows, _EASY_TEXT) <= width:
+            break
+        kept = [at for at, (name, _) in enumerate(columns) if name != heading]
+        columns, rows = [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
+        left_out.append(heading)
+    return Fitted(columns, rows, left_out)
+
+
+def room_for_text(columns: Sequence[Column], rows: Sequence[Sequence[Any]], width: int) -> int:
+    """How wide the first column, a text, may be beside the others."""
+    others = [row[1:] for row in rows]
+    return max(_SHORTEST_TEXT, width - _GAP - _whole_width(columns[1:], others, _SHORTEST_TEXT))
+
+
+def cut_middle(text: str, width: int) -> str:
+    """The beginning and the end of a text, on one line of at most ``width`` columns."""
+    from rich.cells import cell_len, set_cell_size
+
+    whole = shown(text)
+    if cell_len(whole) <= width:
+        return whole
+    tail = (width - 1) // 2
+    return f"{set_cell_size(whole, width - 1 - tail)}…{set_cell_size(whole[::-1], tail)[::-1]}"
