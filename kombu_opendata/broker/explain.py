@@ -13,7 +13,6 @@ from ..selectors import Explanation, compile_selector
 from ..selectors.explain import explain as explain_condition
 from ..storage import header_match
 from ..storage.engine import Engine
-from ..storage.looking import metadata_of
 from ..storage.queue_definition import Binding
 from ..storage.queue_filters import FILTER
 from ..storage.records import keys
@@ -70,13 +69,13 @@ async def _explain_stored(handlers: Handlers, msg: m.Explain) -> m.Explained:
 
 
 async def _metadata(engine: Engine, id: int) -> dict[str, str]:
-    found = await metadata_of(engine, id)
+    found = await engine.pages.metadata_of(id)
     if found is None and id < engine.state.next_id:  # a staged row may be in the journal only
         if engine.commits.is_dirty:
             await engine.commits.checkpoint()
         else:
             await engine.commits.checkpoint_ended()
-        found = await metadata_of(engine, id)
+        found = await engine.pages.metadata_of(id)
     if found is None:
         raise NotFound(
             f"no message {id} is stored: it was never published, only transient queues got it, or its time is over",

@@ -90,10 +90,10 @@ def get_message(self: Handlers, msg: q.GetMessage) -> None:
 async def _get(self: Handlers, msg: q.GetMessage, queues: list[BrokerQueue] | None) -> None:
     engine = self.engine
     envelope = await engine.payloads.read(msg.id)
-    about = await looking.metadata_of(engine, msg.id)
+    about = await engine.pages.metadata_of(msg.id)
     if about is None and envelope is not None:
         await engine.commits.checkpoint()  # a staged row that came into its queue just now
-        about = await looking.metadata_of(engine, msg.id)
+        about = await engine.pages.metadata_of(msg.id)
     if queues is None:
         queues = await _queues_of(self, msg.id)
     states: list[tuple[str, Row]] = []

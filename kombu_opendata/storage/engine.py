@@ -22,6 +22,7 @@ from .idle_store import IdleStore
 from .journal import SEGMENT_BYTES, Journal
 from .loader import QueueLoader
 from .log_retention import LogSweep
+from .looking import QueuePages
 from .operations_by_id import OperationsById
 from .payloads import Payloads
 from .records import keys
@@ -80,6 +81,7 @@ class Engine:
         )  # fmt: skip
         self.operations = OperationsById(self.state, self.payloads, clock, self.commits)
         self.loader = QueueLoader(store, self.state, self.payloads, clock, self.operations)
+        self.pages = QueuePages(store, clock, self.commits, self.payloads)
         self.results = Results(self)
         self.idempotency = Idempotency(self)
         self.removals = Removals(

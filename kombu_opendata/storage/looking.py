@@ -7,18 +7,19 @@ that moves meanwhile may be missed or shown where it was. Reads of a call are bo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from .clock import Clock
+from .commits import Commits
 from .moves import LISTS, Which, bucket_key, settled_log
+from .payloads import Payloads
 from .queue_buckets import Entry, Summary
 from .queue_state import QueueState
 from .records import active, keys, settled
 from .records.metadata import Metadata
+from .slate import SlateStore
 from .state import Queue
 from .stored_messages import read_metadata
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 AVAILABLE, IN_FLIGHT, DELAYED = "available", "in_flight", "delayed"
 STATES = (AVAILABLE, IN_FLIGHT, DELAYED, *LISTS)
@@ -70,30 +71,6 @@ class _Part(NamedTuple):
     summary: Summary | None  # None: it is loaded
 
 
-async def waiting(
-    engine: Engine, queue: Queue, after: int, limit: int, states: tuple[str, ...]
-) -> tuple[list[Row], int]:
-    """Available or delayed messages above an id, by id; and from where to go on, -1 at the end."""
-    now = engine.clock.now_ms()
-    found: dict[int, Row] = {}
-    reads = 0
-    parts = sorted(_parts(queue, after, states, now))
-    for place, part in enumerate(parts):
-        enough = sorted(id for id in found if id < part.lowest)[limit - 1 : limit]
-        if enough:
-            return _cut(found, limit)
-        if part.summary is not None:
-            if reads >= MAX_READS:
-                done = sorted(id for id in found if id < part.lowest)
-                rows = [found[id] for id in done[:limit]]
-                return rows, (rows[-1].id if len(done) > limit else parts[place].lowest - 1)
-            reads += 1
-        for row in await _rows_of(engine, queue, part, now):
-            if row.id > after and row.state in states:
-                found.setdefault(row.id, row)
-    return _cut(found, limit)
-
-
 def _cut(found: dict[int, Row], limit: int) -> tuple[list[Row], int]:
     ids = sorted(found)
     return [found[id] for id in ids[:limit]], ids[limit - 1] if len(ids) > limit else -1
@@ -114,76 +91,9 @@ def _may_have_visible(summary: Summary, now: int) -> bool:
     return summary.delayed < summary.messages or (summary.next_visible_at or 0) <= now
 
 
-async def _rows_of(engine: Engine, queue: Queue, part: _Part, now: int) -> list[Row]:
-    bucket = queue.messages.buckets.get(part.number)
-    if bucket is None and part.number in queue.messages.cold:
-        key = keys.active_key(queue.name, part.number)
-        value = await engine.store.get(key)
-        bucket = queue.messages.buckets.get(part.number)
-        if bucket is None and value is not None:
-            return [
-                Row(id, AVAILABLE if visible_at <= now else DELAYED, priority, visible_at, attempts)
-                for id, priority, visible_at, _deadline, attempts in active.decode(key, value)[0]
-            ]
-    return [row_of(entry, now) for entry in bucket.available.values()] if bucket is not None else []
-
-
 def in_flight(queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
     """What is claimed, by id from above ``after``; and from where to go on, -1 at the end."""
     return _cut({id: row_in_flight(entry) for id, entry in queue.messages.in_flight.items() if id > after}, limit)
-
-
-# ---------------------------------------------------------------------- settled lists
-async def settled_bucket(engine: Engine, queue: Queue, which: Which, number: int) -> list[tuple[int, int, int]]:
-    """The rows (id, at, attempts) of one bucket of a list."""
-    log = settled_log(queue, which)
-    key = bucket_key(queue.name, which, number)
-    if number != log.tail and number not in log.dirty:
-        async with engine.commits.checkpointing:  # else the store may be behind what memory let go
-            if number != log.tail and number not in log.dirty:
-                value = await engine.store.get(key)
-                return list(settled.decode(key, value)) if value is not None else []
-    rows = log.rows if number == log.tail else log.dirty[number]
-    return list(settled.decode(key, settled.join(rows)))
-
-
-async def settled_rows(engine: Engine, queue: Queue, which: Which, position: int, limit: int) -> tuple[list[Row], int]:
-    """A page of a list, the oldest first; and the position to go on from, -1 at the end."""
-    log = settled_log(queue, which)
-    number, place = divmod(max(position, 0), _PLACES)
-    if number < log.first:
-        number, place = log.first, 0
-    found: list[Row] = []
-    for _ in range(MAX_READS):
-        if number > log.tail:
-            return found, -1
-        rows = await settled_bucket(engine, queue, which, number)
-        for id, at, attempts in rows[place : place + limit - len(found)]:
-            found.append(Row(id, which, attempts=attempts, settled_at_ms=at))
-            place += 1
-        if place < len(rows):
-            return found, number * _PLACES + place
-        number, place = number + 1, 0
-        if len(found) >= limit:
-            break
-    return found, number * _PLACES if number <= log.tail else -1
-
-
-async def count_settled(engine: Engine, queue: Queue, which: Which) -> int:
-    """How long a list is. After a start its buckets are read once; past 4,096 of them, older ones count as full."""
-    log = settled_log(queue, which)
-    while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
-        async with engine.commits.checkpointing:
-            numbers = range(max(oldest, log.unread - _COUNTED_AT_ONCE), log.unread)
-            values = await engine.store.get_many([bucket_key(queue.name, which, number) for number in numbers])
-            log.learn(numbers.start, [0 if value is None else settled.count_of(value) for value in values])
-    return log.length
-
-
-# ---------------------------------------------------------------------- one message
-async def metadata_of(engine: Engine, id: int) -> Metadata | None:
-    """A message's metadata, if it still has it."""
-    return (await read_metadata(engine.store, engine.payloads, [id])).get(id)
 
 
 def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
@@ -195,31 +105,123 @@ def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
     return None if entry is None else row_of(entry, now)
 
 
-async def state_of(engine: Engine, queue: Queue, id: int, received_at_ms: int, reads: int) -> tuple[Row | None, int]:
-    """Where a message is in a queue, and how many of the allowed reads are left; with none left it may be anywhere.
+class QueuePages:
+    """Reads the messages of durable queues, wherever they are."""
 
-    The done and failed lists are ordered by time and nothing is settled before it was received, so the search goes from
-    the newest bucket back until then. The order of the archive is that of archiving.
-    """
-    now = engine.clock.now_ms()
-    row = loaded_row(queue.messages, id, now)
-    if row is not None:
-        return row, reads
-    for number in queue.messages.cold_buckets_of([id]):
-        reads -= 1
-        for row in await _rows_of(engine, queue, _Part(0, number, None), now):
-            if row.id == id:
-                return row, reads
-    for which in LISTS:
+    def __init__(self, store: SlateStore, clock: Clock, commits: Commits, payloads: Payloads) -> None:
+        self._store = store
+        self._clock = clock
+        self._commits = commits
+        self._payloads = payloads
+
+    async def waiting(self, queue: Queue, after: int, limit: int, states: tuple[str, ...]) -> tuple[list[Row], int]:
+        """Available or delayed messages above an id, by id; and from where to go on, -1 at the end."""
+        now = self._clock.now_ms()
+        found: dict[int, Row] = {}
+        reads = 0
+        parts = sorted(_parts(queue, after, states, now))
+        for place, part in enumerate(parts):
+            enough = sorted(id for id in found if id < part.lowest)[limit - 1 : limit]
+            if enough:
+                return _cut(found, limit)
+            if part.summary is not None:
+                if reads >= MAX_READS:
+                    done = sorted(id for id in found if id < part.lowest)
+                    rows = [found[id] for id in done[:limit]]
+                    return rows, (rows[-1].id if len(done) > limit else parts[place].lowest - 1)
+                reads += 1
+            for row in await self._rows_of(queue, part, now):
+                if row.id > after and row.state in states:
+                    found.setdefault(row.id, row)
+        return _cut(found, limit)
+
+    async def _rows_of(self, queue: Queue, part: _Part, now: int) -> list[Row]:
+        bucket = queue.messages.buckets.get(part.number)
+        if bucket is None and part.number in queue.messages.cold:
+            key = keys.active_key(queue.name, part.number)
+            value = await self._store.get(key)
+            bucket = queue.messages.buckets.get(part.number)
+            if bucket is None and value is not None:
+                return [
+                    Row(id, AVAILABLE if visible_at <= now else DELAYED, priority, visible_at, attempts)
+                    for id, priority, visible_at, _deadline, attempts in active.decode(key, value)[0]
+                ]
+        return [row_of(entry, now) for entry in bucket.available.values()] if bucket is not None else []
+
+    # ------------------------------------------------------------------ settled lists
+    async def settled_bucket(self, queue: Queue, which: Which, number: int) -> list[tuple[int, int, int]]:
+        """The rows (id, at, attempts) of one bucket of a list."""
         log = settled_log(queue, which)
-        for number in range(log.tail, log.first - 1, -1):
-            if reads <= 0:
-                return None, 0
-            reads -= number != log.tail
-            rows = await settled_bucket(engine, queue, which, number)
-            for found, at, attempts in rows:
-                if found == id:
-                    return Row(id, which, attempts=attempts, settled_at_ms=at), reads
-            if rows and rows[0][1] < received_at_ms and which != "archived_failed":
+        key = bucket_key(queue.name, which, number)
+        if number != log.tail and number not in log.dirty:
+            async with self._commits.checkpointing:  # else the store may be behind what memory let go
+                if number != log.tail and number not in log.dirty:
+                    value = await self._store.get(key)
+                    return list(settled.decode(key, value)) if value is not None else []
+        rows = log.rows if number == log.tail else log.dirty[number]
+        return list(settled.decode(key, settled.join(rows)))
+
+    async def settled_rows(self, queue: Queue, which: Which, position: int, limit: int) -> tuple[list[Row], int]:
+        """A page of a list, the oldest first; and the position to go on from, -1 at the end."""
+        log = settled_log(queue, which)
+        number, place = divmod(max(position, 0), _PLACES)
+        if number < log.first:
+            number, place = log.first, 0
+        found: list[Row] = []
+        for _ in range(MAX_READS):
+            if number > log.tail:
+                return found, -1
+            rows = await self.settled_bucket(queue, which, number)
+            for id, at, attempts in rows[place : place + limit - len(found)]:
+                found.append(Row(id, which, attempts=attempts, settled_at_ms=at))
+                place += 1
+            if place < len(rows):
+                return found, number * _PLACES + place
+            number, place = number + 1, 0
+            if len(found) >= limit:
                 break
-    return None, reads
+        return found, number * _PLACES if number <= log.tail else -1
+
+    async def count_settled(self, queue: Queue, which: Which) -> int:
+        """How long a list is. After a start its buckets are read once; past 4,096 of them, older ones count as full."""
+        log = settled_log(queue, which)
+        while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
+            async with self._commits.checkpointing:
+                numbers = range(max(oldest, log.unread - _COUNTED_AT_ONCE), log.unread)
+                values = await self._store.get_many([bucket_key(queue.name, which, number) for number in numbers])
+                log.learn(numbers.start, [0 if value is None else settled.count_of(value) for value in values])
+        return log.length
+
+    # ------------------------------------------------------------------ one message
+    async def metadata_of(self, id: int) -> Metadata | None:
+        """A message's metadata, if it still has it."""
+        return (await read_metadata(self._store, self._payloads, [id])).get(id)
+
+    async def state_of(self, queue: Queue, id: int, received_at_ms: int, reads: int) -> tuple[Row | None, int]:
+        """Where a message is in a queue, and how many of the allowed reads are left; with none left it may be anywhere.
+
+        The done and failed lists are ordered by time and nothing is settled before it was received, so the search goes
+        from the newest bucket back until then. The order of the archive is that of archiving.
+        """
+        now = self._clock.now_ms()
+        row = loaded_row(queue.messages, id, now)
+        if row is not None:
+            return row, reads
+        for number in queue.messages.cold_buckets_of([id]):
+            reads -= 1
+            for row in await self._rows_of(queue, _Part(0, number, None), now):
+                if row.id == id:
+                    return row, reads
+        for which in LISTS:
+            log = settled_log(queue, which)
+            for number in range(log.tail, log.first - 1, -1):
+                if reads <= 0:
+                    return None, 0
+                reads -= number != log.tail
+                rows = await self.settled_bucket(queue, which, number)
+                for found, at, attempts in rows:
+                    if found == id:
+                        return Row(id, which, attempts=attempts, settled_at_ms=at), reads
+                if rows and rows[0][1] < received_at_ms and which != "archived_failed":
+                    break
+        return None, reads

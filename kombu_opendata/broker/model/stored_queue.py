@@ -37,6 +37,7 @@ class StoredQueue(BrokerQueue):
         self._operations = engine.operations
         self._payloads = engine.payloads
         self._loader = engine.loader
+        self._pages = engine.pages
 
     def state(self) -> Queue:
         return self.stored
@@ -120,25 +121,25 @@ class StoredQueue(BrokerQueue):
 
     async def peek(self, id: int) -> tuple[int, bytes] | None:
         envelope = await self._payloads.read(id)
-        about = await looking.metadata_of(self._engine, id)
+        about = await self._pages.metadata_of(id)
         if envelope is None:
             return None
         return about.received_at_ms if about is not None else self._engine.clock.now_ms(), envelope
 
     async def waiting(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
-        return await looking.waiting(self._engine, self.stored, after, limit, states)
+        return await self._pages.waiting(self.stored, after, limit, states)
 
     async def page(self, state: str, after: int, limit: int) -> tuple[list[Row], int]:
         if state == IN_FLIGHT:
             return looking.in_flight(self.stored, after, limit)
         if state in LISTS:
-            return await looking.settled_rows(self._engine, self.stored, which_list(state), after, limit)
+            return await self._pages.settled_rows(self.stored, which_list(state), after, limit)
         return await self.waiting((state,), after, limit)
 
     async def locate(self, id: int, envelope: bytes | None, received_at_ms: int, reads: int) -> Located:
         if envelope is None:
             return Located(None, None, reads)
-        row, reads = await looking.state_of(self._engine, self.stored, id, received_at_ms, reads)
+        row, reads = await self._pages.state_of(self.stored, id, received_at_ms, reads)
         return Located(row, envelope, reads)
 
     async def headers(self, rows: Sequence[tuple[int, int]]) -> list[Mapping[str, str] | None]:
@@ -150,10 +151,10 @@ class StoredQueue(BrokerQueue):
         ]
 
     async def settled(self) -> dict[str, int]:
-        return {which: await looking.count_settled(self._engine, self.stored, which) for which in LISTS}
+        return {which: await self._pages.count_settled(self.stored, which) for which in LISTS}
 
     async def age_seconds(self, id: int, now: int) -> float | None:
-        about = await looking.metadata_of(self._engine, id)
+        about = await self._pages.metadata_of(id)
         return 0.0 if about is None else max(now - about.received_at_ms, 0) / 1000
 
     # ------------------------------------------------------------------ bindings

@@ -10,7 +10,6 @@ import pytest
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.storage import looking, moves, settled_log, settled_moves
 from kombu_opendata.storage.history.log import HistoryLog
-from kombu_opendata.storage.looking import count_settled
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN
 from kombu_opendata.storage.records.keys import RecordKind
@@ -82,7 +81,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
             assert len(world.queue("other").messages) == moved
             left = [row[0] for row in await rows(world, "q")]
             assert sorted([*left, *world.queue("other").messages.available]) == ids
-            assert await count_settled(world.engine, world.queue("q"), "failed") == len(left)
+            assert await world.engine.pages.count_settled(world.queue("q"), "failed") == len(left)
         for id in ids:
             world.engine.operations.remove(world.queue("other"), [world.queue("other").messages.available[id]])
 
@@ -243,12 +242,12 @@ def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(
         await world.engine.commits.checkpoint()
         for chosen, left in ((ids[4:12], 42), (ids[20:23], 39), (ids[0:2], 37), (ids[2:4], 35), (ids[12:], 0)):
             await delete(world.engine, world.queue("q"), "failed", Selection(ids=frozenset(chosen)), lambda _n: True)
-            assert await count_settled(world.engine, world.queue("q"), "failed") == left
+            assert await world.engine.pages.count_settled(world.queue("q"), "failed") == left
             await world.engine.commits.checkpoint()
             if restart:
                 await world.crash()
-            assert await count_settled(world.engine, world.queue("q"), "failed") == left
-        assert await count_settled(world.engine, world.queue("q"), "done") == 0
+            assert await world.engine.pages.count_settled(world.queue("q"), "failed") == left
+        assert await world.engine.pages.count_settled(world.queue("q"), "done") == 0
 
     run(tmp_path / "store", steps)
 
@@ -277,8 +276,8 @@ def test_archived_failed_messages_keep_all_they_have(
         await world.crash()
         assert await rows_of(world, "archived_failed") == [before[number] for number in (1, 3, 5, 7, 0, 2)]
         assert await rows_of(world, "failed") == [before[number] for number in (4, 6, 8, 9)]
-        assert await count_settled(world.engine, world.queue("q"), "archived_failed") == 6
-        row, _left = await looking.state_of(world.engine, world.queue("q"), ids[0], before[9][1], 100)
+        assert await world.engine.pages.count_settled(world.queue("q"), "archived_failed") == 6
+        row, _left = await world.engine.pages.state_of(world.queue("q"), ids[0], before[9][1], 100)
         assert row is not None
         assert (row.state, row.settled_at_ms, row.attempts) == ("archived_failed", before[0][1], 1)
         world.clock.advance(1_000_000_000_000)
@@ -294,7 +293,7 @@ def test_archived_failed_messages_keep_all_they_have(
 
 
 async def rows_of(world: World, which: moves.Which) -> list[tuple[int, int, int]]:
-    rows, _after = await looking.settled_rows(world.engine, world.queue("q"), which, 0, 1000)
+    rows, _after = await world.engine.pages.settled_rows(world.queue("q"), which, 0, 1000)
     return [(row.id, row.settled_at_ms, row.attempts) for row in rows]
 
 
