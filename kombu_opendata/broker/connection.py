@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import AccessRefused, OpenDataError, ProtocolError, RequestError, VersionMismatch
 from ..protocol import messages as m
@@ -25,8 +25,7 @@ from ..protocol.tcp import is_tcp, set_tcp_options
 from ..selectors.selector import precompile
 from . import leases
 from .calls.context import Context
-from .calls.registry import Handler
-from .explain import WithFilter, filter_to_compile
+from .calls.registry import Handler, Special
 from .greeting import Admitted, Greeting
 from .handlers import Handlers
 from .heartbeat import Heartbeat
@@ -48,14 +47,13 @@ MAX_UNSENT_BYTES = 32 << 20
 _QUERIES = frozenset(
     {
         m.CreateInstance, m.ListInstances,
-        m.GetStatus, m.ListBindings, m.GetResults, m.GetChord, m.Explain, m.Cursors, m.Redrive, m.DeleteSettled,
-        m.ArchiveFailed,
+        m.GetStatus, m.ListBindings, m.GetResults, m.GetChord,
         q.Peek, q.GetMessage, q.ListByState, q.GetMetrics, q.ListQueues, q.ListWorkers,
     }
 )  # fmt: skip
 _MAX_QUERIES = 4
 _ABOUT_INSTANCES = frozenset({m.CreateInstance, m.ListInstances})
-_WITH_FILTERS = frozenset(get_args(WithFilter))
+_WITH_FILTERS = frozenset({m.DeclareQueue, q.Read})
 #: of a connection that was told why it is closed, and does not read; of one that has not logged in, as there may be
 #: very many, and each has a file descriptor
 _LINGER_SECONDS = 2.0
@@ -160,15 +158,16 @@ class Connection(asyncio.Protocol):
         handlers = self._handlers
         if self._leaving:
             return
-        if handlers is None:
+        if handlers is None or self._context is None:
             self._greet(message)
             return
         kind = type(message)
         known = self._calls.get(kind)
-        if known is not None and known.special is not None and known.special.query:
-            self._note_query(message)
+        if known is not None:
+            self._run(known, message)
+            return
         if kind in _WITH_FILTERS and not self._preparing:
-            text = filter_to_compile(handlers.instance, message)
+            text = handlers.filter_to_compile(message)
             if text:
                 self._preparing = True
                 self._spawn(self._prepare(message, text))
@@ -176,40 +175,62 @@ class Connection(asyncio.Protocol):
         if kind in _QUERIES:
             self._note_query(message)
         if kind in _ABOUT_INSTANCES:
-            self._spawn(self._run_about_instances(handlers, message))
+            self._spawn(self._run_about_instances(self._context, message))
             return
         if kind in Handlers.ADMIN or (kind in Handlers.DEFINITIONS and handlers.instance.admin_lock.locked()):
-            self._spawn(self._run_admin(handlers, message))
+            self._spawn(self._run_admin(self._context, handlers, message))
             return
         try:
-            if known is not None:
-                assert self._context is not None
-                known.run(self._context, message)
-            elif (handler := Handlers.DIRECT.get(kind)) is not None:
-                handler(handlers, message)
-            else:
+            handler = Handlers.DIRECT.get(kind)
+            if handler is None:
                 raise message.error if kind is Refused else ProtocolError("a second Hello")
+            handler(handlers, message)
         except OpenDataError as exc:
-            self._refuse(handlers, message, exc)
+            self._refuse(self._context, message, exc)
         except Exception as exc:
             log.exception("a %s failed", kind.__name__)
-            self._refuse(handlers, message, OpenDataError(f"the broker failed at this call: {exc!r}; see its log"))
+            self._refuse(self._context, message, OpenDataError(f"the broker failed at this call: {exc!r}; see its log"))
         if kind is m.Goodbye:
             self._leaving = True
             handlers.instance.outbox.answer_last(self, m.Ok(message.rid))
+
+    def _run(self, handler: Handler, message: Any) -> None:
+        context = self._context
+        assert context is not None
+        if handler.special is not None and not self._is_ready(handler.special, message):
+            return
+        try:
+            handler.run(context, message)
+        except OpenDataError as exc:
+            self._refuse(context, message, exc)
+        except Exception as exc:
+            log.exception("a %s failed", type(message).__name__)
+            self._refuse(context, message, OpenDataError(f"the broker failed at this call: {exc!r}; see its log"))
+
+    def _is_ready(self, special: Special, message: Any) -> bool:
+        """Whether a call may run now; otherwise it runs later, or was answered already."""
+        if special.filter_of is not None and not self._preparing:
+            text = special.filter_of(message)
+            if text:
+                self._preparing = True
+                self._spawn(self._prepare(message, text))
+                return False
+        if special.query:
+            self._note_query(message)
+        return True
 
     def _note_query(self, message: Any) -> None:
         if not message.rid:
             raise ProtocolError(f"a {type(message).__name__} without a request number could not be answered")
         self._queries[message.rid] += 1
 
-    def _refuse(self, handlers: Handlers, message: Any, exc: OpenDataError) -> None:
+    def _refuse(self, context: Context, message: Any, exc: OpenDataError) -> None:
         if isinstance(exc, ProtocolError):
             raise exc
         self._server.connections.calls_refused[exc.code] += 1
         rid = getattr(message, "rid", 0)
         if rid:
-            handlers.instance.outbox.reply(handlers.session, m.Failed(rid, exc.code, exc.text, exc.values))
+            context.reply(m.Failed(rid, exc.code, exc.text, exc.values))
 
     async def _prepare(self, message: Any, text: str) -> None:
         """Compile a filter beside the loop, so that a long one holds up nobody but its own connection."""
@@ -223,17 +244,17 @@ class Connection(asyncio.Protocol):
             self._preparing = False
         self._go_on()
 
-    async def _run_about_instances(self, handlers: Handlers, message: m.CreateInstance | m.ListInstances) -> None:
+    async def _run_about_instances(self, context: Context, message: m.CreateInstance | m.ListInstances) -> None:
         try:
-            handlers.instance.outbox.reply(handlers.session, await self._server.instances.answer(message))
+            context.reply(await self._server.instances.answer(message))
         except OpenDataError as exc:
-            self._refuse(handlers, message, exc)
+            self._refuse(context, message, exc)
 
-    async def _run_admin(self, handlers: Handlers, message: Any) -> None:
+    async def _run_admin(self, context: Context, handlers: Handlers, message: Any) -> None:
         try:
             await handlers.run_admin(message)
         except OpenDataError as exc:
-            self._refuse(handlers, message, exc)
+            self._refuse(context, message, exc)
 
     # ------------------------------------------------------------------ the beginning
     def _greet(self, message: Any) -> None:

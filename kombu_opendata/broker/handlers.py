@@ -19,23 +19,22 @@ from ..errors import (
 )
 from ..protocol import messages as m
 from ..protocol.envelope import open_envelope
+from ..protocol.queue_messages import Read
 from ..protocol.topic_syntax import check_topic_pattern
+from ..storage.queue_filters import FILTER
 from ..storage.removals import Call
 from . import (
     arguments,
-    explain,
     leases,
     looking,
     queue_figures,
     reading,
-    replay_calls,
     sending,
     settling,
     starts,
     workers,
 )
 from . import results as result_calls
-from . import staging as staging_calls
 from .arguments import MAX_NAME_BYTES
 from .instance import Instance
 from .maintenance import check_duties
@@ -180,6 +179,14 @@ class Handlers:
         return id
 
     # ------------------------------------------------------------------ queues
+    def filter_to_compile(self, message: m.DeclareQueue | Read) -> str | None:
+        """The filter in a message that has not been compiled yet, if there is one."""
+        if not isinstance(message, m.DeclareQueue):
+            return message.selector
+        known = message.passive or message.queue in self.instance.queues
+        text = None if known else message.arguments.get(FILTER)
+        return text if isinstance(text, str) else None
+
     def declare_queue(self, msg: m.DeclareQueue) -> None:
         name = msg.queue
         if msg.passive:
@@ -444,7 +451,7 @@ class Handlers:
         m.DeleteExchange: delete_exchange, m.Bind: bind, m.Unbind: unbind, m.ListBindings: list_bindings,
         m.Consume: consume, m.Cancel: cancel, m.Qos: qos, m.Get: get, m.CloseChannel: close_channel,
         m.Goodbye: goodbye, m.GetStatus: get_status, m.Heartbeat: heartbeat, **result_calls.HANDLERS,
-        **explain.HANDLERS, **replay_calls.HANDLERS, **staging_calls.HANDLERS,
+
         m.Maintain: maintain, m.Credit: credit,
         **sending.HANDLERS, **reading.HANDLERS, **settling.HANDLERS, **looking.HANDLERS, **queue_figures.HANDLERS,
         **workers.HANDLERS,

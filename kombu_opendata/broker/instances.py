@@ -63,7 +63,7 @@ class Instances:
             if found is None:
                 engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine)
                 found = self.open[name] = Instance(name, engine, self._settings)
-                self.calls[name] = handlers_of(found)
+                self.calls[name] = handlers_of(found, self._settings)
                 own = Handlers(found, Session(b"", "the broker"), self._settings.max_message_bytes, self._status)
                 found.start(own.store)
                 found.failed.add_done_callback(lambda done: self._failed(name, done))

@@ -1,4 +1,4 @@
-"""Staged jobs on the broker's side: says where to write, commits, aborts, reports, and collects what is left over.
+"""Staged jobs: commits, aborts, and collects what is left over.
 
 A commit looks at the end of each batch before anything changes, so that what is damaged, cut off or another job's is
 refused. Then one effect makes the whole job exist; :mod:`.staging_router` puts its messages into queues. Commits and
@@ -8,45 +8,31 @@ aborts of one job follow each other, so that no batch goes that a commit has jus
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptRecord, InvalidURL, NotFound, PreconditionFailed, QueueFull, RequestError
-from ..protocol import messages as m
-from ..protocol.staging_messages import Job
 from ..staging.batch_block import Block
 from ..staging.batch_reader import check_batch, path_of, read_inline
 from ..staging.batch_uri import job_folder, with_token
 from ..staging.batch_writer import write_object
-from ..staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
+from ..staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
 from ..storage.staged_rows import Chunk
 from ..storage.staged_state import StagedBatch, StagedJob
 from .staging_router import StagingRouter
 
 if TYPE_CHECKING:
-    from .handlers import Handlers
     from .instance import Instance
 
-log = logging.getLogger(__name__)
-
-MAX_JOBS_PAGE = 1000
 #: batches that are looked at in one go, and how many of these at a time
 _CHECK = 32
 _CHECKS = 4
 #: how often orphans are looked for, at most
 _ORPHANS_SECONDS = 600.0
-#: settings of a bucket that are no secrets, by the environment variable that a broker has them in
-_SHARED_OPTIONS = {
-    "AWS_ENDPOINT_URL": "endpoint", "AWS_ENDPOINT": "endpoint", "AWS_ENDPOINT_URL_S3": "endpoint",
-    "AWS_DEFAULT_REGION": "region", "AWS_REGION": "region",
-    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "virtual_hosted_style_request",
-}  # fmt: skip
-_SECRET = ("key", "secret", "token", "password", "credential", "sas", "signature")
 
 
 class StagingService:
@@ -58,6 +44,7 @@ class StagingService:
 
     def __init__(self, instance: Instance, max_message_bytes: int) -> None:
         self._instance = instance
+        self._max_message_bytes = max_message_bytes
         self.router = StagingRouter(instance, max_message_bytes)
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()
@@ -79,26 +66,8 @@ class StagingService:
             "damaged": self.router.damaged,
         }
 
-    # ------------------------------------------------------------------ calls
-    def target(self, rid: int, max_message_bytes: int) -> m.StagingInfo:
-        """Where executors write.
-
-        Raises:
-            InvalidURL: the store can't hold staged batches.
-            StoreError: a package is missing, or the store's settings are refused.
-        """
-        staging = self._instance.engine.staging
-        staging.folder()
-        options = {name: value for name, value in staging.options.items() if not any(s in name for s in _SECRET)}
-        if staging.url.startswith("s3"):
-            options |= {
-                name: os.environ[variable] for variable, name in _SHARED_OPTIONS.items() if variable in os.environ
-            }
-        return m.StagingInfo(
-            rid, staging.url, self._instance.name, options, max_message_bytes, INLINE_BYTES, INLINE_ROWS
-        )  # fmt: skip
-
-    async def commit(self, job_id: str, batches: list[BatchInfo], max_message_bytes: int) -> tuple[StagedJob, bool]:
+    # ------------------------------------------------------------------ committing and aborting
+    async def commit(self, job_id: str, batches: list[BatchInfo]) -> tuple[StagedJob, bool]:
         """Commit a job; returns it, and whether it was this call that did it.
 
         Raises:
@@ -111,7 +80,7 @@ class StagingService:
                 return job, False
             if any(batch.data for batch in batches):
                 try:
-                    return self._commit_inline(job_id, batches, max_message_bytes), True
+                    return self._commit_inline(job_id, batches), True
                 except QueueFull as exc:
                     batches = await self._as_objects(batches, exc)
             paths = await self._check(job_id, batches)
@@ -154,7 +123,7 @@ class StagingService:
             raise group.exceptions[0] from None
         return paths
 
-    def _commit_inline(self, job_id: str, batches: list[BatchInfo], max_message_bytes: int) -> StagedJob:
+    def _commit_inline(self, job_id: str, batches: list[BatchInfo]) -> StagedJob:
         """Commit a job whose batches came with the call: it is routed at once, in the same commit."""
         if not all(batch.data for batch in batches):
             raise RequestError(f"job {job_id!r}: either all of its batches go inline, or none", job_id=job_id)
@@ -167,7 +136,7 @@ class StagingService:
             )
         found: list[tuple[bytes, Block, bytes]] = []
         for batch in batches:
-            found += read_inline(batch, self._instance.name, job_id, max_message_bytes)
+            found += read_inline(batch, self._instance.name, job_id, self._max_message_bytes)
         engine = self._instance.engine
         plans = self.router.planner.plan_all([(block, payload) for _encoded, block, payload in found])
         engine.commits.check_room(2 * size)
@@ -244,75 +213,3 @@ def _remove(folder: Any, paths: list[str], job: str) -> int:
     if paths:
         return int(folder.delete(paths))
     return sum(folder.delete([found.path for found in page]) for page in folder.files(job))
-
-
-def job_tuple(job: StagedJob) -> Job:
-    """A job as an answer has it."""
-    queues = {name: (a, b, c, d) for name, (a, b, c, d) in job.queues.items()}
-    return (
-        job.id, job.state, job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed,
-        job.unroutable, job.damaged, queues,
-    )  # fmt: skip
-
-
-# ---------------------------------------------------------------------- the calls
-def get_staging_target(self: Handlers, msg: m.GetStagingTarget) -> None:
-    self.instance.outbox.reply(self.session, self.instance.staging.target(msg.rid, self.max_message_bytes))
-
-
-def commit_job(self: Handlers, msg: m.CommitJob) -> None:
-    check_job_id(msg.job_id)
-    batches = [BatchInfo(uri, rows, size, crc, data=data) for uri, rows, size, crc, data in msg.batches]
-    for batch in batches:
-        if batch.rows <= 0 or batch.bytes <= 0:
-            raise RequestError(f"batch {batch.uri[:200]!r} claims {batch.rows} rows in {batch.bytes} bytes")
-        path_of(batch, msg.job_id)
-    self.instance.background.run(self.session, msg.rid, _commit(self, msg, batches))
-
-
-async def _commit(self: Handlers, msg: m.CommitJob, batches: list[BatchInfo]) -> m.JobReport:
-    job, added = await self.instance.staging.commit(msg.job_id, batches, self.max_message_bytes)
-    same = job.rows == sum(batch.rows for batch in batches)
-    return m.JobReport(msg.rid, job_tuple(job), added, same, self.instance.staging.router.blocked(job.id))
-
-
-def abort_job(self: Handlers, msg: m.AbortJob) -> None:
-    check_job_id(msg.job_id)
-    self.instance.background.run(self.session, msg.rid, _abort(self, msg))
-
-
-async def _abort(self: Handlers, msg: m.AbortJob) -> m.Count:
-    return m.Count(msg.rid, await self.instance.staging.abort(msg.job_id, msg.uris))
-
-
-def get_job(self: Handlers, msg: m.GetJob) -> None:
-    check_job_id(msg.job_id)
-    self.instance.background.run(self.session, msg.rid, _get(self, msg))
-
-
-async def _get(self: Handlers, msg: m.GetJob) -> m.JobReport:
-    job = await self.engine.staging.find(msg.job_id)
-    unknown: Job = (msg.job_id, "unknown", 0, 0, 0, 0, 0, 0, 0, 0, {})
-    blocked = self.instance.staging.router.blocked(msg.job_id)
-    return m.JobReport(msg.rid, job_tuple(job) if job is not None else unknown, blocked=blocked)
-
-
-def list_jobs(self: Handlers, msg: m.ListJobs) -> None:
-    if msg.after:
-        check_job_id(msg.after)
-    if not 0 < msg.limit <= MAX_JOBS_PAGE:
-        raise RequestError(f"a page has 1 to {MAX_JOBS_PAGE} jobs, not {msg.limit}", limit=MAX_JOBS_PAGE)
-    self.instance.background.run(self.session, msg.rid, _list(self, msg))
-
-
-async def _list(self: Handlers, msg: m.ListJobs) -> m.Jobs:
-    jobs, more = await self.engine.staging.page(msg.after, msg.limit)
-    router = self.instance.staging.router
-    blocked = {job.id: why for job in jobs if (why := router.blocked(job.id)) is not None}
-    return m.Jobs(msg.rid, [job_tuple(job) for job in jobs], more, blocked)
-
-
-HANDLERS: dict[type, Callable[[Any, Any], None]] = {
-    m.GetStagingTarget: get_staging_target, m.CommitJob: commit_job, m.AbortJob: abort_job, m.GetJob: get_job,
-    m.ListJobs: list_jobs,
-}  # fmt: skip

@@ -12,6 +12,7 @@ from kombu_opendata.protocol.message_base import Message
 from kombu_opendata.protocol.messages import DeleteSettled, Failed
 from kombu_opendata.storage import settled_moves
 
+from ...support.caller import Caller
 from .test_counts import World, run
 
 
@@ -55,7 +56,7 @@ def test_an_unforeseen_error_is_answered_and_ends_no_broker(
     async def steps(world: World) -> None:
         monkeypatch.setattr(settled_moves, "delete", broken)
         told = connect(world)
-        world.handlers.DIRECT[DeleteSettled](world.handlers, DeleteSettled(7, "q", "done", -1, None, True))
+        Caller(world.instance, world.session)(DeleteSettled(7, "q", "done", -1, None, True))
         answer = await told.next()
         assert isinstance(answer, Failed)
         assert (answer.rid, "nobody thought of that" in answer.text) == (7, True)
