@@ -82,13 +82,13 @@ class Engine:
         self.operations = OperationsById(self.state, self.payloads, clock, self.commits)
         self.loader = QueueLoader(store, self.state, self.payloads, clock, self.operations)
         self.pages = QueuePages(store, clock, self.commits, self.payloads)
-        self.results = Results(self)
-        self.idempotency = Idempotency(self)
+        self.results = Results(store, self.state, clock, self.commits)
+        self.idempotency = Idempotency(store, self.state, clock, self.commits)
         self.removals = Removals(
             self.state, clock, self.commits, self.operations, self.loader, self.idempotency
         )  # fmt: skip
         self.router = Router(self)
-        self.staging = Staging(self)
+        self.staging = Staging(store, self.state, clock, self.commits, self.operations)
         self.payloads.batches = self.staging.reader
         self.history = History(
             store,

@@ -10,15 +10,14 @@ up to the one that is named there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from .clock import Clock
+from .commits import Commits
 from .effects.publishes import SentWithKey
 from .records import idempotency, keys
 from .records.idempotency import DIGEST_BYTES, Sending
-from .shelf import Shelf
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .slate import SlateStore
+from .state import StoreState
 
 #: records that one sweep looks at
 _SWEEP_ROWS = 2000
@@ -30,15 +29,13 @@ MAX_KEY_TTL_MS = 30 * 86_400_000
 
 
 class Idempotency:
-    """The operations on the keys of one engine."""
+    """The operations on the keys of one instance."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
+        self._store, self._state = store, state
+        self._clock, self._commits = clock, commits
+        self._shelf = state.idempotency.shelf
         self._swept_to = b""
-
-    @property
-    def _shelf(self) -> Shelf[Sending]:
-        return self._engine.state.idempotency.shelf
 
     def find(self, name: bytes, queue: str = "") -> tuple[bool, Sending | None]:
         """Whether it is known without the store what was sent under a key, and what was.
@@ -54,14 +51,14 @@ class Idempotency:
         return known, None if dropped is not None and max(sending.ids) <= dropped.ids[0] else self._living(sending)
 
     def _living(self, sending: Sending | None) -> Sending | None:
-        return None if sending is None or sending.expires_at_ms <= self._engine.clock.now_ms() else sending
+        return None if sending is None or sending.expires_at_ms <= self._clock.now_ms() else sending
 
     async def load(self, name: bytes, queue: str = "") -> None:
         """Have :meth:`find` know."""
         for each in (name, _drop_name(queue)) if queue else (name,):
             if not self._shelf.find(each)[0]:
                 key = keys.idempotency_key(each)
-                value = await self._engine.store.get(key)
+                value = await self._store.get(key)
                 self._shelf.keep(each, None if value is None else idempotency.decode(key, value))
 
     async def load_many(self, names: Iterable[bytes], queue: str = "") -> None:
@@ -70,13 +67,13 @@ class Idempotency:
         for start in range(0, len(wanted), _LOADED_AT_ONCE):
             some = [name for name in wanted[start : start + _LOADED_AT_ONCE] if not self._shelf.find(name)[0]]
             stored_at = [keys.idempotency_key(name) for name in some]
-            for name, key, value in zip(some, stored_at, await self._engine.store.get_many(stored_at), strict=True):
+            for name, key, value in zip(some, stored_at, await self._store.get_many(stored_at), strict=True):
                 if not self._shelf.find(name)[0]:  # nothing was sent under it meanwhile
                     self._shelf.keep(name, None if value is None else idempotency.decode(key, value))
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """In the commit of the messages."""
-        self._engine.commits.apply(SentWithKey(name, *sending))
+        self._commits.apply(SentWithKey(name, *sending))
 
     def remember_in_memory(self, name: bytes, sending: Sending) -> None:
         """Of messages that are not stored: while the broker runs, and only the newest."""
@@ -85,23 +82,23 @@ class Idempotency:
 
     async def look(self) -> None:
         """Have :meth:`drop_queue` know whether there are keys."""
-        if not self._engine.state.idempotency.used:
+        if not self._state.idempotency.used:
             first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
-            if await self._engine.store.scan(first, last, limit=1):
-                self._engine.state.idempotency.used = True
+            if await self._store.scan(first, last, limit=1):
+                self._state.idempotency.used = True
 
     def drop_queue(self, queue: str) -> None:
         """No key counts any more for what was sent to this queue until now. In the commit that drops it."""
-        if not self._engine.state.idempotency.used:
+        if not self._state.idempotency.used:
             return
-        last_id, expires_at = self._engine.state.next_id - 1, self._engine.clock.now_ms() + MAX_KEY_TTL_MS
+        last_id, expires_at = self._state.next_id - 1, self._clock.now_ms() + MAX_KEY_TTL_MS
         self.remember(_drop_name(queue), Sending((last_id,), expires_at, bytes(DIGEST_BYTES), ((queue,),)))
 
     async def sweep(self, now: int) -> int:
         """Look at some records, and drop those whose time is over; returns how many."""
         start = keys.idempotency_key(self._swept_to) if self._swept_to else None
         first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
-        rows = await self._engine.store.scan(start or first, last, limit=_SWEEP_ROWS)
+        rows = await self._store.scan(start or first, last, limit=_SWEEP_ROWS)
         self._swept_to = rows[-1][0][_NAME] if len(rows) == _SWEEP_ROWS else b""
         dropped = 0
         for key, value in rows:

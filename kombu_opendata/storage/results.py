@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from .clock import Clock
+from .commits import Commits
 from .effects.effect import Effect
 from .effects.task_results import CloseChord, ForgetResults, OpenChord, StoreResult
 from .records import keys
 from .records import results as records
 from .records.results import FINAL, Result
-from .result_state import HAS_REVOCABLE, ResultState
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .result_state import HAS_REVOCABLE
+from .slate import SlateStore
+from .state import StoreState
 
 #: expired results that one sweep removes at most, and how many are looked at together
 _SWEEP_LIMIT = 50_000
@@ -23,18 +23,16 @@ _AGE_SLACK_MS = 1000
 
 
 class Results:
-    """What can be done to an engine's results. Nothing may be shown to anybody before the engine's commit.
+    """What can be done to the results of one instance. Nothing may be shown to anybody before the commit.
 
     ``stored`` results and ``chords_completed`` (their callbacks were sent) are counted since the start.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
+        self._store, self._state = store, state
+        self._clock, self._commits = clock, commits
+        self.state = state.results
         self.stored = self.chords_completed = 0
-
-    @property
-    def state(self) -> ResultState:
-        return self._engine.state.results
 
     # ------------------------------------------------------------------ reading
     def find(self, name: bytes, age_ms: int = -1) -> tuple[bool, Result | None]:
@@ -43,7 +41,7 @@ class Results:
         Args:
             age_ms: the result is not older than so much; -1 for unknown.
         """
-        shelf, now = self.state.results, self._engine.clock.now_ms()
+        shelf, now = self.state.results, self._clock.now_ms()
         known, found = shelf.find(name)
         if not known and age_ms >= 0:
             known = now - age_ms - _AGE_SLACK_MS >= shelf.complete_since_ms
@@ -63,7 +61,7 @@ class Results:
         if known:
             return found  # it changed meanwhile
         self.state.results.keep(name, stored)
-        return _alive(stored, self._engine.clock.now_ms())
+        return _alive(stored, self._clock.now_ms())
 
     async def _read(self, name: bytes) -> Result | None:
         """What the store has; anything if it changes meanwhile."""
@@ -71,18 +69,18 @@ class Results:
         if found is None or found.value:
             return found
         key = keys.result_key(name)
-        async with self._engine.commits.checkpointing:
+        async with self._commits.checkpointing:
             if self.find(name)[0]:
                 return found
             found = await self._record(name)  # it may have been forgotten or replaced before
             if found is None or found.value or key not in self.state.large:
                 return found
-            return found._replace(value=await self.state.large.read(self._engine.store, key))
+            return found._replace(value=await self.state.large.read(self._store, key))
 
     async def _record(self, name: bytes) -> Result | None:
         """What the store has, without a value that is in chunks."""
         key = keys.result_key(name)
-        value = await self._engine.store.get(key)
+        value = await self._store.get(key)
         return None if value is None else records.decode_result(key, value)
 
     async def part(self, key: bytes) -> bytes:
@@ -93,12 +91,12 @@ class Results:
         """
         known, found = self.state.parts.find(key)
         if not known:
-            value = await self._engine.store.get(key)
+            value = await self._store.get(key)
             found = None if value is None else records.decode_part(key, value)
             if not found and key in self.state.large:
-                async with self._engine.commits.checkpointing:
+                async with self._commits.checkpointing:
                     if key in self.state.large:
-                        found = await self.state.large.read(self._engine.store, key)
+                        found = await self.state.large.read(self._store, key)
         return found or b""
 
     # ------------------------------------------------------------------ writing
@@ -120,7 +118,7 @@ class Results:
         Raises:
             StoreFull: the disk is full, or the store takes no writes.
         """
-        engine, now = self._engine, self._engine.clock.now_ms()
+        now = self._clock.now_ms()
         stored = bool(name)
         if name:
             current = self.find(name)[1]
@@ -130,8 +128,8 @@ class Results:
             group = b""
         if not name and not group:
             return stored
-        engine.commits.check_room(len(value))
-        engine.state.time(now)
+        self._commits.check_room(len(value))
+        self._state.time(now)
         expires_at, chord_expires_at = _until(now, ttl_ms), _until(now, chord_ttl_ms)
         self._apply(StoreResult(name, kind, expires_at, value, group, index, member, chord_expires_at), len(value))
         self.stored += stored
@@ -162,7 +160,7 @@ class Results:
         body: bytes = b"",
     ) -> None:
         """Say what is known of a chord; ``again`` forgets an earlier one of this name."""
-        expires_at = _until(self._engine.clock.now_ms(), ttl_ms)
+        expires_at = _until(self._clock.now_ms(), ttl_ms)
         self._apply(OpenChord(group, expires_at, size, added, header, again, body), len(header))
 
     def close_chord(self, group: bytes) -> None:
@@ -173,7 +171,7 @@ class Results:
             self._apply(CloseChord(group))
 
     def _apply(self, effect: Effect, size: int = 0) -> None:
-        commits = self._engine.commits
+        commits = self._commits
         commits.apply(effect)
         commits.new_bytes += size
         commits.sync_soon = True
@@ -186,8 +184,8 @@ class Results:
         start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")
         removed = seen = 0
         while seen < _SWEEP_LIMIT:
-            async with self._engine.commits.checkpointing:  # what is put meanwhile stays pending, and so known
-                rows = await self._engine.store.scan(start, end, limit=_SWEEP_PAGE)
+            async with self._commits.checkpointing:  # what is put meanwhile stays pending, and so known
+                rows = await self._store.scan(start, end, limit=_SWEEP_PAGE)
                 reached = [keys.parse(key) for key, _value in rows]
                 stored = await asyncio.gather(*(self._peek(row.result or b"") for row in reached))
                 removed += sum(self._expire(row, result, now) for row, result in zip(reached, stored, strict=True))

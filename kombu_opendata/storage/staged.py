@@ -1,4 +1,4 @@
-"""Staged jobs: what an engine does with them. Nothing may be shown to anybody before the engine's commit.
+"""Staged jobs: what can be done with them. Nothing may be shown to anybody before the commit.
 
 docs/rfcs/0008-staged-batches.md has the protocol, :mod:`.staged_state` the state; the broker decides what goes where.
 """
@@ -10,23 +10,23 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from ..errors import InvalidURL, OpenDataError
 from ..staging.batch_block import Block
 from ..staging.folder import Folder
 from ..staging.folder_url import open_folder
 from . import queue_state
+from .clock import Clock
+from .commits import Commits
 from .effects.staged_jobs import CommitStaged, RouteStaged
+from .operations import Operations
 from .queue_state import QueueState
 from .records import keys, staged
+from .slate import SlateStore
 from .staged_payloads import BatchReader
 from .staged_rows import Chunk, records_of
-from .staged_state import StagedBatch, StagedJob, StagedState
-from .state import Queue
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .staged_state import StagedBatch, StagedJob
+from .state import Queue, StoreState
 
 log = logging.getLogger(__name__)
 
@@ -44,29 +44,29 @@ _BATCH_BYTES = 150
 
 
 class Staging:
-    """The staged jobs of an engine."""
+    """The staged jobs of one instance."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits, operations: Operations
+    ) -> None:
+        self._store, self._state = store, state
+        self._clock, self._commits, self._operations = clock, commits, operations
+        self.state = state.staged
         self._folder: Folder | None = None
         self.reader = BatchReader(self.folder)
         self.orphan_age_ms = ORPHAN_AGE_MS
         self.removed = 0  # objects, since the start
 
     @property
-    def state(self) -> StagedState:
-        return self._engine.state.staged
-
-    @property
     def url(self) -> str:
         """Where batches are staged: beside the database."""
-        store = self._engine.store
+        store = self._store
         return f"{store.url.rstrip('/')}/{store.path}.staged"
 
     @property
     def options(self) -> dict[str, str]:
         """The store's settings, secrets among them."""
-        return self._engine.store.options
+        return self._store.options
 
     def folder(self) -> Folder:
         """The folder of staged batches.
@@ -90,7 +90,7 @@ class Staging:
         if found is not None:
             return found
         key = keys.staged_job_key(job_id)
-        value = await self._engine.store.get(key)
+        value = await self._store.get(key)
         return self.state.jobs.get(job_id) or (StagedJob.of(job_id, staged.decode_job(key, value)) if value else None)
 
     def commit(self, job_id: str, batches: list[StagedBatch]) -> StagedJob:
@@ -99,11 +99,10 @@ class Staging:
         Raises:
             StoreFull: the disk is full, or the store takes no writes.
         """
-        engine = self._engine
-        engine.commits.check_room(_BATCH_BYTES * (1 + len(batches)))
-        first_id = engine.operations.allocate_ids(sum(batch.rows for batch in batches))
-        engine.commits.apply(CommitStaged(job_id, engine.clock.now_ms(), first_id, batches))
-        engine.commits.needs_sync = True
+        self._commits.check_room(_BATCH_BYTES * (1 + len(batches)))
+        first_id = self._operations.allocate_ids(sum(batch.rows for batch in batches))
+        self._commits.apply(CommitStaged(job_id, self._clock.now_ms(), first_id, batches))
+        self._commits.needs_sync = True
         return self.state.jobs[job_id]
 
     def route(self, chunk: Chunk, block: Block | None, targets: list[list[Queue]], runs: list[int]) -> None:
@@ -117,25 +116,24 @@ class Staging:
         Raises:
             StoreFull: the disk is full, or the store takes no writes; nothing happened.
         """
-        engine = self._engine
         size = len(chunk.block) + len(chunk.payload)
-        engine.commits.check_room(size)
+        self._commits.check_room(size)
         names = [[queue.name for queue in queues] for queues in targets]
         places = _choose_places(targets, runs) if block is not None else {}
         effect = RouteStaged.of(chunk, names, runs, places)
-        effect.apply_block(engine.state, block)
-        engine.commits.effects.append(effect)
-        engine.commits.new_bytes += size
-        engine.commits.sync_soon = True
+        effect.apply_block(self._state, block)
+        self._commits.effects.append(effect)
+        self._commits.new_bytes += size
+        self._commits.sync_soon = True
         if block is not None:
-            engine.commits.stage_all(records_of(chunk, block, runs))
+            self._commits.stage_all(records_of(chunk, block, runs))
 
     async def page(self, after: str, limit: int) -> tuple[list[StagedJob], bool]:
         """The jobs after an id, in the order of the ids' bytes, and whether there are more."""
         found: dict[bytes, StagedJob] = {}
         start = keys.staged_job_key(after) + b"\0" if after else keys.kind_range(keys.RecordKind.STAGED_JOB)[0]
         end = keys.kind_range(keys.RecordKind.STAGED_JOB)[1]
-        for key, value in await self._engine.store.scan(start, end, limit=limit + 1):
+        for key, value in await self._store.scan(start, end, limit=limit + 1):
             found[key] = StagedJob.of(keys.parse(key).name or "", staged.decode_job(key, value))
         for job in self.state.jobs.values():  # newer than the store's
             key = keys.staged_job_key(job.id)
@@ -156,7 +154,7 @@ class Staging:
         """Forget jobs that were settled long ago; returns how many."""
         start = keys.kind_range(keys.RecordKind.STAGED_EXPIRY)[0]
         end = keys.staged_expiry_key(max(now - JOB_RETENTION_MS, 0))
-        rows = await self._engine.store.scan(start, end, limit=_FORGET_LIMIT)
+        rows = await self._store.scan(start, end, limit=_FORGET_LIMIT)
         for key, value in rows:
             staged.decode_expiry(key, value)
             parsed = keys.parse(key)
