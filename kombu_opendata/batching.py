@@ -56,11 +56,11 @@ class Batch:
 
     def _confirm(self) -> None:
         for connection in self._connections:
-            connection.confirm_all()
+            connection.pipeline.confirm_all()
 
     def _raise_failures(self) -> None:
         if self.failures:
-            from .client.session.publish_pipeline import publish_failed
+            from .client.session.publishes_in_flight import publish_failed
             from .transport.amqp_errors import translate
 
             failed = list(self.failures)
@@ -86,7 +86,7 @@ class Batch:
         if error is None:
             self._raise_failures()
         elif self.failures:
-            from .client.session.publish_pipeline import publish_failed
+            from .client.session.publishes_in_flight import publish_failed
 
             logger.error("%s (the batch ended with %r)", publish_failed(self.failures), error)
 
@@ -98,7 +98,7 @@ def collector_for(connection: BrokerConnection) -> list[FailedPublish] | None:
         if batch.covers(connection):
             return batch.failures
         batch = batch._outer
-    return connection.failures if connection.options.pipelined else None
+    return connection.pipeline.failures if connection.options.pipelined else None
 
 
 def batch(app: Any = None) -> Batch:

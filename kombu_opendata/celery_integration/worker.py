@@ -55,7 +55,7 @@ def _keeping_and_gating(start: Any) -> Any:
             start(self, c)
             return
         if _runs_tasks_in_its_loop(c.pool):
-            c.connection.connection.start_keeper()
+            c.connection.connection.link.start_reconnect_thread()
         if not c.app.conf.worker_disable_prefetch:
             start(self, c)
             return

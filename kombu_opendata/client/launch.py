@@ -25,8 +25,8 @@ from ..errors import (
 )
 from ..private_folder import PrivateFolder
 from ..url import LOG_NAME, Address
-from .socket.connect import check_socket_path, dial_unix
-from .socket.poll import wait_ready
+from .socket.connect import check_socket_path, connect_unix
+from .socket.poll import poll
 
 if TYPE_CHECKING:
     import subprocess
@@ -158,7 +158,7 @@ def _import_root() -> str:
 
 def _try_connect(address: Address, options: Options) -> socket.socket | None:
     try:
-        return dial_unix(address.socket_path, options.connect_timeout)
+        return connect_unix(address.socket_path, options.connect_timeout)
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     except ConnectionLost as exc:
@@ -199,7 +199,7 @@ def _read_line(fd: int, deadline: float, clock: Clock) -> bytes | None:
     """The first line of a pipe; what there is at its end; None when the time is over."""
     data = b""
     while not data.endswith(b"\n"):
-        if not wait_ready((fd,), (), max(0.0, deadline - clock.monotonic())):
+        if not poll((fd,), (), max(0.0, deadline - clock.monotonic())):
             return None
         chunk = os.read(fd, 65536)
         if not chunk:

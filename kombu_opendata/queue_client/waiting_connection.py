@@ -6,9 +6,7 @@ import math
 from typing import Any, cast
 
 from ..client.session.broker_connection import BrokerConnection
-from ..client.socket.framed_socket import Waker
 from ..errors import BrokerStopping, MessageTooLarge, from_wire
-from ..protocol.framing import frame
 from ..protocol.messages import Failed
 from ..protocol.queue_messages import Send, Sent, StopReading
 
@@ -32,21 +30,16 @@ class ClientConnection(BrokerConnection):
             MessageTooLarge: they were not sent.
             OpenDataError, socket.timeout: as :meth:`call`.
         """
-        with self._lock:
+        with self.link.lock:
             for envelope, *_rest in message.messages:
-                self._check_size(len(envelope), "message", "store large data elsewhere and send a reference")
-            self._number(message)  # type: ignore[arg-type]
+                self.io.check_size(len(envelope))
             try:
-                return cast(Sent, self._exchange(message.rid, frame(message), timeout))
+                return cast(Sent, self.io.exchange(message, self.session.start_publish, timeout))
             except MessageTooLarge as exc:
-                if len(message.messages) > 1 and exc.values.get("limit") != self._message_limit:
+                if len(message.messages) > 1 and exc.values.get("limit") != self.io.max_message_bytes:
                     text = f"the batch of {len(message.messages)} messages is too large: send several; {exc.text}"
                     raise MessageTooLarge(text, **exc.values) from exc
                 raise
-
-    @property
-    def _message_limit(self) -> int:
-        return self.welcome.max_message_bytes if self.welcome is not None else 0
 
     def call_waiting(self, message: Any) -> Any:
         """As :meth:`call`, for an answer that comes late: the lock is free while this waits.
@@ -54,48 +47,45 @@ class ClientConnection(BrokerConnection):
         Raises:
             OpenDataError: the broker's answer was an error, or the connection was closed or could not be resumed.
         """
-        with self._lock:
-            self._ensure_open()
-            self._rid += 1
-            rid = message.rid = self._rid
-            data = frame(message)
-            self._check_frame(data)
-            self._unanswered[rid] = data
+        link, io, session = self.link, self.io, self.session
+        with link.lock:
+            link.ensure_open()
+            data = session.start_request(message)
+            rid = message.rid
         wait_ms = getattr(message, "wait_ms", 0)
         deadline = self.clock.monotonic() + wait_ms / 1000 + _LATE_SECONDS if wait_ms else math.inf
-        told = None  # the wire over which the broker was told that the time is over
+        told = None  # the socket over which the broker was told that the time is over
         try:
-            with self._lock:
-                self._transmit(data)
+            with link.lock:
+                io.check_frame(data)
+                io.transmit(data)
                 if self.stop:
-                    self.send(StopReading(rid))
+                    io.send(StopReading(rid))
             while True:
-                with self._lock:
-                    answer = self._answers.pop(rid, None)
+                with link.lock:
+                    answer = session.answers.pop(rid, None)
                     if type(answer) is Failed and answer.code == BrokerStopping.code:
-                        self._unanswered[rid] = data  # its successor will answer
-                        self._recover(BrokerStopping(answer.text))
+                        session.unanswered[rid] = data  # its successor will answer
+                        link.recover(BrokerStopping(answer.text))
                         continue
                     if answer is not None:
                         break
-                    wire = self._ensure_open(max(self.options.resume_timeout, self.options.reconnect_timeout))
-                    self.check_alive()
-                    if rid in self._answers or self._wire is not wire:
+                    current = link.ensure_open(link.max_patience)
+                    io.check_alive()
+                    if rid in session.answers or link.current is not current:
                         continue
                     rest = deadline - self.clock.monotonic()
-                    if rest <= 0 and wire is not told:  # after a break it was asked again, and waits from then on
-                        told = wire
-                        self.send(StopReading(rid))
+                    if rest <= 0 and current is not told:  # after a break it was asked again, and waits from then on
+                        told = current
+                        io.send(StopReading(rid))
                         continue
-                    if self._waker is None:
-                        self._waker = Waker()
-                    waker = self._waker
-                    seconds = min(wire.silence or math.inf, rest if rest > 0 else math.inf)
-                if wire.wait(None if seconds == math.inf else seconds, waker=waker):
+                    waker = link.waker()
+                    seconds = min(current.silence or math.inf, rest if rest > 0 else math.inf)
+                if current.wait(None if seconds == math.inf else seconds, waker=waker):
                     waker.clear()
         except BaseException:
-            self._unanswered.pop(rid, None)
-            self._answers.pop(rid, None)
+            session.unanswered.pop(rid, None)
+            session.answers.pop(rid, None)
             raise
         if type(answer) is Failed:
             raise from_wire(answer.code, answer.text, answer.values)
@@ -103,15 +93,15 @@ class ClientConnection(BrokerConnection):
 
     def stop_waiting(self) -> None:
         """Have the read that waits answered at once."""
-        with self._lock:
+        with self.link.lock:
             self.stop = True
-            if self._wire is not None and not self.closed:
-                for rid in list(self._unanswered):
-                    self.send(StopReading(rid))
+            if self.link.current is not None and not self.closed:
+                for rid in list(self.session.unanswered):
+                    self.io.send(StopReading(rid))
 
     def settle_held(self, outcome: int, lease: tuple[str, int, int]) -> bool:
         """End a lease of channel 1, if the session holds it; returns whether it does."""
-        with self._lock:
+        with self.link.lock:
             is_held = lease in self.session.held
             if is_held:
                 self.settle(1, outcome, [lease])
@@ -119,15 +109,15 @@ class ClientConnection(BrokerConnection):
 
     def forget_held(self, lease: tuple[str, int, int]) -> None:
         """Somebody else ended this lease for the session."""
-        with self._lock:
+        with self.link.lock:
             self.session.held.pop(lease, None)
 
     def take_event(self) -> Any:
         """The next delivery or cancellation that came in; None if there is none."""
-        with self._lock:
+        with self.link.lock:
             return self.events.popleft() if self.events else None
 
     def put_back_event(self, event: Any) -> None:
         """Nobody took it after all."""
-        with self._lock:
+        with self.link.lock:
             self.events.appendleft(event)

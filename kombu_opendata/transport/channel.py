@@ -160,11 +160,11 @@ class Channel(VirtualChannel):
             failures = None if self.deadletter_queue else collector_for(connection)
             if failures is None:
                 return connection.publish(request, confirm_timeout if timeout is None else timeout)
-            if failures is connection.failures:
-                connection.raise_failures("; this message was not sent")
+            if failures is connection.pipeline.failures:
+                connection.pipeline.raise_failures("; this message was not sent")
             properties = sent["properties"]
             message_id = properties.get("message_id") or properties.get("correlation_id") or ""
-            connection.publish_later(request, failures, str(message_id))
+            connection.pipeline.publish(request, failures, str(message_id))
             return None
         except Unroutable as exc:
             if not mandatory:

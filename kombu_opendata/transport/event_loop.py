@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from ..client.session.broker_connection import BrokerConnection
+from ..client.session.session import channel_of
 from ..client.socket.framed_socket import Waker
 from ..errors import ConnectionLost, OpenDataError
 from .amqp_errors import translate
@@ -36,7 +37,7 @@ class LoopReader:
         self._resuming = False
         self._thread = threading.get_ident()
         self._moved = False  # another thread changed the socket
-        connection.observer = self
+        connection.link.observer = self
         loop.add_reader(self._bell.fd, self._on_bell)
         loop.on_tick.add(self._on_tick)
         self.socket_opened(connection.fileno())
@@ -46,11 +47,11 @@ class LoopReader:
     def stop(self) -> None:
         """Leave the loop."""
         connection = self._connection
-        if connection.observer is self:
-            connection.observer = None
+        if connection.link.observer is self:
+            connection.link.observer = None
             self._loop.remove_reader(self._bell.fd)
             self._loop.on_tick.discard(self._on_tick)
-            if connection.connected:
+            if not connection.closed:
                 self.socket_closing(connection.fileno())
 
     # ------------------------------------------------------------ the link's observer
@@ -86,7 +87,7 @@ class LoopReader:
     def on_readable(self) -> None:
         """The socket has something."""
         try:
-            self._connection.read_available()
+            self._connection.io.read_available()
         except OpenDataError as exc:
             raise translate(exc) from exc
         self._hand_out()
@@ -117,8 +118,11 @@ class LoopReader:
         connection = self._connection
         if connection.closed:
             raise translate(ConnectionLost("the connection was lost while a task ran, and its session not resumed"))
-        connection.with_socket(lambda fd: self._loop.add_reader(fd, self.on_readable))
-        if connection.wire is None:
+        with connection.link.lock:  # the socket stays open meanwhile
+            current = connection.link.current
+            if current is not None:
+                self._loop.add_reader(current.fd, self.on_readable)
+        if current is None:
             self.connection_lost()
 
     def _hand_out(self) -> None:
@@ -129,7 +133,7 @@ class LoopReader:
                 if not connection.events or connection.closed:
                     return
                 event = connection.events.popleft()
-                channel = channels.get(event[0] if isinstance(event, tuple) else event.channel)
+                channel = channels.get(event[0] if isinstance(event, tuple) else channel_of(event))
                 if channel is not None:
                     channel.deliver(event)
         finally:
@@ -139,12 +143,12 @@ class LoopReader:
     def _resume(self) -> None:
         self._resuming = False
         connection = self._connection
-        if connection.closed or connection.observer is not self:
+        if connection.closed or connection.link.observer is not self:
             return
         try:
-            resumed = connection.resume_once()
+            resumed = connection.link.resume_once()
         except OpenDataError as exc:
             raise translate(exc) from exc
         if not resumed:
             self._resuming = True
-            self._loop.call_later(connection.backoff, self._resume)
+            self._loop.call_later(connection.link.backoff, self._resume)

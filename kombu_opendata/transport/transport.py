@@ -15,6 +15,7 @@ from .. import url as urls
 from ..celery_integration.worker import adapt
 from ..client.connection_options import SECONDS, Options, check_broker_options
 from ..client.session.broker_connection import BrokerConnection
+from ..client.session.session import channel_of
 from ..errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, StoreError, VersionMismatch
 from . import channel as channels
 from . import connection_fields
@@ -117,7 +118,7 @@ class Transport(virtual.Transport):
             connection.abandon()
 
     def verify_connection(self, connection: BrokerConnection) -> bool:
-        return connection.connected
+        return not connection.closed
 
     # ------------------------------------------------------------ channels and events
     def create_channel(self, connection: BrokerConnection) -> channels.Channel:
@@ -138,9 +139,9 @@ class Transport(virtual.Transport):
             event = connection.events.popleft()
         except IndexError:  # another thread was faster
             raise TimeoutError("no event in time") from None
-        if connection.keeper is None and connection.session.held:
-            connection.start_keeper()  # for as long as the callback takes
-        channel = connection.channels.get(event[0] if isinstance(event, tuple) else event.channel)
+        if connection.link.reconnect_thread is None and connection.session.held:
+            connection.link.start_reconnect_thread()  # for as long as the callback takes
+        channel = connection.channels.get(event[0] if isinstance(event, tuple) else channel_of(event))
         if channel is not None:
             channel.deliver(event)
 
@@ -178,12 +179,13 @@ class Transport(virtual.Transport):
     # ------------------------------------------------------------ heartbeats
     def get_heartbeat_interval(self, connection: BrokerConnection) -> float:
         """Seconds in which the broker is heard of at least once; 0 where the kernel tells (a Unix socket)."""
-        return connection.welcome.heartbeat_ms / 1000 if connection.welcome is not None else 0.0
+        welcome = connection.link.welcome
+        return welcome.heartbeat_ms / 1000 if welcome is not None else 0.0
 
     def heartbeat_check(self, connection: BrokerConnection, rate: int = 2) -> None:
         """Look whether the broker is still heard of. Nothing is sent: a broker asks the client's kernel."""
         try:
-            connection.check_alive()
+            connection.io.check_alive()
         except OpenDataError as exc:
             raise translate(exc) from exc
 
@@ -195,12 +197,12 @@ class Transport(virtual.Transport):
             raise translate(exc) from exc
 
     def unregister_from_event_loop(self, connection: BrokerConnection, loop: Any) -> None:
-        if isinstance(connection.observer, LoopReader):
-            connection.observer.stop()
+        if isinstance(connection.link.observer, LoopReader):
+            connection.link.observer.stop()
 
     def on_readable(self, connection: BrokerConnection, loop: Any) -> None:
-        if isinstance(connection.observer, LoopReader):
-            connection.observer.on_readable()
+        if isinstance(connection.link.observer, LoopReader):
+            connection.link.observer.on_readable()
 
     # ------------------------------------------------------------ about
     def qos_semantics_matches_spec(self, connection: BrokerConnection) -> bool:

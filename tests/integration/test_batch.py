@@ -39,7 +39,7 @@ def app(broker_url: str) -> Iterator[Any]:
 
 
 def in_flight(channel: Any) -> int:
-    return len(channel.connection._in_flight)
+    return len(channel.connection.session.in_flight.by_rid)
 
 
 # ---------------------------------------------------------------- publish_mode
@@ -60,7 +60,7 @@ def test_a_failure_is_raised_by_the_next_publish_which_is_not_sent(
     declare(channel, "q")
     message = channel.prepare_message("lost", headers={"id": "the-task"}, properties={"correlation_id": "c"})
     channel.basic_publish(message, exchange="", routing_key="nowhere", mandatory=True)
-    connection.connection.confirm_all()
+    connection.connection.pipeline.confirm_all()
     with pytest.raises(amqp_errors.PublishFailed, match=r"the-task.*this message was not sent") as caught:
         send(channel, "q", "next")
     (failed,) = caught.value.failed

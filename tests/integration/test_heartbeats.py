@@ -186,7 +186,7 @@ def test_a_stopped_broker_is_noticed_and_resumed_when_it_goes_on(serve: Callable
         try:
             began = time.monotonic()
             patient = connection.connection.options
-            connection.connection.options = replace(
+            connection.connection.link.options = replace(
                 patient, connect_timeout=0.5, reconnect_timeout=1, resume_timeout=60
             )
             with pytest.raises(amqp_errors.ConnectionLost, match="not resumed within 1 s"):
@@ -194,7 +194,7 @@ def test_a_stopped_broker_is_noticed_and_resumed_when_it_goes_on(serve: Callable
             assert time.monotonic() - began < 30
         finally:
             os.kill(broker.pid, signal.SIGCONT)
-        connection.connection.options = patient
+        connection.connection.link.options = patient
         send(channel, "q", "two")  # the session is still there
         assert take_bodies(channel, "q")[-1] == "two"
 
@@ -209,11 +209,11 @@ def test_a_client_that_does_nothing_is_not_dead(serve: Callable[..., ServedBroke
         send(channel, "q", "one")
         message = channel.basic_get("q")
         session = connection.connection.session.id
-        wire = connection.connection._wire
+        wire = connection.connection.link.current
         time.sleep(4.5)  # nobody looks at the socket: a broker unheard of for 3 s would be dead
         message.ack()
         assert channel._size("q") == 0
-        assert (connection.connection.session.id, connection.connection._wire) == (session, wire)
+        assert (connection.connection.session.id, connection.connection.link.current) == (session, wire)
 
 
 def test_a_solo_worker_in_a_long_task_keeps_its_connection(

@@ -498,7 +498,7 @@ def test_a_lost_consumers_attempt_expired(client: Client, name: str, module_stor
     assert lost.connection.get(1, name, no_ack=False) is not None
     (held,) = client.messages(queues=[name], statuses=["in_flight"]).items[0].queues
     assert held.consumer == "lost-worker"
-    lost.connection._drop()  # as if its process had been killed
+    lost.connection.link.drop()  # as if its process had been killed
     deadline = client.connection.clock.monotonic() + 20
     while not (page := client.attempts(queues=[name])).items:
         assert client.connection.clock.monotonic() < deadline

@@ -320,7 +320,7 @@ def test_a_single_active_consumer_keeps_its_place_over_a_lost_connection(
     channel = third.channel()
     make(channel, "one", single_active_consumer=True)
     inboxes = [Inbox(each.channel(), "one") for each in (first, second)]
-    first.connection._wire._sock.shutdown(2)
+    first.connection.link.current._sock.shutdown(2)
     send(channel, "one", "a")
     drain_quiet(second, 0.2)
     drain_until(first, lambda: inboxes[0].bodies == ["a"])
@@ -333,7 +333,7 @@ def test_a_lost_active_consumer_is_followed_after_the_grace(
     make(channel, "one", single_active_consumer=True)
     first, second = connect(broker_url), connect(broker_url)
     inboxes = [Inbox(each.channel(), "one") for each in (first, second)]
-    first.connection._wire._sock.shutdown(2)  # and it never looks again
+    first.connection.link.current._sock.shutdown(2)  # and it never looks again
     send(channel, "one", "a")
     drain_until(second, lambda: inboxes[1].bodies == ["a"])
     assert inboxes[0] == []

@@ -23,7 +23,7 @@ from kombu_opendata import QueueClient, errors
 from kombu_opendata.broker.logins import FAILURES_PER_ADDRESS
 from kombu_opendata.broker.users import hash_secret
 from kombu_opendata.client.connection_options import Options
-from kombu_opendata.client.socket.connect import dial_socket
+from kombu_opendata.client.socket.connect import connect_socket_url
 from kombu_opendata.spark.broker_access import access_of
 from kombu_opendata.status import read_report
 from kombu_opendata.url import Address, parse
@@ -155,7 +155,7 @@ def dial_as_root(path: Path) -> None:
         with unprivileged():
             other.bind(str(path))
             other.listen()
-        dial_socket(Address("unix", host=str(path)), Options()).close()
+        connect_socket_url(Address("unix", host=str(path)), Options()).close()
 
 
 @needs_root
@@ -188,9 +188,9 @@ def test_a_strangers_link_to_the_strangers_own_folder(run_folder: Path, to_folde
         link = shared / "link"
         link.symlink_to(own if to_folder else own / "app.sock")
         os.seteuid(0)
-        dial_socket(Address("unix", host=str(own / "app.sock")), Options()).close()
+        connect_socket_url(Address("unix", host=str(own / "app.sock")), Options()).close()
         with pytest.raises(errors.AccessRefused, match="user nobody listens on"):
-            dial_socket(Address("unix", host=str(link / "app.sock" if to_folder else link)), Options())
+            connect_socket_url(Address("unix", host=str(link / "app.sock" if to_folder else link)), Options())
 
 
 @needs_root

@@ -106,8 +106,8 @@ def test_success_is_kept_and_failure_is_not(url: str) -> None:
 def test_a_failure_that_is_too_large_says_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = backend_of(url, result_extended=True)
     backend.client.get([b"x"])
-    assert backend.client._connection.welcome is not None
-    backend.client._connection.welcome.max_message_bytes = 20_000
+    assert backend.client._connection.link.welcome is not None
+    backend.client._connection.link.welcome.max_message_bytes = 20_000
     with pytest.raises(ResultTooLarge):
         backend.store_result("large", "x" * 20_000, states.SUCCESS)
     backend.store_result("failed", ValueError("x" * 20_000), states.FAILURE, traceback="y" * 50_000)

@@ -7,13 +7,13 @@ from typing import Any
 
 from ...errors import RequestError
 from ...protocol.messages import Explain, Explained
-from ..session.requester import Requester
+from ..session.broker_connection import BrokerConnection
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 
 
 def explain(
-    connection: Requester,
+    connection: BrokerConnection,
     queue: str = "",
     *,
     message_id: int | None = None,
@@ -43,7 +43,7 @@ def explain(
         NotFound: no such queue or message.
         SelectorError: the filter is none.
         RequestError: neither queue nor filter, or both; or a message id and headers.
-        OpenDataError: as :meth:`Requester.call`.
+        OpenDataError: as :meth:`BrokerConnection.call`.
     """
     if message_id is not None and message_id < 0:
         raise RequestError(f"there is no message id {message_id}", message_id=message_id)

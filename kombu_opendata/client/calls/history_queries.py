@@ -23,7 +23,7 @@ from ...protocol.history_messages import (
     RetrieveAttempt,
     RetrieveMessage,
 )
-from ..session.requester import Requester
+from ..session.broker_connection import BrokerConnection
 from .history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
 
 __all__ = [
@@ -126,7 +126,7 @@ class AttemptCount(AttemptFilters, Buckets):
 
 
 # ---------------------------------------------------------------------- calls on a connection
-def list_messages(connection: Requester, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
+def list_messages(connection: BrokerConnection, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
     """A page of the stored messages, ordered by when the broker received them, and their ids.
 
     A page ends before its limit where its headers have more than 4 MiB.
@@ -134,12 +134,12 @@ def list_messages(connection: Requester, **asked: Unpack[MessageQuery]) -> Page[
     Raises:
         LimitOutOfRange, InvalidFilter: what is asked for does not exist.
         CursorError: not a cursor for this page; there is a class for each reason.
-        OpenDataError: as :meth:`Requester.call`.
+        OpenDataError: as :meth:`BrokerConnection.call`.
     """
     return messages_of(connection.call(list_messages_request(asked)))
 
 
-def list_attempts(connection: Requester, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
+def list_attempts(connection: BrokerConnection, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
     """A page of the attempts that ended, ordered by when they ended. They stay when their messages are collected.
 
     Raises:
@@ -148,13 +148,13 @@ def list_attempts(connection: Requester, **asked: Unpack[AttemptQuery]) -> Page[
     return attempts_of(connection.call(list_attempts_request(asked)))
 
 
-def retrieve_message(connection: Requester, id: int) -> MessageInfo | None:
+def retrieve_message(connection: BrokerConnection, id: int) -> MessageInfo | None:
     """A message; None if it is not stored (any more)."""
     items = messages_of(connection.call(RetrieveMessage(0, id))).items
     return items[0] if items else None
 
 
-def retrieve_attempt(connection: Requester, id: str, *, bodies: bool = False) -> AttemptInfo | None:
+def retrieve_attempt(connection: BrokerConnection, id: str, *, bodies: bool = False) -> AttemptInfo | None:
     """An attempt by the id that a list shows; None if the log does not have it (any more).
 
     Raises:
@@ -164,7 +164,7 @@ def retrieve_attempt(connection: Requester, id: str, *, bodies: bool = False) ->
     return items[0] if items else None
 
 
-def count_messages(connection: Requester, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
+def count_messages(connection: BrokerConnection, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
     """How many of the stored messages were received in each bucket; one without any has 0.
 
     Raises:
@@ -173,7 +173,7 @@ def count_messages(connection: Requester, **asked: Unpack[MessageCount]) -> tupl
     return buckets_of(connection.call(count_messages_request(asked)))
 
 
-def count_attempts(connection: Requester, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
+def count_attempts(connection: BrokerConnection, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
     """How many attempts ended in each bucket; as :func:`count_messages`."""
     return buckets_of(connection.call(count_attempts_request(asked)))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...protocol.admin_messages import CreateInstance, InstanceCreated, InstanceList, ListInstances
-from ..session.requester import Requester
+from ..session.broker_connection import BrokerConnection
 
 
-def create_instance(connection: Requester, name: str) -> bool:
+def create_instance(connection: BrokerConnection, name: str) -> bool:
     """Make an instance, which clients may then name in their URLs; returns whether it is new.
 
     Raises:
@@ -17,7 +17,7 @@ def create_instance(connection: Requester, name: str) -> bool:
     return answer.created
 
 
-def list_instances(connection: Requester) -> dict[str, bool]:
+def list_instances(connection: BrokerConnection) -> dict[str, bool]:
     """The names of the instances, and whether each is open. Of a store in a bucket, only the open ones."""
     answer: InstanceList = connection.call(ListInstances(0))
     return dict(sorted(answer.instances.items()))

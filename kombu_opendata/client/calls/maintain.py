@@ -7,13 +7,13 @@ from typing import Any
 
 from ...errors import RetryLater
 from ...protocol.messages import Maintain, Maintained
-from ..session.requester import Requester
+from ..session.broker_connection import BrokerConnection
 
 DEFAULT_TIMEOUT_SECONDS = 60.0
 
 
 def maintain(
-    connection: Requester,
+    connection: BrokerConnection,
     duties: Iterable[str] = (),
     *,
     again_in_seconds: float = 0.0,
@@ -38,7 +38,7 @@ def maintain(
     Raises:
         RequestError: no such duty.
         RetryLater: no report in time; the maintenance goes on in the broker. Or the store takes no writes.
-        OpenDataError: as :meth:`Requester.call`.
+        OpenDataError: as :meth:`BrokerConnection.call`.
     """
     try:
         answer: Maintained = connection.call(Maintain(0, list(duties), float(again_in_seconds)), timeout)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import RequestError
 from ...protocol.messages import CursorList, Cursors, DeleteSettled, Redrive, Redriven, Replay, ReplayStarted
-from ..session.requester import Requester
+from ..session.broker_connection import BrokerConnection
 
 #: a place in the log: "now", "first", a time, or a message id
 Point = str | int | datetime
@@ -16,7 +16,7 @@ _MAX_SECONDS = 1 << 42
 
 
 def start_replay(
-    connection: Requester, queue: str, start: Point, until: Point = "now", *, selector: str = ""
+    connection: BrokerConnection, queue: str, start: Point, until: Point = "now", *, selector: str = ""
 ) -> dict[str, Any]:
     """Have a queue filled again with stored messages, in the background; returns the progress at the beginning.
 
@@ -37,7 +37,7 @@ def start_replay(
     return answer.cursor
 
 
-def stop_replay(connection: Requester, queue: str) -> dict[str, Any]:
+def stop_replay(connection: BrokerConnection, queue: str) -> dict[str, Any]:
     """End a replay where it stands; returns its progress. What it put into the queue stays there.
 
     Raises:
@@ -48,7 +48,7 @@ def stop_replay(connection: Requester, queue: str) -> dict[str, Any]:
     return answer.cursor
 
 
-def progress(connection: Requester, queues: Iterable[str] = ()) -> list[dict[str, Any]]:
+def progress(connection: BrokerConnection, queues: Iterable[str] = ()) -> list[dict[str, Any]]:
     """How far replays are, of these queues or of all that had one.
 
     Each has ``queue``; ``start``, ``position`` and ``end`` (message ids); ``seen`` and ``routed`` (messages); ``rate``
@@ -64,7 +64,7 @@ def progress(connection: Requester, queues: Iterable[str] = ()) -> list[dict[str
 
 
 def redrive(
-    connection: Requester,
+    connection: BrokerConnection,
     queue: str,
     target: str = "",
     *,
@@ -101,7 +101,7 @@ def redrive(
 
 
 def delete_settled(
-    connection: Requester,
+    connection: BrokerConnection,
     queue: str,
     which: str,
     *,

@@ -6,6 +6,7 @@ After a fork the child has a connection of its own, and goes on watching what it
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -13,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ConnectionLost, ProtocolError
-from ...protocol.framing import frame
 from ...protocol.messages import (
     ChordParts,
     CloseChord,
@@ -22,7 +22,6 @@ from ...protocol.messages import (
     GetResults,
     OpenChord,
     Results,
-    ResultsChanged,
     ResultStored,
     StoreResult,
     UnwatchResults,
@@ -32,7 +31,6 @@ from ...url import Address
 from ..clock import SYSTEM, Clock
 from ..connection_options import DEFAULTS, Options
 from ..session.broker_connection import BrokerConnection
-from ..socket.framed_socket import Wire
 
 #: how many tasks of this process are remembered to be new
 _MAX_SENT = 10_000
@@ -41,52 +39,6 @@ _NAMES = 10_000
 
 #: (name, value) of results that changed
 Changes = list[tuple[bytes, bytes]]
-
-
-class ResultConnection(BrokerConnection):
-    """A connection whose events are changes of results; after a break it watches again.
-
-    Args:
-        owner: says what is watched, and is told of a fork. It is not kept alive by its connection.
-    """
-
-    def __init__(self, *args: Any, owner: ResultClient, **kwargs: Any) -> None:
-        self._owner = weakref.ref(owner)
-        super().__init__(*args, **kwargs)
-
-    def open(self) -> bool:
-        """Connect, or resume; False where there was nothing to do."""
-        with self._lock:
-            if self._wire is not None:
-                return False
-            self._ensure_open()
-            return True
-
-    def check_size(self, size: int) -> None:
-        """Raises MessageTooLarge."""
-        with self._lock:
-            self._check_size(size, "result", "store large data elsewhere and return a reference")
-
-    def _dispatch(self, messages: Any) -> None:
-        rest = []
-        for message in messages:
-            if type(message) is ResultsChanged:
-                self.events.append(message)  # type: ignore[arg-type]
-            else:
-                rest.append(message)
-        super()._dispatch(rest)
-
-    def _replay(self, wire: Wire) -> None:
-        super()._replay(wire)
-        owner = self._owner()
-        if owner is not None:
-            self._push(wire, b"".join(map(frame, owner.watch_messages())))
-
-    def after_fork_in_child(self) -> None:
-        super().after_fork_in_child()
-        owner = self._owner()
-        if owner is not None:
-            owner.after_fork_in_child()
 
 
 class ResultClient:
@@ -106,23 +58,30 @@ class ResultClient:
         self._sent: OrderedDict[bytes, float] = OrderedDict()
         self.after_fork_in_child()
         self._connection = self._new()
+        _clients.add(self)
 
     def after_fork_in_child(self) -> None:
-        """Have anew what a thread that the child lacks may hold."""
+        """Replace what a thread may hold that the child does not have."""
         self._turn = threading.Condition()
         self._reading = False
         self._taken = 0
         self._seen = threading.local()
 
     # ------------------------------------------------------------ the connection
-    def _new(self) -> ResultConnection:
-        connection = ResultConnection(self._addresses[0], self._options, clock=self._clock, owner=self)
+    def _new(self) -> BrokerConnection:
+        owner = weakref.ref(self)  # so that the connection does not keep its owner alive
+
+        def watched() -> list[WatchResults]:
+            client = owner()
+            return [] if client is None else client.watch_messages()
+
+        connection = BrokerConnection(self._addresses[0], self._options, clock=self._clock, more=watched)
         # Not __del__: among the garbage of a cycle, the socket's own finalizer might come first, and complain.
         self._finalizer = weakref.finalize(self, connection.abandon)
         self._finalizer.atexit = False  # a greenlet may be waiting on it still
         return connection
 
-    def _usable(self) -> ResultConnection:
+    def _usable(self) -> BrokerConnection:
         """The connection; a new one after one that was lost for good."""
         with self._turn:
             if self._connection.closed:
@@ -130,7 +89,7 @@ class ResultClient:
                 self._connection = self._new()
             return self._connection
 
-    def _use(self, action: Callable[[ResultConnection], Any]) -> Any:
+    def _use(self, action: Callable[[BrokerConnection], Any]) -> Any:
         """Do it over the connection; where a broker is gone, over one to the next address.
 
         Raises:
@@ -144,7 +103,7 @@ class ResultClient:
                 self._next_address(connection)
         return action(self._usable())
 
-    def _next_address(self, lost: ResultConnection) -> None:
+    def _next_address(self, lost: BrokerConnection) -> None:
         with self._turn:
             if self._connection is lost:
                 lost.abandon()
@@ -266,7 +225,7 @@ class ResultClient:
                 self._turn.notify_all()
 
     def _receive(self, timeout: float | None) -> Changes:
-        connection: ResultConnection = self._use(lambda connection: _drain(connection, timeout))
+        connection: BrokerConnection = self._use(lambda connection: _drain(connection, timeout))
         changes: Changes = []
         large: list[bytes] = []
         while connection.events:
@@ -303,19 +262,31 @@ class ResultClient:
         return int(1000 * (self._clock.monotonic() - oldest)) + 1
 
 
-def _store(connection: ResultConnection, message: StoreResult) -> ResultStored:
-    connection.check_size(len(message.value))
+def _store(connection: BrokerConnection, message: StoreResult) -> ResultStored:
+    with connection.link.lock:
+        connection.io.check_size(len(message.value), "result", "store large data elsewhere and return a reference")
     answer: ResultStored = connection.call(message)
     return answer
 
 
-def _tell(connection: ResultConnection, messages: Sequence[Any]) -> None:
+def _tell(connection: BrokerConnection, messages: Sequence[Any]) -> None:
     """Send what has no answer; to a new socket's broker all that is watched was told already."""
-    if not connection.open():
+    if not connection.link.open():
         for message in messages:
-            connection.send(message)
+            connection.io.send(message)
 
 
-def _drain(connection: ResultConnection, timeout: float | None) -> ResultConnection:
+def _drain(connection: BrokerConnection, timeout: float | None) -> BrokerConnection:
     connection.drain(timeout)
     return connection
+
+
+_clients: weakref.WeakSet[ResultClient] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_clients):
+        client.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

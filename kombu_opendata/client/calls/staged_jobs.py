@@ -28,7 +28,6 @@ from ...staging.job import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarg
 from ...url import Address, parse
 from ..connection_options import DEFAULTS, Options
 from ..session.broker_connection import BrokerConnection
-from ..session.requester import Requester
 
 #: batches of one commit: they are one list of a call
 MAX_BATCHES = MAX_ITEMS
@@ -41,10 +40,10 @@ class StagingClient:
         broker: a broker URL, an address, or a connection that stays open after :meth:`close`.
     """
 
-    def __init__(self, broker: str | Address | Requester, options: Options = DEFAULTS) -> None:
+    def __init__(self, broker: str | Address | BrokerConnection, options: Options = DEFAULTS) -> None:
         self._own: BrokerConnection | None = None
-        if isinstance(broker, Requester):
-            self._connection: Requester = broker
+        if isinstance(broker, BrokerConnection):
+            self._connection: BrokerConnection = broker
         else:
             address = parse(broker) if isinstance(broker, str) else broker
             self._connection = self._own = BrokerConnection(address, options)

@@ -1,4 +1,4 @@
-"""A client's connection to a broker: calls, publishes, settlements and deliveries over one resumable session.
+"""A connection to a broker: calls, publishes, settlements and deliveries.
 
 All methods may be used from several threads; one that waits for deliveries does not keep the others from sending. After
 a fork the child has an empty session of its own, and what the parent held stays the parent's.
@@ -7,55 +7,149 @@ a fork the child has an empty session of its own, and what the parent held stays
 from __future__ import annotations
 
 import contextlib
+import os
+import weakref
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
-from ...errors import OpenDataError
+from ...errors import ConnectionLost, OpenDataError
 from ...protocol.framing import frame
-from ...protocol.messages import Cancel, CloseChannel, Consume, Credit, Delivery, Get, Goodbye, Got, Ok, Outcome, Qos
-from ..socket.framed_socket import Waker
-from .publish_pipeline import Pipeline
-from .stream import Event
+from ...protocol.messages import (
+    Cancel,
+    CloseChannel,
+    Consume,
+    Credit,
+    Delivery,
+    Get,
+    Goodbye,
+    Got,
+    Lease,
+    Ok,
+    Outcome,
+    Publish,
+    Published,
+    Qos,
+    QueueInfo,
+)
+from ...url import Address
+from ..clock import SYSTEM, Clock
+from ..connection_options import DEFAULTS, Options
+from .publish_pipeline import PublishPipeline
+from .session import Event, Session
+from .session_io import SessionIO
+from .session_link import SessionLink
+
+#: leases that one Settle ends; the broker takes ten times as many
+_MAX_LEASES = 10_000
 
 
-class BrokerConnection(Pipeline):
-    """A connection to a broker.
+class BrokerConnection:
+    """A connection to a broker, resumed when its socket breaks.
+
+    Args:
+        more: returns messages that every socket begins with, beside what the session needs.
 
     Attributes:
         client: the object that opened it (Kombu asks its channels for it).
         channels: by number, whatever :meth:`add_channel` was given.
         gated: channels that grant the broker one delivery at a time, when they like.
+        session: the state that survives a socket.
+        events: deliveries and ended consumers that nobody has taken yet.
+        link: keeps the session connected.
+        io: sends and receives over the link.
+        pipeline: publishes without waiting for their confirmations.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        address: Address,
+        options: Options = DEFAULTS,
+        *,
+        clock: Clock = SYSTEM,
+        entropy: Callable[[int], bytes] = os.urandom,
+        more: Callable[[], Iterable[Any]] = tuple,
+    ) -> None:
+        self.address = address
+        self.options = options
+        self.clock = clock
         self.client: Any = None
         self.channels: dict[int, Any] = {}
         self.gated: list[Any] = []
-        super().__init__(*args, **kwargs)
+        self._entropy = entropy
+        self._more = more
+        self._start_session()
+        _connections.add(self)
+
+    def _start_session(self) -> None:
+        self.session = Session(self._entropy(16))
+        self.events: deque[Event] = self.session.events
+        self.link = SessionLink(self.session, self.address, self.options, self.clock, self._more)
+        self.io = SessionIO(self.session, self.link)
+        self.pipeline = PublishPipeline(self.session, self.io)
 
     @property
-    def connected(self) -> bool:
-        """Not closed. A connection whose socket broke is still connected: its next use resumes it."""
-        return not self.closed
+    def closed(self) -> bool:
+        """Closed for good. A connection whose socket broke is not: its next use resumes it."""
+        return self.link.is_closed
+
+    def connect(self) -> None:
+        """Connect for the first time.
+
+        Raises:
+            ConnectionLost: nobody answers.
+            OpenDataError: the broker refuses, or can't be started.
+        """
+        self.link.connect()
 
     def fileno(self) -> int:
         """The descriptor to poll for reading; another one after a resume."""
-        with self._lock:
-            return self._ensure_open().fd
+        with self.link.lock:
+            return self.link.ensure_open().fd
 
-    def with_socket(self, function: Callable[[int], None]) -> None:
-        """Call it with the descriptor, if there is one now; it stays open meanwhile."""
-        with self._lock:
-            if self._wire is not None:
-                function(self._wire.fd)
+    # ------------------------------------------------------------ requests
+    def call(self, message: Any, timeout: float | None = None) -> Any:
+        """Send a request and wait for its answer; deliveries that come in meanwhile are kept in ``events``.
+
+        Raises:
+            OpenDataError: the broker's answer was an error, or the connection could not be resumed.
+            socket.timeout: no answer in time; what the request asked for may still happen.
+        """
+        with self.link.lock:
+            answer = self.io.exchange(message, self.session.start_request, timeout)
+            self.session.declared.note(message, answer.queue if isinstance(answer, QueueInfo) else "")
+            return answer
+
+    def publish(self, message: Publish, timeout: float | None = None) -> Published:
+        """Store a message; returns when it is durable. Resumes do not store it twice.
+
+        Raises:
+            MessageTooLarge: it was not sent.
+            OpenDataError, socket.timeout: as :meth:`call`.
+        """
+        link = self.link
+        with link.lock:
+            if link.welcome is None or len(message.envelope) > link.welcome.max_message_bytes:
+                self.io.check_size(len(message.envelope))
+            return cast(Published, self.io.exchange(message, self.session.start_publish, timeout))
+
+    def settle(self, channel: int, outcome: int, leases: list[Lease]) -> None:
+        """End leases; sent at once and kept until the broker confirms it. Never blocks under an event loop."""
+        if len(leases) > _MAX_LEASES:
+            for start in range(0, len(leases), _MAX_LEASES):
+                self.settle(channel, outcome, leases[start : start + _MAX_LEASES])
+            return
+        with self.link.lock:
+            if self.link.is_closed:
+                raise ConnectionLost("the connection is closed")
+            self.io.post(frame(self.session.settle(outcome, channel, leases)))
 
     # ------------------------------------------------------------ consuming
     def consume(self, message: Consume) -> None:
         """Start a consumer."""
         key = (message.channel, message.tag)
-        with self._lock:
-            self._ensure_open()  # a resume starts the session's consumers again
+        with self.link.lock:
+            self.link.ensure_open()  # a resume starts the session's consumers again
             self.session.consumers[key] = message  # its deliveries may come before the answer
             try:
                 self.call(message)
@@ -64,48 +158,44 @@ class BrokerConnection(Pipeline):
                 raise
 
     def cancel(self, channel: int, tag: str) -> None:
-        """Stop a consumer. What it was sent and nobody has taken goes back to its queue."""
-        with self._lock:
+        """Stop a consumer. Its deliveries that nobody has taken go back to their queue."""
+        with self.link.lock:
             consumer = self.session.consumers.get((channel, tag))
             if consumer is None:
                 return
             self.call(Cancel(0, channel, tag))
             self.session.cancelled(channel, tag)
-            unread = [e for e in self.events if isinstance(e, tuple) and e[0] == channel and e[1] == tag]
-            if not unread:
-                return
-            kept = [e for e in self.events if not (isinstance(e, tuple) and e[0] == channel and e[1] == tag)]
-            self.events = deque(kept)
-            if not consumer.no_ack:
-                self.settle(channel, Outcome.RELEASE, [(e[2], e[3], e[4]) for e in unread])
+            leases = [delivery[2:5] for delivery in self.session.take_deliveries(channel, tag)]
+            if leases and not consumer.no_ack:
+                self.settle(channel, Outcome.RELEASE, leases)
 
     def get(self, channel: int, queue: str, *, no_ack: bool) -> Delivery | None:
         """Claim one message, or None."""
-        with self._lock:
+        with self.link.lock:
             answer: Got = self.call(Get(0, channel, queue, no_ack))
             if answer.delivery is not None and no_ack:
                 self.session.held.pop(answer.delivery[2:5], None)
             return answer.delivery
 
     def set_prefetch(self, channel: int, count: int) -> None:
-        """How many unsettled deliveries the channel may hold; 0 is no limit."""
-        with self._lock:
+        """Limit the unsettled deliveries that the channel may hold; 0 means no limit."""
+        with self.link.lock:
             self.session.prefetch[channel] = count
             if not self._will_resume():
-                self.send(Qos(0, channel, count))
+                self.io.send(Qos(0, channel, count))
 
     def set_credit(self, channel: int, count: int) -> None:
-        """How many more deliveries the channel's consumers may get, besides the prefetch limit."""
-        with self._lock:
+        """Say how many more deliveries the channel's consumers may get, besides the prefetch limit."""
+        with self.link.lock:
             self.session.credit[channel] = count
             if not self._will_resume():
-                self.send(Credit(channel, count))
+                self.io.send(Credit(channel, count))
 
     def _will_resume(self) -> bool:
         """Whether an event loop is about to resume, which tells the broker all that the session knows."""
-        return self._wire is None and self._known and self.observer is not None and not self.closed
+        link = self.link
+        return link.current is None and self.session.is_known and link.observer is not None and not link.is_closed
 
-    # ------------------------------------------------------------ events
     def drain(self, timeout: float | None = None) -> None:
         """Wait until there is an event; None waits for ever.
 
@@ -114,51 +204,45 @@ class BrokerConnection(Pipeline):
         """
         if self.events:
             return
+        link = self.link
         deadline = None if timeout is None else self.clock.monotonic() + timeout
         while True:
-            with self._lock:
-                wire = self._ensure_open(max(self.options.resume_timeout, self.options.reconnect_timeout), deadline)
-                self.check_alive()
+            with link.lock:
+                current = link.ensure_open(link.max_patience, deadline)
+                self.io.check_alive()
                 if self.events:
                     return
-                if self._wire is not wire:
+                if link.current is not current:
                     continue  # it broke just now
-                if self._waker is None:
-                    self._waker = Waker()
-                waker = self._waker
+                waker = link.waker()
             rest = None if deadline is None else deadline - self.clock.monotonic()
             if rest is not None and rest <= 0:
                 raise TimeoutError("no event in time")
-            limits = [limit for limit in (rest, wire.silence) if limit is not None]
-            if wire.wait(min(limits, default=None), waker=waker):
+            limits = [limit for limit in (rest, current.silence) if limit is not None]
+            if current.wait(min(limits, default=None), waker=waker):
                 waker.clear()
 
     # ------------------------------------------------------------ channels and the end
     def add_channel(self, channel: Any) -> int:
         """Give a channel the lowest free number, from 1 up."""
-        with self._lock:
+        with self.link.lock:
             number = next(n for n in range(1, len(self.channels) + 2) if n not in self.channels)
             self.channels[number] = channel
             return number
 
     def close_channel(self, number: int) -> None:
         """End a channel's consumers and give back what it holds."""
-        with self._lock:
+        with self.link.lock:
             if self.channels.pop(number, None) is None:
                 return
-            self.events = deque(e for e in self.events if _channel_of(e) != number)
             self.session.close_channel(number)
-            if self._wire is not None and not self.closed:
+            if self.link.current is not None and not self.closed:
                 self.call(CloseChannel(0, number))
-                # what came in before the answer is among what the broker took back
-                self.events = deque(e for e in self.events if _channel_of(e) != number)
-                self.session.close_channel(number)
+                self.session.close_channel(number)  # what came in before the answer was given back as well
 
-    def after_fork_in_child(self) -> None:
-        super().after_fork_in_child()
-        self.gated.clear()
-        for channel in self.channels.values():
-            channel.after_fork_in_child()
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every publish is durable, see :meth:`PublishPipeline.flush`."""
+        self.pipeline.flush(timeout)
 
     def close(self) -> None:
         """End the session: settlements are delivered, leases go back at once. Errors of the ending are not raised.
@@ -166,33 +250,53 @@ class BrokerConnection(Pipeline):
         Raises:
             PublishFailed: publishes that nobody waited for were not confirmed. The session has ended all the same.
         """
-        with self._lock:
+        link = self.link
+        with link.lock:
             if self.closed:
-                return self.raise_failures()
+                return self.pipeline.raise_failures()
             try:
-                self._close_pipeline()
-                if self._wire is None and self._known and self.session.unconfirmed:
-                    self.resume_once()
-                self._closing = True
-                if self._wire is not None:
-                    self._rid += 1
-                    answer = self._exchange(self._rid, frame(Goodbye(self._rid)), self.options.close_timeout)
+                self.pipeline.close()
+                if link.current is None and self.session.is_known and self.session.unconfirmed:
+                    link.resume_once()
+                link.is_closing = True
+                if link.current is not None:
+                    answer = self.io.exchange(Goodbye(0), self.session.start_request, self.options.close_timeout)
                     assert isinstance(answer, Ok)
             except (OpenDataError, OSError):
                 pass
             finally:
-                self._shut()
-            self.raise_failures()
+                link.shut()
+            self.pipeline.raise_failures()
 
     def abandon(self) -> None:
         """End the session without waiting for anything."""
-        with self._lock:
-            if not self.closed and self._wire is not None:
+        with self.link.lock:
+            current = self.link.current
+            if not self.closed and current is not None:
                 with contextlib.suppress(OSError):
-                    self._wire.send_now(frame(Goodbye(self._rid + 1)))
-            self._shut()
-            self.log_failures()
+                    current.send_now(frame(Goodbye(self.session.last_rid + 1)))
+            self.link.shut()
+            self.pipeline.log_failures()
+
+    def after_fork_in_child(self) -> None:
+        """Leave the parent's session to the parent; the next use opens a session of this process."""
+        parents = self.link
+        if parents.current is not None:
+            parents.current.close()
+        self._start_session()
+        self.link.is_closed, self.link.welcome = parents.is_closed, parents.welcome
+        parents.is_closed = True
+        self.gated.clear()
+        for channel in self.channels.values():
+            channel.after_fork_in_child()
 
 
-def _channel_of(event: Event) -> int:
-    return event[0] if isinstance(event, tuple) else event.channel
+_connections: weakref.WeakSet[BrokerConnection] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for connection in list(_connections):
+        connection.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,4 +1,4 @@
-"""What a session declared that does not outlive it, so that it can be declared again after a resume."""
+"""The topology that a session declared and that ends with its connection: a resume declares it again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...protocol.messages import Bind, DeclareExchange, DeclareQueue, DeleteExch
 Declaration: TypeAlias = DeclareExchange | DeclareQueue | Bind
 
 
-class Topology:
+class Declared:
     """Transient exchanges and queues, and the bindings that one of them is part of."""
 
     def __init__(self) -> None:
@@ -19,7 +19,11 @@ class Topology:
         self._bindings: dict[tuple[str, str, str, str], Bind] = {}
 
     def note(self, message: object, name: str = "") -> None:
-        """Remember or forget what a call, which succeeded, has changed; ``name`` is a queue's generated one."""
+        """A call succeeded: remember or forget what it declared.
+
+        Args:
+            name: the queue's name as the broker answered it, which may have generated it.
+        """
         if isinstance(message, DeclareQueue):
             if not message.passive and (not message.durable or message.exclusive or message.auto_delete):
                 message.queue = name or message.queue
@@ -39,12 +43,12 @@ class Topology:
             self._bindings = {key: b for key, b in self._bindings.items() if key[1] != message.exchange}
 
     def forget_queue(self, queue: str) -> None:
-        """The queue is gone, and its bindings with it."""
+        """A queue is gone, and its bindings with it."""
         self._queues.pop(queue, None)
         self._bindings = {key: b for key, b in self._bindings.items() if key[0] != queue}
 
     def _forget_binding(self, message: Unbind) -> None:
-        """Only a headers exchange tells bindings apart by their arguments; the type is not always known here."""
+        """Without arguments, all bindings of this key: only a headers exchange tells them apart by their arguments."""
         gone = _key(message)
         if gone not in self._bindings and not message.arguments:
             self._bindings = {key: b for key, b in self._bindings.items() if key[:3] != gone[:3]}
@@ -56,7 +60,7 @@ class Topology:
         return declared is not None and declared.auto_delete
 
     def declarations(self) -> Iterator[Declaration]:
-        """All of it, in an order that the broker accepts."""
+        """All declarations, in an order that the broker accepts."""
         yield from self._exchanges.values()
         yield from self._queues.values()
         yield from self._bindings.values()

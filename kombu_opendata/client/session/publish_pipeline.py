@@ -1,8 +1,8 @@
-"""Publishes in flight: sent, and not waited for one by one.
+"""Publishes without waiting for each confirmation, and waits for all of them together.
 
-Each keeps its number and its frame until it is answered, so a resume sends what is left again, in order, and the broker
-stores it once. A publish that fails is put on a list, its *failures*, which its owner (the connection, or a batch)
-raises; where nobody is left to raise it, it is logged with the tasks' ids.
+Each publish keeps its number and its frame until it is answered, so a resume sends those that are left again, in order,
+and the broker stores each once. A publish that fails is put on a list of *failures*, whose owner (the connection, or a
+batch) raises them; where nobody is left to raise them, they are logged with the ids of their tasks.
 """
 
 from __future__ import annotations
@@ -11,66 +11,75 @@ import atexit
 import logging
 import os
 import sys
-from typing import Any
+import weakref
 
-from ...errors import ConnectionLost, FailedPublish, OpenDataError, PublishFailed
-from ...protocol.framing import frame
+from ...errors import ConnectionLost, FailedPublish, OpenDataError
 from ...protocol.messages import Publish
-from .requester import Requester
-from .stream import InFlight, open_streams
+from .publishes_in_flight import PublishInFlight, publish_failed
+from .session import Session
+from .session_io import SessionIO
 
 logger = logging.getLogger(__name__)
 
 #: bytes in flight on one connection; whoever publishes more waits
 MAX_BYTES = 8 << 20
-#: ids that an error or a log line names
-_NAMED = 20
 
 
-class Pipeline(Requester):
-    """A requester that publishes without waiting."""
+class PublishPipeline:
+    """The publishes of one session that nobody waits for one by one.
 
-    def publish_later(self, message: Publish, failures: list[FailedPublish], message_id: str = "") -> None:
+    Attributes:
+        failures: publishes that failed and that nobody was told of yet, of those that are not part of a batch.
+    """
+
+    def __init__(self, session: Session, io: SessionIO) -> None:
+        self._session = session
+        self._io = io
+        self._link = io.link
+        self._in_flight = session.in_flight
+        self.failures: list[FailedPublish] = []
+        _pipelines.add(self)
+
+    def publish(self, message: Publish, failures: list[FailedPublish], message_id: str = "") -> None:
         """Send a message; what becomes of it is known after :meth:`confirm_all`.
 
         Waits only while ``pipeline_depth`` publishes, or 8 MiB of them, are in flight.
 
         Args:
-            failures: gets an entry if the broker refuses it, or can't be asked any more.
+            failures: gets an entry if the broker refuses the message, or its answer will never be known.
             message_id: goes into that entry.
 
         Raises:
             MessageTooLarge: it was not sent.
-            ConnectionLost: the connection could not be resumed; it may be stored all the same.
+            ConnectionLost: the connection could not be resumed; the message may be stored all the same.
         """
-        with self._lock:
-            self._check_message(message)
-            self.read_available()
-            if len(self._in_flight) >= self.options.pipeline_depth or self._in_flight_bytes >= MAX_BYTES:
+        link, session, in_flight = self._link, self._session, self._in_flight
+        with link.lock:
+            self._io.check_size(len(message.envelope))
+            self._io.read_available()
+            if len(in_flight.by_rid) >= link.options.pipeline_depth or in_flight.bytes >= MAX_BYTES:
                 self._make_room()
-            self._ensure_open()
-            self._number(message)
-            data = frame(message)
-            self._check_frame(data)
-            rid = message.rid
-            self._unanswered[rid] = data
-            self._in_flight[rid] = InFlight(
-                len(data), message.exchange, message.routing_key, message.headers.get("id", ""), message_id, failures
+            link.ensure_open()
+            data = session.start_publish(message)
+            rid, task_id = message.rid, message.headers.get("id", "")
+            in_flight.add(
+                rid, PublishInFlight(len(data), message.exchange, message.routing_key, task_id, message_id, failures)
             )
-            self._in_flight_bytes += len(data)
-            _at_exit()
+            _flush_at_exit()
             try:
-                self._transmit(data)
+                self._io.check_frame(data)
+                self._io.transmit(data)
             except BaseException:
-                self._unanswered.pop(rid, None)
-                self._landed(rid)
+                session.unanswered.pop(rid, None)
+                in_flight.remove(rid)
                 raise
             finally:
-                self._tell_buffered()
+                link.announce_events()
 
     def _make_room(self) -> None:
-        while len(self._in_flight) > self.options.pipeline_depth // 2 or self._in_flight_bytes > MAX_BYTES // 2:
-            self._pump()
+        in_flight, half = self._in_flight, self._link.options.pipeline_depth // 2
+        while len(in_flight.by_rid) > half or in_flight.bytes > MAX_BYTES // 2:
+            self._io.pump()
 
     def confirm_all(self, timeout: float | None = None) -> None:
         """Wait until no publish is in flight; those that failed are on their lists.
@@ -80,17 +89,17 @@ class Pipeline(Requester):
         Raises:
             socket.timeout: some are still in flight.
         """
-        with self._lock:
-            deadline = None if timeout is None else self.clock.monotonic() + timeout
+        with self._link.lock:
+            deadline = None if timeout is None else self._link.clock.monotonic() + timeout
             try:
-                while self._in_flight:
+                while self._in_flight.by_rid:
                     if deadline is not None:
-                        self._wait_until(deadline)
-                    self._pump()
+                        self._io.wait_until(deadline)
+                    self._io.pump()
             except OpenDataError as exc:
-                self._give_up_in_flight(exc)
+                self._session.fail_publishes(exc)
             finally:
-                self._tell_buffered()
+                self._link.announce_events()
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every publish is durable.
@@ -99,7 +108,7 @@ class Pipeline(Requester):
             PublishFailed: some are not, or it is not known; ``failed`` has them all.
             socket.timeout: not all of them were answered in time.
         """
-        with self._lock:
+        with self._link.lock:
             self.confirm_all(timeout)
             self.raise_failures()
 
@@ -107,58 +116,52 @@ class Pipeline(Requester):
         """Raise PublishFailed if publishes have failed since the last time."""
         if self.failures:
             failed = list(self.failures)
-            self.failures.clear()  # those still in flight know this list
+            self.failures.clear()  # those still in flight refer to this list
             raise publish_failed(failed, more)
 
-    def _close_pipeline(self) -> None:
-        """What a close can still do for the publishes in flight."""
-        if self._in_flight:
+    def close(self) -> None:
+        """Wait ``close_timeout`` for the publishes in flight; those that are left have failed."""
+        if self._in_flight.by_rid:
             try:
-                self.confirm_all(self.options.close_timeout)
+                self.confirm_all(self._link.options.close_timeout)
             except TimeoutError as exc:
-                self._give_up_in_flight(ConnectionLost(f"not confirmed when the connection was closed: {exc}"))
+                self._session.fail_publishes(ConnectionLost(f"not confirmed when the connection was closed: {exc}"))
 
     def log_failures(self) -> None:
-        """Nobody is left to raise them to."""
+        """Log the failures: nobody is left to raise them to."""
         if self.failures:
             logger.error("%s", publish_failed(self.failures))
             self.failures.clear()
 
-    def _flush_at_exit(self) -> None:
-        patience = self.options.reconnect_timeout
-        if not self._in_flight and not self.failures:
+    def flush_at_exit(self) -> None:
+        """The process ends: wait for the publishes in flight, and log those that failed."""
+        patience = self._link.options.reconnect_timeout
+        in_flight = self._in_flight.by_rid
+        if self._link.is_closed or not in_flight and not self.failures:
             return
-        if not self._lock.acquire(timeout=patience):
-            logger.error("%d publishes were not confirmed when the process ended", len(self._in_flight))
+        if not self._link.lock.acquire(timeout=patience):
+            logger.error("%d publishes were not confirmed when the process ended", len(in_flight))
             return
-        owners = {id(entry.failures): entry.failures for entry in self._in_flight.values()}
+        owners = {id(publish.failures): publish.failures for publish in in_flight.values()}
         try:
             self.confirm_all(patience)
         except TimeoutError as exc:
-            self._give_up_in_flight(ConnectionLost(f"not confirmed when the process ended: {exc}"))
+            self._session.fail_publishes(ConnectionLost(f"not confirmed when the process ended: {exc}"))
         finally:
-            self._lock.release()
+            self._link.lock.release()
         for failures in owners.values():
             if failures is not self.failures and failures:
                 logger.error("%s", publish_failed(failures))
         self.log_failures()
 
 
-def publish_failed(failed: list[FailedPublish], more: str = "") -> PublishFailed:
-    """The error that tells of these."""
-    named = ", ".join(entry.task_id or entry.message_id or entry.routing_key for entry in failed[:_NAMED])
-    rest = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-    return PublishFailed(
-        f"{len(failed)} publishes were not confirmed: {named}{rest}; the first: {failed[0].error}{more}", failed=failed
-    )
-
-
 # ------------------------------------------------------------ the end of the process
-_registered_in = 0
+_pipelines: weakref.WeakSet[PublishPipeline] = weakref.WeakSet()
+_registered_in = 0  # the id of the process
 
 
-def _at_exit() -> None:
-    """Have :func:`flush_all` run when this process ends, be it one that multiprocessing forked."""
+def _flush_at_exit() -> None:
+    """Have :func:`flush_all` run when this process ends, also if multiprocessing forked it."""
     global _registered_in
     pid = os.getpid()
     if _registered_in != pid:
@@ -170,8 +173,7 @@ def _at_exit() -> None:
                 sys.modules[name].Finalize(None, flush_all, exitpriority=0)
 
 
-def flush_all(**_kwargs: Any) -> None:
-    """Wait until what this process published is confirmed; what is not, is logged."""
-    for stream in open_streams():
-        if isinstance(stream, Pipeline):
-            stream._flush_at_exit()
+def flush_all(**_kwargs: object) -> None:
+    """Wait until what this process published is confirmed, and log what is not."""
+    for pipeline in list(_pipelines):
+        pipeline.flush_at_exit()

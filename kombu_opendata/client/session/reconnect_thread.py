@@ -1,11 +1,12 @@
-"""Keeps a session connected while its process is in user code: a worker of the solo pool in a long task.
+"""A thread that resumes a session while its process is in user code: a worker of the solo pool in a long task.
 
-Such a process can't see that its socket broke, and a restarted broker gives what it holds to others when the stored
-lease ends. So a daemon thread waits for the socket to hang up, in one system call for as long as it does not. It leaves
-the break to the connection's own thread for a moment, and resumes the session itself if that one has not done it.
+Such a process does not see that its socket broke, and a restarted broker gives the leases of the session to others when
+their stored time ends. So a daemon thread waits, in one system call, until the socket hangs up. For a moment it leaves
+the break to the thread that uses the connection; then it resumes the session itself.
 
-A process that forks children to work (prefork) never blocks and has no keeper, as a thread and forks don't go together.
-Nor has one whose sockets are green: there, other greenlets run while one waits, and a thread would be a greenlet.
+A process that forks children to work (prefork) is never in user code for long and has no such thread, as threads and
+forks don't go together. Neither has one under gevent or eventlet: other greenlets run while one waits, and a thread
+would be a greenlet.
 """
 
 from __future__ import annotations
@@ -15,18 +16,31 @@ import select
 import socket
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...errors import OpenDataError
-from ..socket.framed_socket import Waker
-
-if TYPE_CHECKING:
-    from .resumable_socket import Link
+from ..socket.framed_socket import FramedSocket, Waker
 
 logger = logging.getLogger(__name__)
 
-#: How long after a break the connection's own thread may begin to resume.
-HANDS_OFF_SECONDS = 0.25
+#: how long after a break the thread that uses the connection may begin to resume
+GRACE_SECONDS = 0.25
+
+
+class Reconnectable(Protocol):
+    """What the thread needs of a session's socket."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def current(self) -> FramedSocket | None: ...
+
+    def hung_up(self, broken: FramedSocket) -> None:
+        """The thread saw this socket hang up."""
+
+    def resume_after(self, grace_seconds: float) -> float | None:
+        """Resume, unless the break is too young; returns when to look again, None once the session is closed."""
 
 
 def threads_are_native() -> bool:
@@ -34,45 +48,45 @@ def threads_are_native() -> bool:
     return socket.socket.__module__ == "socket" and hasattr(select, "poll")
 
 
-class Keeper:
-    """The thread of one link."""
+class ReconnectThread:
+    """The thread of one session."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = weakref.ref(link)
+    def __init__(self, target: Reconnectable) -> None:
+        self._target = weakref.ref(target)  # an unused connection is to be collected
         self._waker = Waker()
-        threading.Thread(target=self._run, name="opendata-keeper", daemon=True).start()
+        threading.Thread(target=self._run, name="opendata-reconnect", daemon=True).start()
 
     def wake(self) -> None:
-        """The link's socket changed."""
+        """The session has another socket, or none."""
         self._waker.wake()
 
     def _run(self) -> None:
         try:
-            while (pause := self._look()) is not None:
+            while (pause := self._watch()) is not None:
                 self._wait(None, pause)
-        except OpenDataError as exc:  # the link is closed, and its next use says so
+        except OpenDataError as exc:  # the session is closed, and the next use of it says so
             logger.warning("a session was not resumed: %s", exc)
         except Exception:
-            logger.exception("the keeper of a session ended")
+            logger.exception("the thread that resumes a session ended")
 
-    def _look(self) -> float | None:
-        """Watch the socket, or resume; returns how long to wait before the next look, None at the end."""
-        link = self._link()
-        if link is None or link.closed:
+    def _watch(self) -> float | None:
+        """Wait until the socket hangs up, or resume; returns when to do so again, None at the end."""
+        target = self._target()
+        if target is None or target.is_closed:
             return None
-        wire = link.wire
-        if wire is None:
-            return link.resume_for_owner(HANDS_OFF_SECONDS)
-        del link  # an unused connection is to be collected
-        if self._wait(wire.fd, None):
-            self._wait(None, HANDS_OFF_SECONDS)
-            link = self._link()
-            if link is not None:
-                link.put_away(wire)
+        watched = target.current
+        if watched is None:
+            return target.resume_after(GRACE_SECONDS)
+        del target
+        if self._wait(watched.fd, None):
+            self._wait(None, GRACE_SECONDS)
+            target = self._target()
+            if target is not None:
+                target.hung_up(watched)
         return 0.0
 
     def _wait(self, fd: int | None, seconds: float | None) -> bool:
-        """Wait for the socket to hang up, or to be woken; whether it did."""
+        """Wait until the descriptor hangs up, or :meth:`wake`; returns whether it hung up."""
         if seconds == 0.0:
             return False
         poller = select.poll()

@@ -1,48 +1,153 @@
-"""What of a client survives its socket: the session.
+"""The state of a session: all that survives its socket, and what each message from the broker changes in it.
 
-Leases that the client holds, settlements that the broker has not confirmed, consumers, prefetch limits, transient
-topology and the publish counter. After a reconnect :meth:`Session.resume` has the first two, :meth:`Session.replay` the
-rest.
+Nothing here sends or receives; :mod:`.session_io` does. When a socket breaks, the next one starts with
+:meth:`Session.hello` and :meth:`Session.resume`, which carry the leases and the unconfirmed settlements.
+:meth:`Session.redeclarations` then restores what ended with the old connection, and the frames in ``unanswered`` are
+sent once more.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
-from ...protocol.messages import Consume, Credit, Delivery, Hello, Lease, Qos, Resume, Settle
-from .declared import Declaration, Topology
+from ...errors import BrokerStopping, OpenDataError, from_wire
+from ...protocol.framing import frame
+from ...protocol.messages import (
+    BrokerMessage,
+    Cancelled,
+    Consume,
+    Credit,
+    Deliver,
+    Delivery,
+    Failed,
+    Got,
+    Hello,
+    Lease,
+    Outcome,
+    Published,
+    Qos,
+    ResultsChanged,
+    Resume,
+    Settle,
+    Settled,
+)
+from .declared import Declaration, Declared
+from .publishes_in_flight import PublishesInFlight
+
+logger = logging.getLogger(__name__)
+
+#: what a connection hands out: a delivery, the end of a consumer, or changed results
+Event: TypeAlias = Delivery | Cancelled | ResultsChanged
 
 
 class Session:
     """The state of one session.
 
     Attributes:
-        id: 16 random bytes that name it.
-        client: 16 random bytes that are the same in all sessions of one client; empty: this is the only one.
+        id: 16 random bytes that identify it.
+        client: 16 random bytes that all sessions of one client share; empty if this is its only one.
+        is_known: whether the broker has welcomed this session before.
+        last_rid: id of the last request, from 1 up.
         last_seq: number of the last publish, from 1 up.
-        held: leases in the client's hands, read or not, with the channel of each.
-        unconfirmed: settlements that were made and not confirmed, in order: outcome, queue, id, token.
+        held: leases of the deliveries that came in and are not settled, with the channel of each.
+        unconfirmed: settlements that the broker has not confirmed, in order: outcome, queue, message id, token.
         consumers: by channel and tag.
-        prefetch: by channel.
+        prefetch: limits by channel.
         credit: deliveries that may still come, by channel; a channel that is not in it has no such limit.
+        declared: the topology that does not outlive a connection.
+        unanswered: the frames of requests that await an answer, by request id.
+        answers: those that arrived and that their callers have not taken yet, by request id.
+        in_flight: publishes whose confirmations nobody waits for one by one.
+        events: deliveries, ended consumers and changed results that nobody has taken yet.
+        to_send: frames that a received message calls for.
     """
 
     def __init__(self, session_id: bytes) -> None:
         self.id = session_id
         self.client = b""
+        self.is_known = False
+        self.last_rid = 0
         self.last_seq = 0
         self.held: dict[Lease, int] = {}
         self.unconfirmed: deque[tuple[int, str, int, int]] = deque()
         self.consumers: dict[tuple[int, str], Consume] = {}
         self.prefetch: dict[int, int] = {}
         self.credit: dict[int, int] = {}
-        self.topology = Topology()
+        self.declared = Declared()
+        self.unanswered: dict[int, bytes] = {}
+        self.answers: dict[int, Any] = {}
+        self.in_flight = PublishesInFlight()
+        self.events: deque[Event] = deque()
+        self.to_send: list[bytes] = []
+        self.redeclaring: dict[int, Declaration | Qos | Consume] = {}  # not answered yet, by request id
         self._settled = 0  # leases settled on this connection
-        self.confirmed = 0  # of those, how many the broker confirmed
+        self._confirmed = 0  # of those, how many the broker confirmed
 
-    def take(self, deliveries: Iterable[Delivery]) -> None:
-        """Deliveries came in: their leases are now in the client's hands."""
+    # ------------------------------------------------------------ what the broker sends
+    def receive(self, messages: Iterable[Any]) -> None:
+        """Apply messages from the broker.
+
+        Raises:
+            OpenDataError: the broker reported why it closes the connection. All messages were applied.
+        """
+        unanswered, in_flight, closing_error = self.unanswered, self.in_flight, None
+        for message in messages:
+            kind = type(message)
+            if kind is Published and message.rid in unanswered:
+                del unanswered[message.rid]
+                if message.rid in in_flight.by_rid:
+                    in_flight.remove(message.rid)
+                else:
+                    self.answers[message.rid] = message
+            elif kind is Deliver:
+                if message.settled:
+                    self.confirm(message.settled)
+                self.events.extend(message.deliveries)
+                self.hold(message.deliveries)
+            elif kind is Settled:
+                self.confirm(message.settled)
+            elif kind is Cancelled:
+                self.cancelled(message.channel, message.tag)
+                self.events.append(message)
+            elif kind is ResultsChanged:
+                self.events.append(message)
+            elif kind is Failed and message.rid == 0:
+                closing_error = from_wire(message.code, message.text, message.values)
+            else:
+                self._receive_answer(message)
+        if closing_error is not None:
+            raise closing_error
+
+    def _receive_answer(self, message: Any) -> None:
+        rid = getattr(message, "rid", None)  # a BrokerHeartbeat or a BrokerGoodbye has none
+        if rid in self.in_flight.by_rid:
+            if message.code != BrokerStopping.code:  # else its successor will answer
+                self.unanswered.pop(rid, None)
+                self.in_flight.fail(rid, from_wire(message.code, message.text, message.values))
+        elif rid in self.unanswered:
+            del self.unanswered[rid]
+            self.answers[rid] = message
+            if type(message) is Got and message.delivery is not None:
+                self.hold((message.delivery,))
+        elif rid in self.redeclaring:
+            self._redeclared(self.redeclaring.pop(rid), message)
+        elif type(message) is Got and message.delivery is not None:  # its caller stopped waiting: give it back
+            delivery = message.delivery
+            self.to_send.append(frame(self.settle(Outcome.RELEASE, delivery[0], [delivery[2:5]])))
+
+    def _redeclared(self, message: Declaration | Qos | Consume, answer: BrokerMessage) -> None:
+        if not isinstance(answer, Failed):
+            return
+        logger.warning("after a reconnect, %s failed: %s", type(message).__name__, answer.text)
+        if isinstance(message, Consume):
+            self.cancelled(message.channel, message.tag)
+            self.events.append(Cancelled(message.channel, message.tag, answer.text))
+
+    def hold(self, deliveries: Iterable[Delivery]) -> None:
+        """Deliveries came in: from now on the client holds their leases."""
         held, consumers = self.held, self.consumers
         for channel, tag, queue, message_id, token, _attempts, _envelope, _redelivered in deliveries:
             consumer = consumers.get((channel, tag))
@@ -51,8 +156,27 @@ class Session:
             if consumer is None or not consumer.no_ack:
                 held[queue, message_id, token] = channel
 
+    def confirm(self, settled: int) -> None:
+        """The broker has applied this many of the connection's settlements."""
+        unconfirmed = self.unconfirmed
+        for _ in range(min(settled - self._confirmed, len(unconfirmed))):
+            unconfirmed.popleft()
+        self._confirmed = max(settled, self._confirmed)
+
+    # ------------------------------------------------------------ what the client does
+    def start_request(self, message: Any) -> bytes:
+        """Number a request and expect its answer; returns the frame to send."""
+        self.last_rid = message.rid = self.last_rid + 1
+        data = self.unanswered[message.rid] = frame(message)
+        return data
+
+    def start_publish(self, message: Any) -> bytes:
+        """As :meth:`start_request`, with the number by which the broker stores the message once."""
+        self.last_seq = message.seq = self.last_seq + 1
+        return self.start_request(message)
+
     def settle(self, outcome: int, channel: int, leases: list[Lease]) -> Settle:
-        """Settle leases; returns the message that says so to the broker."""
+        """End leases; returns the message that tells the broker."""
         held, unconfirmed = self.held, self.unconfirmed
         for lease in leases:
             held.pop(lease, None)
@@ -60,54 +184,92 @@ class Session:
         self._settled += len(leases)
         return Settle(self._settled, outcome, channel, leases)
 
-    def confirm(self, settled: int) -> None:
-        """The broker has applied this many of the connection's settlements."""
-        unconfirmed = self.unconfirmed
-        for _ in range(min(settled - self.confirmed, len(unconfirmed))):
-            unconfirmed.popleft()
-        self.confirmed = max(settled, self.confirmed)
-
-    def hello(
-        self, rid: int, name: str, instance: str, user: str, secret: str, *, resume: bool, heartbeat_ms: int = 0
-    ) -> Hello:
-        """The first message of a connection."""
-        hello = Hello(rid, self.id, name, instance, user, secret, resume, heartbeat_ms=heartbeat_ms, client=self.client)
-        hello.resume_follows = resume
-        return hello
-
-    def resume(self, rid: int) -> Resume:
-        """What the client has of the session, for the broker that the Hello was for."""
-        return Resume(rid, [(channel, *lease) for lease, channel in self.held.items()], list(self.unconfirmed))
-
-    def welcomed(self) -> None:
-        """The broker took the Hello, and with it all settlements: a new connection counts from 0."""
-        self.unconfirmed.clear()
-        self._settled = self.confirmed = 0
-
-    def credits(self) -> Iterator[Credit]:
-        """What to tell the broker again before its consumers start."""
-        for channel, count in self.credit.items():
-            yield Credit(channel, count)
-
-    def replay(self) -> Iterator[Declaration | Qos | Consume]:
-        """What to tell the broker again after a resume, in order."""
-        yield from self.topology.declarations()
-        for channel, prefetch in self.prefetch.items():
-            yield Qos(0, channel, prefetch)
-        yield from self.consumers.values()
+    def fail_publishes(self, error: OpenDataError) -> None:
+        """What became of the publishes in flight will never be known."""
+        for rid in list(self.in_flight.by_rid):
+            self.unanswered.pop(rid, None)
+            self.in_flight.fail(rid, error)
 
     def cancelled(self, channel: int, tag: str) -> None:
         """A consumer ended."""
         consumer = self.consumers.pop((channel, tag), None)
         if consumer is None or any(other.queue == consumer.queue for other in self.consumers.values()):
             return
-        if self.topology.is_auto_delete(consumer.queue):
-            self.topology.forget_queue(consumer.queue)
+        if self.declared.is_auto_delete(consumer.queue):
+            self.declared.forget_queue(consumer.queue)
 
     def close_channel(self, channel: int) -> None:
-        """A channel ended: its consumers are gone, and what it held goes back."""
+        """A channel ended: its consumers and events are gone, and what it held goes back."""
+        self._replace_events([event for event in self.events if channel_of(event) != channel])
         for key in [key for key in self.consumers if key[0] == channel]:
             self.cancelled(*key)
         self.prefetch.pop(channel, None)
         self.credit.pop(channel, None)
         self.held = {lease: owner for lease, owner in self.held.items() if owner != channel}
+
+    def take_deliveries(self, channel: int, tag: str) -> list[Delivery]:
+        """Take a consumer's deliveries out of the events."""
+        taken, kept = [], []
+        for event in self.events:
+            if isinstance(event, tuple) and event[:2] == (channel, tag):
+                taken.append(event)
+            else:
+                kept.append(event)
+        self._replace_events(kept)
+        return taken
+
+    def _replace_events(self, events: list[Event]) -> None:
+        """In place, as connections refer to the same deque."""
+        self.events.clear()
+        self.events.extend(events)
+
+    # ------------------------------------------------------------ the start of a connection
+    def hello(self, name: str, instance: str, user: str, secret: str, *, heartbeat_ms: int = 0) -> Hello:
+        """The first message of a connection."""
+        self.last_rid += 1
+        resume = self.is_known
+        hello = Hello(
+            self.last_rid, self.id, name, instance, user, secret, resume, heartbeat_ms=heartbeat_ms, client=self.client
+        )
+        hello.resume_follows = resume
+        return hello
+
+    def resume(self) -> Resume | None:
+        """What the client holds of the session, for the broker that the Hello was sent to; None for a new session."""
+        if not self.is_known:
+            return None
+        held = [(channel, *lease) for lease, channel in self.held.items()]
+        return Resume(self.last_rid, held, list(self.unconfirmed))
+
+    def welcomed(self) -> None:
+        """The broker accepted the Hello, and all settlements with it: a new connection counts from 0."""
+        self.is_known = True
+        self.unconfirmed.clear()
+        self.to_send.clear()
+        self._settled = self._confirmed = 0
+
+    def redeclarations(self) -> list[bytes]:
+        """The frames that restore what ended with the old connection; ``redeclaring`` awaits their answers."""
+        self.redeclaring.clear()
+        frames = [frame(Credit(channel, count)) for channel, count in self.credit.items()]
+        for message in self._to_redeclare():
+            if message.rid in self.unanswered:
+                continue  # a Consume that is among the unanswered requests
+            self.last_rid += 1
+            message.rid = self.last_rid
+            self.redeclaring[self.last_rid] = message
+            frames.append(frame(message))
+        return frames
+
+    def _to_redeclare(self) -> Iterator[Declaration | Qos | Consume]:
+        yield from self.declared.declarations()
+        for channel, prefetch in self.prefetch.items():
+            yield Qos(0, channel, prefetch)
+        yield from self.consumers.values()
+
+
+def channel_of(event: Event) -> int:
+    """The number of the channel that an event is for; 0 for changed results."""
+    if isinstance(event, tuple):
+        return event[0]
+    return event.channel if isinstance(event, Cancelled) else 0

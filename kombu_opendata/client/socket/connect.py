@@ -32,7 +32,7 @@ _TLS_OPTIONS = frozenset(
 )  # fmt: skip
 
 
-def dial_tcp(address: Address, options: Options) -> socket.socket:
+def connect_tcp(address: Address, options: Options) -> socket.socket:
     """A connected TCP or TLS socket.
 
     Raises:
@@ -109,7 +109,7 @@ def _verify_mode(value: int | str | None) -> ssl.VerifyMode:
     return ssl.VerifyMode(value)
 
 
-def dial_socket(address: Address, options: Options) -> socket.socket:
+def connect_socket_url(address: Address, options: Options) -> socket.socket:
     """A connection to a broker that somebody runs on this machine, perhaps as another user.
 
     Raises:
@@ -120,13 +120,15 @@ def dial_socket(address: Address, options: Options) -> socket.socket:
     path = address.socket_path
     check_socket_path(path)
     try:
-        return dial_unix(path, options.connect_timeout, trusted=lambda uid: is_trusted(uid) or is_alone_at(uid, path))
+        return connect_unix(
+            path, options.connect_timeout, trusted=lambda uid: is_trusted(uid) or is_alone_at(uid, path)
+        )
     except (FileNotFoundError, ConnectionRefusedError) as exc:
         text = f"no broker listens on {path}: start it with --listen unix:{path}, or check the path"
         raise ConnectionLost(text, address=str(address)) from exc
 
 
-def dial_unix(path: str, timeout: float, *, trusted: Callable[[int], bool] = is_trusted) -> socket.socket:
+def connect_unix(path: str, timeout: float, *, trusted: Callable[[int], bool] = is_trusted) -> socket.socket:
     """A connected Unix socket.
 
     Args:
@@ -185,7 +187,7 @@ def check_socket_path(path: str) -> None:
         )
 
 
-def dial_memory(name: str) -> socket.socket:
+def connect_memory(name: str) -> socket.socket:
     """One end of a socket pair whose other end is served by a broker in this process."""
     from ...broker.memory import connect
 

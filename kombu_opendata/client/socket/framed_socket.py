@@ -1,7 +1,7 @@
 """One connected socket that carries frames.
 
 A plain socket stays in blocking mode and is read and written with ``MSG_DONTWAIT`` where waiting is not wanted: one
-system call an operation and none to switch modes. TLS sockets, and the sockets of gevent and eventlet, know no such
+system call an operation and none to switch modes. TLS sockets, and those of gevent and eventlet, do not support that
 flag; they stay in non-blocking mode and wait in ``poll``.
 """
 
@@ -16,16 +16,16 @@ from typing import Any
 
 from ...protocol.framing import FrameReader
 from ...protocol.messages import BrokerMessage
-from .poll import wait_ready
+from .poll import poll
 
 RECEIVE_BYTES = 256 << 10
 _TIMEVAL = struct.Struct("ll")
 
 
 class Waker:
-    """Lets one thread end another's :meth:`Wire.wait`.
+    """Lets one thread end another's :meth:`FramedSocket.wait`.
 
-    Sockets, not a pipe: eventlet's ``os.read`` would wait where nothing is to be read.
+    It is a pair of sockets, not a pipe: eventlet's ``os.read`` would wait when there is nothing to read.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class Waker:
                 end.close()
 
 
-class Wire:
-    """A plain socket with the frames that come out of it.
+class FramedSocket:
+    """A plain socket with the reader of its frames.
 
     Every method raises OSError when the connection is gone, and ProtocolError when the peer sends garbage.
     """
@@ -60,7 +60,7 @@ class Wire:
         self._window = memoryview(bytearray(RECEIVE_BYTES))
         self.reader = reader
         self.fd = sock.fileno()
-        self.silence: float | None = None  # seconds without a byte after which the broker is taken for dead
+        self.silence: float | None = None  # seconds without a byte after which the broker is considered dead
         self._heard_at = 0.0
         self._monotonic: Callable[[], float] | None = None
         self._set_mode()
@@ -68,8 +68,8 @@ class Wire:
     def _set_mode(self) -> None:
         self._sock.settimeout(None)
 
-    def expect_beats(self, heartbeat: float, monotonic: Callable[[], float]) -> None:
-        """The broker sends something every ``heartbeat`` seconds; two without are the end."""
+    def expect_heartbeats(self, heartbeat: float, monotonic: Callable[[], float]) -> None:
+        """The broker sends something every ``heartbeat`` seconds; after two of them in silence it is dead."""
         self.silence = 2 * heartbeat
         self._monotonic = monotonic
         self._heard_at = monotonic()
@@ -83,7 +83,7 @@ class Wire:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing came for too long; to be asked when all that the socket holds was read."""
+        """Whether nothing came for too long. Read all that the socket holds before you ask."""
         return self._monotonic is not None and self._monotonic() - self._heard_at > (self.silence or 0.0)
 
     @property
@@ -91,11 +91,25 @@ class Wire:
         return f"the broker sent nothing for {self.silence:g} s, two heartbeats"
 
     def send_now(self, data: Any) -> int:
-        """Send what fits without waiting; returns how many bytes went."""
+        """Send what fits without waiting; returns how many bytes were sent."""
         try:
             return self._sock.send(data, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
+
+    def send_all(self, data: bytes | memoryview, take_in: Callable[[list[BrokerMessage]], None]) -> None:
+        """Send all of it, reading meanwhile: the broker does not read on while it can't write to us.
+
+        Args:
+            take_in: gets the messages that arrive.
+        """
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self.send_now(rest) :]
+            if rest:
+                if not self.wait(self.silence, write=True):
+                    raise TimeoutError(self.silent_text)
+                take_in(self.receive_now() or [])
 
     def receive(self) -> list[BrokerMessage]:
         """Wait for bytes; returns the messages that they complete."""
@@ -105,7 +119,7 @@ class Wire:
             raise TimeoutError(errno.ETIMEDOUT, self.silent_text) from None
 
     def receive_now(self) -> list[BrokerMessage] | None:
-        """The messages that came in, or None when no bytes are waiting."""
+        """The messages that came in, or None if no bytes are waiting."""
         try:
             size = self._sock.recv_into(self._window, 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -120,17 +134,17 @@ class Wire:
         return self.reader.feed_all(self._window[:size])
 
     def wait(self, timeout: float | None, *, write: bool = False, waker: Waker | None = None) -> bool:
-        """Wait until bytes can be read (or written, or the waker was used); False when the time is over."""
+        """Wait until bytes can be read (or written, or the waker was used); returns False when the time is over."""
         reading = (self.fd,) if waker is None else (self.fd, waker.fd)
-        return wait_ready(reading, (self.fd,) if write else (), timeout)
+        return poll(reading, (self.fd,) if write else (), timeout)
 
     def close(self) -> None:
         with suppress(OSError):
             self._sock.close()
 
 
-class PortableWire(Wire):
-    """A TLS socket or a green one."""
+class PollingSocket(FramedSocket):
+    """A TLS socket, or one of gevent or eventlet."""
 
     def _set_mode(self) -> None:
         self._sock.settimeout(0)
@@ -172,6 +186,6 @@ def _would_block(exc: OSError) -> bool:
     return isinstance(exc, (ssl.SSLWantReadError, ssl.SSLWantWriteError))
 
 
-def wire_for(sock: socket.socket, reader: FrameReader[BrokerMessage]) -> Wire:
-    """The wire that fits a connected socket."""
-    return (Wire if type(sock).__module__ == "socket" else PortableWire)(sock, reader)
+def framed(sock: socket.socket, reader: FrameReader[BrokerMessage]) -> FramedSocket:
+    """A connected socket with the reader of its frames."""
+    return (FramedSocket if type(sock).__module__ == "socket" else PollingSocket)(sock, reader)

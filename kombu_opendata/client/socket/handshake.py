@@ -1,4 +1,4 @@
-"""The first exchange on a new socket: preambles, Hello and Welcome; a resume says in between what the client holds."""
+"""The first exchange on a new socket: preambles, Hello, Welcome; a resume tells in between what the client holds."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ...protocol.framing import (
     frame,
 )
 from ...protocol.messages import BrokerGoodbye, BrokerMessage, Failed, Hello, LoggedIn, Resume, Welcome
-from .framed_socket import RECEIVE_BYTES, Wire, wire_for
+from .framed_socket import RECEIVE_BYTES, FramedSocket, framed
 
 
-def greet(
+def shake_hands(
     sock: socket.socket, hello: Hello, timeout: float, resume: Resume | None = None
-) -> tuple[Wire, Welcome, list[BrokerMessage]]:
-    """Open the protocol on a connected socket; returns also what came right behind the Welcome.
+) -> tuple[FramedSocket, Welcome, list[BrokerMessage]]:
+    """Open the protocol on a connected socket; also returns the messages that followed the Welcome at once.
 
     Args:
-        resume: sent after the login, if the Hello says that it follows.
+        resume: sent after the login, if the Hello announces it.
 
     Raises:
         ConnectionLost: the peer went away.
-        ProtocolError: it speaks something else.
+        ProtocolError: it speaks another protocol.
         VersionMismatch: it speaks another version.
         OpenDataError: the broker refused the Hello, with its own error.
     """
@@ -42,10 +42,10 @@ def greet(
         if resume is not None and isinstance(first, LoggedIn):
             first, *rest = _ask(sock, reader, resume)
     except OSError as exc:
-        raise ConnectionLost(f"the broker did not answer the greeting: {exc}") from exc
+        raise ConnectionLost(f"the broker did not answer the handshake: {exc}") from exc
     if isinstance(first, Welcome):
         reader.max_frame_bytes = first.max_frame_bytes
-        return wire_for(sock, reader), first, rest
+        return framed(sock, reader), first, rest
     if isinstance(first, Failed):
         raise from_wire(first.code, first.text, first.values)
     if isinstance(first, BrokerGoodbye):
@@ -55,7 +55,7 @@ def greet(
 
 def _ask(sock: socket.socket, reader: FrameReader[BrokerMessage], message: Hello | Resume) -> list[BrokerMessage]:
     """Send a message; returns the first messages that come back."""
-    with suppress(BrokenPipeError, ConnectionResetError):  # a broker that refuses the connection has said why
+    with suppress(BrokenPipeError, ConnectionResetError):  # a broker that refuses the connection has sent the reason
         sock.sendall(frame(message))
     messages: list[BrokerMessage] = []
     while not messages:
@@ -73,5 +73,5 @@ def _receive_preamble(sock: socket.socket) -> bytes:
 def _receive(sock: socket.socket, size: int) -> bytes:
     data = sock.recv(size)
     if not data:
-        raise ConnectionLost("the broker closed the connection during the greeting")
+        raise ConnectionLost("the broker closed the connection during the handshake")
     return data

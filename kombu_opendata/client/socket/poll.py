@@ -1,7 +1,7 @@
 """Wait for descriptors: the one place where a client waits for the system.
 
-Under gevent's monkey patching ``select.poll`` is green. Eventlet takes ``poll`` away and leaves a green ``select``; its
-hub lets only one greenlet read a descriptor, while here one may wait for deliveries and another one for an answer, so
+Under gevent's monkey patching ``select.poll`` is green. Eventlet removes ``poll`` and leaves a green ``select``. Its
+hub lets only one greenlet read a descriptor, but here one may wait for deliveries and another one for an answer, so
 each of them waits on a duplicate.
 """
 
@@ -13,8 +13,11 @@ import select
 from collections.abc import Sequence
 
 
-def wait_ready(reading: Sequence[int], writing: Sequence[int], timeout: float | None) -> bool:
-    """Wait until a descriptor can be read or written; False when ``timeout`` seconds are over (None: never)."""
+def poll(reading: Sequence[int], writing: Sequence[int], timeout: float | None) -> bool:
+    """Wait until a descriptor can be read or written; returns False when ``timeout`` seconds are over.
+
+    None waits without a limit.
+    """
     if not hasattr(select, "poll"):
         return _wait_select(reading, writing, timeout)
     poller = select.poll()

@@ -177,7 +177,7 @@ def test_messages_of_the_dead_are_reclaimed(reach: Any, opener: Any, client: Any
     messages = gone.consume(queue, prefetch=1, timeout=30)
     next(messages)
     (subscription,) = gone._calls._subscriptions
-    subscription._connection._drop()  # its socket is gone, and nothing was said
+    subscription._connection.link.drop()  # its socket is gone, and nothing was said
     assert client.metrics(queue).in_flight == 1
     found: Callable[[], bool] = lambda: client.reclaim_messages(queue) == 1  # noqa: E731
     wait_until(found, 40, "the broker to see that the socket is gone")

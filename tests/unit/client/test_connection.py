@@ -137,8 +137,8 @@ def test_settlements_are_kept_until_they_are_confirmed(met: Any) -> None:
     assert len(connection.session.unconfirmed) == 3
     assert connection.session.held == {}
     broker.send(m.Settled(2))
-    connection._wire.wait(10)
-    connection.read_available()
+    connection.link.current.wait(10)
+    connection.io.read_available()
     assert list(connection.session.unconfirmed) == [(2, "q", 3, 7)]
 
 
@@ -181,7 +181,7 @@ def test_drain_wakes_when_another_threads_call_took_the_delivery(met: Any, monke
         waiting.set()
         return bool(select.select([waker.fd], [], [], timeout)[0])
 
-    monkeypatch.setattr(connection._wire, "wait", deaf_to_the_socket)
+    monkeypatch.setattr(connection.link.current, "wait", deaf_to_the_socket)
     draining = client.start(connection.drain, 10)
     assert waiting.wait(10)
     calling = client.start(connection.publish, publish())

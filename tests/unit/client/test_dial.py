@@ -14,8 +14,8 @@ import pytest
 
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.socket import connect
-from kombu_opendata.client.socket.framed_socket import PortableWire
-from kombu_opendata.client.socket.handshake import greet
+from kombu_opendata.client.socket.framed_socket import PollingSocket
+from kombu_opendata.client.socket.handshake import shake_hands
 from kombu_opendata.errors import ConnectionLost, RequestError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import PREAMBLE, frame
@@ -48,7 +48,7 @@ def address(listener: socket.socket, host: str = "127.0.0.1", *, tls: bool = Fal
 
 
 def test_tcp_sends_at_once_and_notices_a_dead_peer(listener: socket.socket) -> None:
-    with listener, connect.dial_tcp(address(listener), Options()) as sock:
+    with listener, connect.connect_tcp(address(listener), Options()) as sock:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
@@ -59,12 +59,12 @@ def test_nobody_there(listener: socket.socket) -> None:
     nobody = address(listener)
     listener.close()
     with pytest.raises(ConnectionLost, match=r"cannot connect to the broker at opendata://127.0.0.1:\d+/default: "):
-        connect.dial_tcp(nobody, Options())
+        connect.connect_tcp(nobody, Options())
 
 
 def test_a_host_that_looks_like_a_folder_gets_a_hint() -> None:
     with pytest.raises(ConnectionLost, match=r"write three slashes: opendata:///tmp\.invalid"):
-        connect.dial_tcp(Address("tcp", host="tmp.invalid"), Options())
+        connect.connect_tcp(Address("tcp", host="tmp.invalid"), Options())
 
 
 def serve_tls(listener: socket.socket, certificate: tuple[str, str], data: bytes) -> threading.Thread:
@@ -92,9 +92,9 @@ def test_a_tls_wire_reads_and_writes_without_blocking(listener: socket.socket, c
     data = PREAMBLE + frame(m.Welcome(1, "0", 1 << 20, 1 << 20, 0, 0, 0)) + frame(big)
     server = serve_tls(listener, certificate, data)
     options = Options(tls={"ssl_ca_certs": certificate[0]})
-    sock = connect.dial_tcp(address(listener, "localhost", tls=True), options)
-    wire, welcome, messages = greet(sock, m.Hello(1, b"s" * 16, "n"), 5)
-    assert isinstance(wire, PortableWire)
+    sock = connect.connect_tcp(address(listener, "localhost", tls=True), options)
+    wire, welcome, messages = shake_hands(sock, m.Hello(1, b"s" * 16, "n"), 5)
+    assert isinstance(wire, PollingSocket)
     assert welcome.max_frame_bytes == 1 << 20
     while not messages:
         messages = wire.receive()
@@ -110,7 +110,7 @@ def test_a_tls_wire_reads_and_writes_without_blocking(listener: socket.socket, c
 def test_an_unknown_certificate_is_refused(listener: socket.socket, certificate: tuple[str, str]) -> None:
     server = serve_tls(listener, certificate, b"")
     with pytest.raises(ConnectionLost, match=r"(?i)certificate"):
-        connect.dial_tcp(address(listener, "localhost", tls=True), Options())
+        connect.connect_tcp(address(listener, "localhost", tls=True), Options())
     server.join(10)
     listener.close()
 

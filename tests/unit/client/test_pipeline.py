@@ -19,7 +19,7 @@ def publish(number: int, size: int = 1) -> m.Publish:
 
 def later(connection: Any, *numbers: int, size: int = 1) -> None:
     for number in numbers:
-        connection.publish_later(publish(number, size), connection.failures)
+        connection.pipeline.publish(publish(number, size), connection.pipeline.failures)
 
 
 def receive(broker: Any, count: int) -> list[m.Publish]:
@@ -119,12 +119,12 @@ def test_a_confirmed_publish_among_them_gets_its_own_answer(met: Any) -> None:
     first, second = receive(broker, 2)
     broker.send(m.Published(first.rid, 5, 1), m.Published(second.rid, 6, 1))
     assert calling.result(10).message_id == 6
-    assert not client.connection._in_flight
+    assert not client.connection.session.in_flight.by_rid
 
 
 def test_when_nobody_comes_back_all_in_flight_have_failed(met: Any) -> None:
     client, broker = met  # which took its time, and what is short is so from now on
-    client.connection.options = replace(client.connection.options, reconnect_timeout=0.1, connect_timeout=0.2)
+    client.connection.link.options = replace(client.connection.options, reconnect_timeout=0.1, connect_timeout=0.2)
     later(client.connection, 1, 2)
     flushing = client.start(client.connection.flush)
     receive(broker, 2)
@@ -182,10 +182,10 @@ def test_a_forked_child_does_not_wait_for_the_parents(met: Any) -> None:
         try:
             client.connection.flush()
             publish_pipeline.flush_all()
-            os._exit(len(client.connection._in_flight))
+            os._exit(len(client.connection.session.in_flight.by_rid))
         finally:
             os._exit(99)
     assert os.waitpid(pid, 0)[1] == 0
-    assert len(client.connection._in_flight) == 1
+    assert len(client.connection.session.in_flight.by_rid) == 1
     broker.send(m.Published(request.rid, 1, 1))
     client.connection.flush()

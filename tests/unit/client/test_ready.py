@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from kombu_opendata.client.socket.framed_socket import Waker
-from kombu_opendata.client.socket.poll import wait_ready
+from kombu_opendata.client.socket.poll import poll
 
 
 @pytest.fixture
@@ -27,17 +27,17 @@ def _system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_nothing_to_read(pair: tuple[socket.socket, socket.socket]) -> None:
-    assert not wait_ready((pair[0].fileno(),), (), 0.01)
+    assert not poll((pair[0].fileno(),), (), 0.01)
 
 
 def test_something_to_read(pair: tuple[socket.socket, socket.socket]) -> None:
     pair[1].send(b"x")
-    assert wait_ready((pair[0].fileno(),), (), None)
+    assert poll((pair[0].fileno(),), (), None)
 
 
 def test_room_to_write(pair: tuple[socket.socket, socket.socket]) -> None:
     fd = pair[0].fileno()
-    assert wait_ready((fd,), (fd,), 5)
+    assert poll((fd,), (fd,), 5)
 
 
 def test_a_waker_ends_the_wait_once(pair: tuple[socket.socket, socket.socket]) -> None:
@@ -45,6 +45,6 @@ def test_a_waker_ends_the_wait_once(pair: tuple[socket.socket, socket.socket]) -
     waker.clear()
     waker.wake()
     waker.wake()
-    assert wait_ready((fd, waker.fd), (), 5)
+    assert poll((fd, waker.fd), (), 5)
     waker.clear()
-    assert not wait_ready((fd, waker.fd), (), 0)
+    assert not poll((fd, waker.fd), (), 0)

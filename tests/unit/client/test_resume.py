@@ -316,21 +316,21 @@ def test_under_an_event_loop_a_break_blocks_nobody(met: Any, peer: Any) -> None:
     client, broker = met
     consume(met)
     connection = client.connection
-    observer = connection.observer = _Observer()
+    observer = connection.link.observer = _Observer()
     broker.send(m.Deliver(0, [delivery(1), delivery(2)]))
     broker.close()
-    connection.read_available()
-    connection.read_available()  # meets the end
+    connection.io.read_available()
+    connection.io.read_available()  # meets the end
     assert observer.told == ["closing", "lost", "buffered"]
     connection.settle(1, m.Outcome.ACK, [("q", 1, 7)])  # returns at once
-    resuming = client.start(connection.resume_once)
+    resuming = client.start(connection.link.resume_once)
     second = peer.accept()
     hello = second.welcome()
     assert (hello.held, hello.settles) == ([(1, "q", 2, 7)], [(0, "q", 1, 7)])
     second.send(m.Ok(second.receive(m.Consume).rid))
     assert resuming.result(10)
     assert observer.told[3:] == ["opened", "buffered"]
-    assert connection.resume_once(), "there is nothing left to do"
+    assert connection.link.resume_once(), "there is nothing left to do"
 
 
 def test_an_interrupted_call_does_not_leave_the_stream_out_of_step(met: Any, peer: Any) -> None:
@@ -340,13 +340,13 @@ def test_an_interrupted_call_does_not_leave_the_stream_out_of_step(met: Any, pee
         pass
 
     connection = client.connection
-    real = connection._dispatch
+    real = connection.session.receive
 
     def interrupted(messages: Any) -> None:
-        connection._dispatch = real
+        connection.session.receive = real
         raise Interrupt
 
-    connection._dispatch = interrupted
+    connection.session.receive = interrupted
     calling = client.start(connection.publish, publish())
     request = broker.receive(m.Publish)
     broker.send(m.Published(request.rid, 1, 1))
@@ -381,13 +381,13 @@ def test_the_credit_that_is_left_is_said_again_before_the_consumers(met: Any, pe
     calling.result(10)
 
 
-def test_a_keeper_resumes_while_nobody_uses_the_connection(met: Any, peer: Any) -> None:
+def test_the_reconnect_thread_resumes_while_nobody_uses_the_connection(met: Any, peer: Any) -> None:
     """The observer of an event loop that stands still does nothing; what is in hand goes into the Hello."""
     client, broker = met
     consume(met)
     broker.send(m.Deliver(0, [delivery(1)]))
     client.connection.drain(10)
-    client.connection.start_keeper()
+    client.connection.link.start_reconnect_thread()
     for _ in range(2):
         broker.close()
         broker = peer.accept()
@@ -397,11 +397,11 @@ def test_a_keeper_resumes_while_nobody_uses_the_connection(met: Any, peer: Any) 
     assert broker.receive(m.Settle).seq == 1
 
 
-def test_a_keeper_ends_with_its_connection(met: Any, peer: Any) -> None:
+def test_the_reconnect_thread_ends_with_its_connection(met: Any, peer: Any) -> None:
     client, _ = met
     before = set(threading.enumerate())
-    client.connection.start_keeper()
-    (keeper,) = set(threading.enumerate()) - before
+    client.connection.link.start_reconnect_thread()
+    (thread,) = set(threading.enumerate()) - before
     client.connection.abandon()
-    keeper.join(10)
-    assert not keeper.is_alive()
+    thread.join(10)
+    assert not thread.is_alive()

@@ -170,9 +170,10 @@ class Connection:
 
     def __init__(self) -> None:
         self.near, self.far = socket.socketpair()
+        self.link = self.io = self
+        self.lock = threading.RLock()
         self.observer: Any = None
         self.closed = False
-        self.connected = True
         self.events: deque[Any] = deque()
         self.channels: dict[int, Any] = {1: self}
         self.delivered: list[int] = []
