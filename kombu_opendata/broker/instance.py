@@ -26,6 +26,7 @@ from .maintenance import Maintenance
 from .model.queue import BrokerQueue
 from .model.queue_kinds import QueueMaker
 from .model.sessions import ConsumedQueue, Consumer, Session
+from .model.stored_queue import Storage
 from .model.transient_queue import Surroundings, TransientQueue
 from .notices import Notices
 from .outbox import Outbox, send
@@ -91,7 +92,11 @@ class Instance:
         self.dead_letters = DeadLetters(self)
         clock, topology = engine.clock, engine.state.topology
         add_dead_letter, readers = self.dead_letters.add_transient, self.timed.transient_readers
-        self.maker = QueueMaker(engine, Surroundings(clock, topology, readers, add_dead_letter, self.drop_transient))
+        storage = Storage(
+            engine.operations, engine.loader, engine.payloads, engine.pages, engine.removals, engine.collector,
+            topology, clock,
+        )  # fmt: skip
+        self.maker = QueueMaker(storage, Surroundings(clock, topology, readers, add_dead_letter, self.drop_transient))
         self.queues.update((queue.name, self.maker.recover(queue)) for queue in engine.state.queues.values())
         self.timed.load()
         self.rates = Rates(self)

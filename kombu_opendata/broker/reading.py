@@ -11,7 +11,6 @@ from ..errors import PreconditionFailed, RequestError, StoreError
 from ..protocol import queue_messages as q
 from ..protocol.messages import Outcome
 from ..storage.queue_buckets import Entry
-from ..storage.stored_messages import read_metadata
 from . import leases, timed
 from .model.queue import BrokerQueue
 from .model.sessions import ConsumedQueue, Session
@@ -75,11 +74,10 @@ class Claimed:
 
     async def look_up_and_answer(self, instance: Instance) -> None:
         """As :meth:`answer`, in the task of a call."""
-        engine = instance.engine
         unknown = [row[0] for row, at in zip(self._rows, self._received, strict=True) if not at]
         if unknown:
             try:
-                known = await read_metadata(engine.store, engine.payloads, unknown)
+                known = await instance.engine.pages.metadata(unknown)
             except StoreError as exc:
                 log.error("when messages were received can't be read: %s", exc)
                 known = {}

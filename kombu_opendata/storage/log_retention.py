@@ -39,19 +39,19 @@ class LogSweep:
         """The retention from now on; before the first checkpoint. After a change the whole log is swept once."""
         retention_ms = FOREVER if seconds == math.inf else int(1000 * seconds)
         log = self._state.log
-        if retention_ms != (log.stored.retention_ms if log.stored is not None else 0):
+        if retention_ms != (log.record.retention_ms if log.record is not None else 0):
             self._set(LogRetention(retention_ms, kept=log.kept))
-        elif log.stored is not None and retention_ms == FOREVER and not log.stored.position:
-            self._next_at_ms = log.stored.swept_at_ms + _ROUND_MS
+        elif log.record is not None and retention_ms == FOREVER and not log.record.position:
+            self._next_at_ms = log.record.swept_at_ms + _ROUND_MS
 
     def _set(self, stored: LogRetention | None) -> None:
-        self._state.log.stored = stored
+        self._state.log.record = stored
         self._state.dirty.log = True
 
     async def sweep(self, now: int) -> int:
         """One pass, of a bounded number of messages; returns how many are deleted by the next checkpoint."""
         deleted = looked = 0
-        while (stored := self._state.log.stored) is not None and now >= self._next_at_ms and looked < _PASS_ROWS:
+        while (stored := self._state.log.record) is not None and now >= self._next_at_ms and looked < _PASS_ROWS:
             began = asyncio.get_running_loop().time()
             async with self._commits.checkpointing:
                 outdated = await self._step(stored, now)

@@ -11,34 +11,34 @@ class LogState:
     """The retention of one instance's log.
 
     Attributes:
-        stored: as the record says, or will; None where nothing was ever kept.
+        record: as the record says, or will; None where nothing was ever kept.
     """
 
     def __init__(self) -> None:
-        self.stored: LogRetention | None = None
+        self.record: LogRetention | None = None
 
     @property
     def kept_from(self) -> int:
         """From this id on messages are kept that no queue needs."""
-        if self.stored is None or not self.stored.retention_ms:
+        if self.record is None or not self.record.retention_ms:
             return keys.MAX_MESSAGE_ID
-        return 0 if self.stored.retention_ms == FOREVER else self.stored.position
+        return 0 if self.record.retention_ms == FOREVER else self.record.position
 
     @property
     def kept(self) -> int:
         """How many messages only the log keeps, as of the last checkpoint."""
-        return self.stored.kept if self.stored is not None else 0
+        return self.record.kept if self.record is not None else 0
 
     def count(self, more: int) -> bool:
         """So many more messages, or fewer, are kept; returns whether the record changed."""
-        if not more or self.stored is None:
+        if not more or self.record is None:
             return False
-        self.stored = self.stored._replace(kept=max(self.stored.kept + more, 0))
+        self.record = self.record._replace(kept=max(self.record.kept + more, 0))
         return True
 
     def put_into(self, batch: Batch) -> None:
         """Add the record to a checkpoint."""
-        if self.stored is None:
+        if self.record is None:
             batch.delete(keys.LOG_RETENTION_KEY)
         else:
-            batch.put(keys.LOG_RETENTION_KEY, log_retention.encode(self.stored))
+            batch.put(keys.LOG_RETENTION_KEY, log_retention.encode(self.record))

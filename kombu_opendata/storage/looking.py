@@ -6,7 +6,7 @@ that moves meanwhile may be missed or shown where it was. Reads of a call are bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from .clock import Clock
@@ -195,7 +195,11 @@ class QueuePages:
     # ------------------------------------------------------------------ one message
     async def metadata_of(self, id: int) -> Metadata | None:
         """A message's metadata, if it still has it."""
-        return (await read_metadata(self._store, self._payloads, [id])).get(id)
+        return (await self.metadata([id])).get(id)
+
+    async def metadata(self, ids: Iterable[int]) -> dict[int, Metadata]:
+        """The metadata of those of these messages that still have it."""
+        return await read_metadata(self._store, self._payloads, ids)
 
     async def state_of(self, queue: Queue, id: int, received_at_ms: int, reads: int) -> tuple[Row | None, int]:
         """Where a message is in a queue, and how many of the allowed reads are left; with none left it may be anywhere.

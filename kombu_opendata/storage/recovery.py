@@ -120,7 +120,7 @@ async def _load_settings(store: Reads, state: StoreState) -> None:
         state.newest_ms = newest_time.decode(keys.NEWEST_TIME_KEY, at)
     kept = await store.get(keys.LOG_RETENTION_KEY)
     if kept is not None:
-        state.log.stored = log_retention.decode(keys.LOG_RETENTION_KEY, kept)
+        state.log.record = log_retention.decode(keys.LOG_RETENTION_KEY, kept)
     block = await store.get(keys.SEQ_BLOCK_KEY)
     if block is not None:
         base, size = seq_block.decode(keys.SEQ_BLOCK_KEY, block)

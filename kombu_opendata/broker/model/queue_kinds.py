@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ...storage.state import Queue
 from ..arguments import QueueArguments, parse_stored
 from .queue import BrokerQueue, QueueProperties
-from .stored_queue import StoredQueue
+from .stored_queue import Storage, StoredQueue
 from .transient_queue import Surroundings, TransientQueue
-
-if TYPE_CHECKING:
-    from ...storage.engine import Engine
 
 
 class QueueMaker:
     """Makes the queues of one instance."""
 
-    def __init__(self, engine: Engine, around: Surroundings) -> None:
-        self._engine = engine
+    def __init__(self, storage: Storage, around: Surroundings) -> None:
+        self._storage = storage
         self._around = around
 
     def declare(self, name: str, properties: QueueProperties, arguments: QueueArguments) -> BrokerQueue:
@@ -27,14 +23,14 @@ class QueueMaker:
         if not properties.stored:
             self._around.topology.add_queue(name, properties.arguments)
             return TransientQueue(name, properties, arguments, self._around)
-        stored = self._engine.operations.declare_queue(name, arguments.options(properties.arguments))
-        return StoredQueue(stored, properties, arguments, self._engine, self._engine.clock.now_ms())
+        stored = self._storage.operations.declare_queue(name, arguments.options(properties.arguments))
+        return StoredQueue(stored, properties, arguments, self._storage)
 
     def recover(self, stored: Queue) -> StoredQueue:
         """A queue that the store has."""
         properties = QueueProperties(True, False, False, stored.options.arguments)
         arguments = parse_stored(stored.name, stored.options.arguments)
-        queue = StoredQueue(stored, properties, arguments, self._engine, self._engine.clock.now_ms())
+        queue = StoredQueue(stored, properties, arguments, self._storage)
         if arguments.single_active_consumer:  # it goes on with what it holds: no other may begin beside it
             queue.heirs = frozenset(entry.session for entry in stored.messages.in_flight.values())
         return queue

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
 from ...storage import looking
+from ...storage.clock import Clock
+from ...storage.collector import Collector
 from ...storage.exchange import Exchange
-from ...storage.looking import IN_FLIGHT, Row
+from ...storage.loader import QueueLoader
+from ...storage.looking import IN_FLIGHT, QueuePages, Row
 from ...storage.moves import LISTS, which_list
+from ...storage.operations_by_id import OperationsById
+from ...storage.payloads import Payloads
 from ...storage.queue_buckets import Entry
-from ...storage.removals import Call
+from ...storage.removals import Call, Removals
 from ...storage.state import Queue
-from ...storage.stored_messages import read_metadata
+from ...storage.topology import Topology
 from ..arguments import QueueArguments
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
 from .sessions import Channel, Session
 
-if TYPE_CHECKING:
-    from ...storage.engine import Engine
+
+class Storage(NamedTuple):
+    """What the stored queues of an instance use of its storage engine."""
+
+    operations: OperationsById
+    loader: QueueLoader
+    payloads: Payloads
+    pages: QueuePages
+    removals: Removals
+    collector: Collector
+    topology: Topology
+    clock: Clock
 
 
 class StoredQueue(BrokerQueue):
@@ -28,16 +43,14 @@ class StoredQueue(BrokerQueue):
 
     kind = "stored"
 
-    def __init__(
-        self, stored: Queue, properties: QueueProperties, arguments: QueueArguments, engine: Engine, now_ms: int
-    ) -> None:
-        super().__init__(properties, arguments, stored.limits, stored.messages, stored.counts, now_ms)
+    def __init__(self, stored: Queue, properties: QueueProperties, arguments: QueueArguments, storage: Storage) -> None:
+        super().__init__(properties, arguments, stored.limits, stored.messages, stored.counts, storage.clock.now_ms())
         self.stored = stored
-        self._engine = engine
-        self._operations = engine.operations
-        self._payloads = engine.payloads
-        self._loader = engine.loader
-        self._pages = engine.pages
+        self._storage = storage
+        self._operations = storage.operations
+        self._loader = storage.loader
+        self._payloads = storage.payloads
+        self._pages = storage.pages
 
     def state(self) -> Queue:
         return self.stored
@@ -96,23 +109,23 @@ class StoredQueue(BrokerQueue):
         self._operations.delay(self.stored, (entry,), delay_ms)
 
     async def purge(self, call: Call) -> int:
-        return await self._engine.removals.purge(self.stored, call)
+        return await self._storage.removals.purge(self.stored, call)
 
     def drop(self) -> None:
         """It is stored."""
 
     async def delete(self, call: Call | None) -> int:
-        return await self._engine.removals.delete_queue(self.stored, call)
+        return await self._storage.removals.delete_queue(self.stored, call)
 
     # ------------------------------------------------------------------ cold buckets
     async def load_bucket(self, number: int) -> None:
         await self._loader.load_bucket(self.stored, number)
 
     async def drop_oldest(self, is_too_long: Callable[[], bool]) -> None:
-        await self._engine.collector.drop_oldest(self.stored, is_too_long)
+        await self._storage.collector.drop_oldest(self.stored, is_too_long)
 
     async def expire(self, now: int) -> None:
-        await self._engine.collector.expire(self.stored, now)
+        await self._storage.collector.expire(self.stored, now)
 
     # ------------------------------------------------------------------ looking
     async def fetch(self, id: int) -> bytes | None:
@@ -124,7 +137,7 @@ class StoredQueue(BrokerQueue):
         about = await self._pages.metadata_of(id)
         if envelope is None:
             return None
-        return about.received_at_ms if about is not None else self._engine.clock.now_ms(), envelope
+        return about.received_at_ms if about is not None else self._storage.clock.now_ms(), envelope
 
     async def waiting(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
         return await self._pages.waiting(self.stored, after, limit, states)
@@ -144,7 +157,7 @@ class StoredQueue(BrokerQueue):
 
     async def headers(self, rows: Sequence[tuple[int, int]]) -> list[Mapping[str, str] | None]:
         payloads = self._payloads
-        known = await read_metadata(self._engine.store, payloads, [id for id, _priority in rows])
+        known = await self._pages.metadata([id for id, _priority in rows])
         return [
             about.headers if (about := known.get(id)) is not None else headers_in(payloads.find(id), 255 - priority)
             for id, priority in rows
@@ -159,9 +172,9 @@ class StoredQueue(BrokerQueue):
 
     # ------------------------------------------------------------------ bindings
     def bind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        place = self._operations if exchange.durable else self._engine.state.topology
+        place = self._operations if exchange.durable else self._storage.topology
         place.bind(self.name, exchange.name, routing_key, arguments)
 
     def unbind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        place = self._operations if exchange.durable else self._engine.state.topology
+        place = self._operations if exchange.durable else self._storage.topology
         place.unbind(self.name, exchange.name, routing_key, arguments)

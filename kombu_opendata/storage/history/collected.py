@@ -169,12 +169,12 @@ def _overlaps(record: _Stored, ids: Sequence[int]) -> bool:
     return at < len(ids) and ids[at] <= record.last
 
 
-def _headers_of(id: int, stored: bytes | None) -> bytes:
+def _headers_of(id: int, record: bytes | None) -> bytes:
     """The headers in a metadata record; empty if there are none. What is damaged has none for its attempts either."""
-    if stored is None:
+    if record is None:
         return b""
     try:
-        part = metadata.headers_part(keys.metadata_key(id), stored)
+        part = metadata.headers_part(keys.metadata_key(id), record)
     except CorruptRecord:
         return b""
     return part if part[0] else b""
