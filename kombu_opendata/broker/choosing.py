@@ -121,7 +121,7 @@ async def _look(self: Handlers, msg: q.Read, queue: BrokerQueue, condition: Cond
             if envelope is None or not waits or 0 < entry.deadline <= now:
                 continue
             claimed.add(self.instance, entry, envelope)
-            self.instance.delivered += 1
+            self.instance.traffic.delivered += 1
             if claimed.is_enough:
                 return claimed
         self.instance.outbox.schedule()

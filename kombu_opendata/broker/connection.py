@@ -23,7 +23,6 @@ from ..protocol.framing import (
 from ..protocol.message_base import Message
 from ..protocol.tcp import is_tcp, set_tcp_options
 from ..selectors.selector import precompile
-from . import leases
 from .calls.context import Context
 from .calls.registry import Handler, Special
 from .greeting import Admitted, Greeting
@@ -100,7 +99,7 @@ class Connection(asyncio.Protocol):
         self._server.connections.discard(self)
         handlers, self._handlers = self._handlers, None
         if handlers is not None and handlers.session.connection is self:
-            leases.detach(handlers.instance, handlers.session)
+            handlers.instance.lifecycle.detach(handlers.session)
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -110,7 +109,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._go_on()
         if self._handlers is not None:
-            self._handlers.instance.wake_session(self._handlers.session)
+            self._handlers.instance.queues.wake_session(self._handlers.session)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -177,7 +176,7 @@ class Connection(asyncio.Protocol):
         if kind in _ABOUT_INSTANCES:
             self._spawn(self._run_about_instances(self._context, message))
             return
-        if kind in Handlers.ADMIN or (kind in Handlers.DEFINITIONS and handlers.instance.admin_lock.locked()):
+        if kind in Handlers.ADMIN or (kind in Handlers.DEFINITIONS and handlers.instance.queues.lock.locked()):
             self._spawn(self._run_admin(self._context, handlers, message))
             return
         try:
@@ -288,7 +287,7 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, admitted: Admitted, said: m.Hello | m.Resume) -> None:
         settings, (instance, hello) = self._server.settings, admitted
-        session, adopted = leases.begin(instance, hello, said, self)
+        session, adopted = instance.lifecycle.begin(hello, said, self)
         self._handlers = Handlers(instance, session, settings.max_message_bytes, self._server.status)
         self._calls = self._server.instances.calls[instance.name]
         self._context = Context(session, instance.outbox, instance.background, instance.queues, instance.name)

@@ -12,18 +12,22 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ..errors import CorruptRecord, NotFound, OpenDataError, QueueFull, StoreError, StoreFull
 from ..protocol.messages import Publish
+from ..storage.clock import Clock
+from ..storage.operations import Operations
+from ..storage.payloads import Payloads
 from ..storage.queue_buckets import Entry
 from ..storage.records.dead_letter import REVOKED, DeadLetter
-from ..storage.state import dead_letters_to
-from . import deaths, revocations
+from ..storage.state import StoreState, dead_letters_to
+from . import deaths
 from .model.queue import BrokerQueue
-
-if TYPE_CHECKING:
-    from .instance import Instance
+from .notices import WarnOnce
+from .outbox import Outbox
+from .queues import Queues
+from .revocations import Revocations
+from .upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +38,6 @@ Store = Callable[[Publish, list[BrokerQueue]], int]
 _BATCH = 256
 #: dead letters of transient queues that may wait, e.g. while the disk is full
 _MAX_TRANSIENT = 10_000
-_MAX_LOGGED = 1000
 _RETRY_SECONDS = 0.5
 
 
@@ -48,20 +51,38 @@ class DeadLetters:
         lost: how many could not be read from the store, or were too many to wait in memory.
     """
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
+    def __init__(
+        self,
+        state: StoreState,
+        payloads: Payloads,
+        operations: Operations,
+        clock: Clock,
+        queues: Queues,
+        upkeep: Upkeep,
+        revocations: Revocations,
+        outbox: Outbox,
+    ) -> None:
+        self._stored = state.dead_letters
+        self._topology = state.topology
+        self._payloads = payloads
+        self._operations = operations
+        self._clock = clock
+        self._queues = queues
+        self._upkeep = upkeep
+        self._revocations = revocations
+        self._outbox = outbox
+        self._warn = WarnOnce(log).warn
         self._transient: deque[tuple[str, DeadLetter, bytes]] = deque()
         self._wanted = asyncio.Event()
-        self._logged: set[tuple[str, ...]] = set()
         self.published = self.unroutable = self.cycles = self.lost = 0
-        instance.engine.operations.on_dead_letters = self._wanted.set
-        if instance.engine.state.dead_letters:
+        operations.on_dead_letters = self._wanted.set
+        if self._stored:
             self._wanted.set()
 
     def report(self) -> dict[str, int]:
         """Figures for the status call."""
         return {
-            "waiting": len(self._instance.engine.state.dead_letters) + len(self._transient),
+            "waiting": len(self._stored) + len(self._transient),
             "published": self.published,
             "unroutable": self.unroutable,
             "cycles": self.cycles,
@@ -76,71 +97,66 @@ class DeadLetters:
         if to is None:
             if reason == "expired":
                 try:
-                    revocations.store(self._instance, entry.envelope)
+                    self._revocations.store(entry.envelope)
                 except StoreFull as exc:
-                    self._log("results of tasks that expired in transient queues are lost: %s", exc)
+                    self._warn("results of tasks that expired in transient queues are lost: %s", exc)
             return
         if len(self._transient) >= _MAX_TRANSIENT:
             self.lost += 1
-            self._log("dead letters of transient queues are lost: more than %d wait to be published", _MAX_TRANSIENT)
+            self._warn("dead letters of transient queues are lost: more than %d wait to be published", _MAX_TRANSIENT)
             return
-        letter = DeadLetter(reason, self._instance.engine.clock.now_ms(), entry.priority, *to, True)
+        letter = DeadLetter(reason, self._clock.now_ms(), entry.priority, *to, True)
         self._transient.append((queue.name, letter, entry.envelope))
         queue.counts.dead_lettered += 1
         self._wanted.set()
 
     async def run(self, store: Store) -> None:
         """Publish dead letters until cancelled."""
-        engine = self._instance.engine
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            while self._transient or engine.state.dead_letters:
+            while self._transient or self._stored:
                 try:
                     await self._load()
                     self._publish_some(store)
                 except StoreFull:
                     await asyncio.sleep(_RETRY_SECONDS)
                 except StoreError as exc:
-                    self._log("dead letters can't be read: %s; trying again", exc)
+                    self._warn("dead letters can't be read: %s; trying again", exc)
                     await asyncio.sleep(_RETRY_SECONDS)
-                self._instance.outbox.schedule()
+                self._outbox.schedule()
                 await asyncio.sleep(0)
 
     async def _load(self) -> None:
         """Bring payloads of the oldest letters into memory."""
-        engine = self._instance.engine
-        places = list(islice(engine.state.dead_letters, _BATCH))
+        places = list(islice(self._stored, _BATCH))
         try:
-            await engine.payloads.load([id for _queue, id in places])
+            await self._payloads.load([id for _queue, id in places])
         except CorruptRecord:
             for queue, id in places:
                 try:
-                    await engine.payloads.load([id])
+                    await self._payloads.load([id])
                 except CorruptRecord as exc:
                     self.lost += 1
                     log.error("a dead letter of queue %r is lost: %s", queue, exc)
-                    engine.operations.dead_letter_sent(queue, id)
-        revoked = [place for place in places if engine.state.dead_letters[place].reason == REVOKED]
-        await asyncio.gather(
-            *(revocations.load(self._instance, engine.payloads.find(id) or b"") for _queue, id in revoked)
-        )
+                    self._operations.dead_letter_sent(queue, id)
+        revoked = [place for place in places if self._stored[place].reason == REVOKED]
+        await asyncio.gather(*(self._revocations.load(self._payloads.find(id) or b"") for _queue, id in revoked))
 
     def _publish_some(self, store: Store) -> None:
         """Publish what is in memory. No await: a letter and its publish are in one commit."""
-        engine = self._instance.engine
         for _ in range(min(_BATCH, len(self._transient))):
             self._publish(store, *self._transient[0])
             self._transient.popleft()
-        for (queue, id), letter in list(islice(engine.state.dead_letters.items(), _BATCH)):
-            envelope = engine.payloads.find(id)
+        for (queue, id), letter in list(islice(self._stored.items(), _BATCH)):
+            envelope = self._payloads.find(id)
             if envelope is None:
                 return  # not loaded yet, or pushed out again
             if letter.reason == REVOKED:
-                revocations.store(self._instance, envelope)
+                self._revocations.store(envelope)
             else:
                 self._publish(store, queue, letter, envelope)
-            engine.operations.dead_letter_sent(queue, id)
+            self._operations.dead_letter_sent(queue, id)
 
     def _publish(self, store: Store, queue: str, letter: DeadLetter, envelope: bytes) -> None:
         """Publish one.
@@ -152,7 +168,7 @@ class DeadLetters:
         targets = [q for q in self._targets(queue, letter, copy) if self._has_room(q, queue, len(copy.envelope))]
         if not targets:
             return
-        now = self._instance.engine.clock.now_ms()
+        now = self._clock.now_ms()
         key, priority = copy.routing_key, 255 - letter.priority
         message = Publish(0, 0, letter.exchange, key, copy.envelope, copy.metadata, priority, now)
         try:
@@ -161,25 +177,24 @@ class DeadLetters:
             raise
         except OpenDataError as exc:
             self.lost += 1
-            self._log("dead letters of queue %r are lost: %s", queue, exc)
+            self._warn("dead letters of queue %r are lost: %s", queue, exc)
         else:
             self.published += 1
 
     def _targets(self, queue: str, letter: DeadLetter, copy: deaths.Copy) -> list[BrokerQueue]:
         """The queues that take it; counts and logs why there are none."""
-        instance = self._instance
         try:
-            names = instance.engine.state.topology.route(
+            names = self._topology.route(
                 letter.exchange, copy.routing_key, lambda: copy.headers, copy.metadata, copy.before
             )
         except NotFound:
             names = ()
-            self._log("dead letters of queue %r go nowhere: there is no exchange %r", queue, letter.exchange)
-        found = [q for q in map(instance.queues.get, names) if q is not None and not q.deleting]
+            self._warn("dead letters of queue %r go nowhere: there is no exchange %r", queue, letter.exchange)
+        found = [q for q in map(self._queues.get, names) if q is not None and not q.deleting]
         if not found:
             self.unroutable += 1
             text = "dead letters of queue %r are dropped: no queue takes them from exchange %r with routing key %r"
-            self._log(text, queue, letter.exchange, copy.routing_key)
+            self._warn(text, queue, letter.exchange, copy.routing_key)
             return found
         if letter.reason == "rejected":
             return found
@@ -187,22 +202,15 @@ class DeadLetters:
         for target in cycling:
             self.cycles += 1
             text = "dead letters of queue %r are dropped: they were in %r before, and no consumer rejected them since"
-            self._log(text, queue, target.name)
+            self._warn(text, queue, target.name)
         return [target for target in found if target not in cycling]
 
     def _has_room(self, target: BrokerQueue, queue: str, size: int) -> bool:
         """Whether a queue that refuses what is over its maximum takes one more."""
         try:
-            self._instance.upkeep.check_room(target, size)
+            self._upkeep.check_room(target, size)
         except QueueFull:
             self.lost += 1
-            self._log("dead letters of queue %r are lost: queue %r is full and refuses them", queue, target.name)
+            self._warn("dead letters of queue %r are lost: queue %r is full and refuses them", queue, target.name)
             return False
         return True
-
-    def _log(self, text: str, *values: object) -> None:
-        """Warn, once for the same."""
-        said = (text, *map(str, values))
-        if said not in self._logged and len(self._logged) < _MAX_LOGGED:
-            self._logged.add(said)
-            log.warning(text, *values)

@@ -146,7 +146,7 @@ async def _claim(self: Handlers, msg: q.Read, queue: BrokerQueue, lines: list[li
         if 0 < entry.deadline <= now:
             continue
         claimed.add(self.instance, entry, envelope)
-        self.instance.delivered += 1
+        self.instance.traffic.delivered += 1
         if claimed.is_enough:
             break
     self.instance.outbox.schedule()

@@ -25,7 +25,6 @@ from ..storage.queue_filters import FILTER
 from ..storage.removals import Call
 from . import (
     arguments,
-    leases,
     looking,
     queue_figures,
     reading,
@@ -166,16 +165,16 @@ class Handlers:
                 total=len(targets),
             )
         else:
-            id = instance.transient_id()
+            id = instance.queues.transient_id()
             if msg.seq:
                 self.session.note_transient(msg.seq)
         for each in transient:
             each.put(id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
         for queue in targets:
-            instance.wake(queue)
+            instance.queues.wake(queue)
             if queue.is_bounded or queue.messages.next_deadline:
                 instance.upkeep.added(queue, id)
-        instance.published += 1
+        instance.traffic.published += 1
         return id
 
     # ------------------------------------------------------------------ queues
@@ -246,7 +245,8 @@ class Handlers:
 
     def _queue_info(self, rid: int, queue: BrokerQueue, warnings: list[str] | None = None) -> None:
         queue.used_at_ms = self.engine.clock.now_ms()
-        self.instance.warn(warnings or [])
+        for text in warnings or ():
+            self.instance.warnings.warn(text)
         ready, consumers = len(queue.messages), len(queue.consumers)
         self.instance.outbox.reply(self.session, m.QueueInfo(rid, queue.name, ready, consumers, warnings or []))
 
@@ -270,7 +270,7 @@ class Handlers:
                 raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.consumers)} consumers", queue=queue.name)
             if msg.if_empty and len(queue.messages):
                 raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.messages)} messages", queue=queue.name)
-            count = await self.instance.delete_queue(queue, call)
+            count = await self.instance.queues.delete(queue, call)
         self.instance.outbox.reply(self.session, m.Count(msg.rid, count))
 
     async def purge_queue(self, msg: m.PurgeQueue) -> None:
@@ -291,7 +291,8 @@ class Handlers:
             else:
                 self.topology.add_exchange(msg.exchange, msg.type, False, msg.auto_delete, msg.arguments)
         warnings = arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
-        self.instance.warn(warnings)
+        for text in warnings:
+            self.instance.warnings.warn(text)
         self.instance.outbox.reply(self.session, m.Ok(msg.rid, warnings))
 
     def _exchange_is_new(self, msg: m.DeclareExchange) -> bool:
@@ -335,7 +336,7 @@ class Handlers:
         if queue is not None and exchange is not None:
             if self.topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
                 queue.unbind(exchange, msg.routing_key, msg.arguments)
-            self.instance.drop_unused_exchange(msg.exchange)
+            self.instance.queues.drop_unused_exchange(msg.exchange)
         self._ok(msg.rid)
 
     def list_bindings(self, msg: m.ListBindings) -> None:
@@ -365,20 +366,20 @@ class Handlers:
         consumer = Consumer(self.session, channel, msg.tag, queue, msg.no_ack, msg.exclusive, priority)
         channel.consumers[msg.tag] = consumer
         queue.add_consumer(consumer)
-        self.instance.wake(queue)
+        self.instance.queues.wake(queue)
         self._ok(msg.rid)
 
     def cancel(self, msg: m.Cancel) -> None:
         consumer = self.session.channel(msg.channel).consumers.get(msg.tag)
         if consumer is not None:
-            self.instance.remove_consumer(consumer)
+            self.instance.queues.remove_consumer(consumer)
         self._ok(msg.rid)
 
     def qos(self, msg: m.Qos) -> None:
         channel = self.session.channel(msg.channel)
         channel.prefetch = max(msg.prefetch, 0)
         for consumer in channel.consumers.values():
-            self.instance.wake(consumer.queue)
+            self.instance.queues.wake(consumer.queue)
         if msg.rid:
             self._ok(msg.rid)
 
@@ -386,36 +387,27 @@ class Handlers:
         channel = self.session.channel(msg.channel)
         channel.credit = max(msg.count, 0)
         for consumer in channel.consumers.values():
-            self.instance.wake(consumer.queue)
+            self.instance.queues.wake(consumer.queue)
 
     def get(self, msg: m.Get) -> None:
         queue = self._queue(msg.queue)
         queue.used_at_ms = self.engine.clock.now_ms()
         channel = self.session.channel(msg.channel)
         queue.getters.append(GetOne(self.session, channel, msg.rid, msg.no_ack, self.instance.outbox.reply))
-        self.instance.wake(queue)
+        self.instance.queues.wake(queue)
 
     def settle(self, msg: m.Settle) -> None:
         if msg.outcome not in m.Outcome.__members__.values():
             raise RequestError(f"settle outcome {msg.outcome} is unknown")
-        leases.settle(self.instance, self.session, msg.outcome, msg.leases)
+        self.instance.leases.settle(self.session, msg.outcome, msg.leases)
 
     def close_channel(self, msg: m.CloseChannel) -> None:
-        channel = self.session.channels.pop(msg.channel, None)
-        if channel is not None:
-            for consumer in list(channel.consumers.values()):
-                self.instance.remove_consumer(consumer)
-            held = [key for key, of in self.session.lease_channels.items() if of is channel]
-            for name, id in held:
-                queue = self.instance.queues.get(name)
-                entry = queue.messages.in_flight.get(id) if queue is not None else None
-                if queue is not None and entry is not None and entry.session == self.session.id:
-                    leases.end(self.instance, self.session, queue, entry, m.Outcome.RELEASE)
+        self.instance.leases.close_channel(self.session, msg.channel)
         self._ok(msg.rid)
 
     # ------------------------------------------------------------------ the session
     def goodbye(self, msg: m.Goodbye) -> None:
-        leases.close(self.instance, self.session, m.Outcome.RELEASE)
+        self.instance.lifecycle.close(self.session, m.Outcome.RELEASE)
 
     def get_status(self, msg: m.GetStatus) -> None:
         self.instance.background.run(self.session, msg.rid, self._get_status(msg.rid))
@@ -460,7 +452,7 @@ class Handlers:
 
     async def run_admin(self, msg: Any) -> None:
         """Run a call under the admin lock."""
-        async with self.instance.admin_lock:
+        async with self.instance.queues.lock:
             handler = self.ADMIN.get(type(msg))
             if handler is not None:
                 await handler(self, msg)

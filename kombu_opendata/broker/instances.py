@@ -66,7 +66,7 @@ class Instances:
                 self.calls[name] = handlers_of(found, self._settings)
                 own = Handlers(found, Session(b"", "the broker"), self._settings.max_message_bytes, self._status)
                 found.start(own.store)
-                found.failed.add_done_callback(lambda done: self._failed(name, done))
+                found.failure.future.add_done_callback(lambda done: self._failed(name, done))
         return found
 
     def _failed(self, name: str, failure: asyncio.Future[None]) -> None:
@@ -106,7 +106,7 @@ class Instances:
     def fail(self, exc: BaseException) -> None:
         """The broker can't go on."""
         for instance in self.open.values():
-            instance.fail(exc)
+            instance.failure.fail(exc)
 
     def tick(self) -> None:
         """Called twice a second: the work that time brings."""
@@ -129,7 +129,7 @@ class Instances:
             await instance.stop()
         failures: list[BaseException] = []
         for instance in self.open.values():
-            failure = instance.failed.exception() if instance.failed.done() else None
+            failure = instance.failure.future.exception() if instance.failure.future.done() else None
             if failure is not None:
                 failures.append(failure)
             try:

@@ -23,13 +23,15 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import RequestError, StoreFull
-from . import leases
-
-if TYPE_CHECKING:
-    from .instance import Instance
+from ..storage.engine import Engine
+from .failure import Failure
+from .notices import Notices
+from .replay import Replays
+from .session_lifecycle import SessionLifecycle
+from .staging import StagingService
 
 log = logging.getLogger(__name__)
 
@@ -82,17 +84,33 @@ class Maintenance:
     """The duties of one instance.
 
     Attributes:
-        grace_ms: how long a session without a connection keeps its leases.
         collected, leases_expired: settled messages that were removed after their retention, and leases that ended as
             their clients did not come back, since the start.
     """
 
-    def __init__(self, instance: Instance, *, grace_ms: int, interval_seconds: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        lifecycle: SessionLifecycle,
+        replays: Replays,
+        staging: StagingService,
+        failure: Failure,
+        notices: Notices,
+        *,
+        interval_seconds: float,
+    ) -> None:
         self.last = {duty: LastRun() for duty in DUTIES}
-        self._instance = instance
-        self.grace_ms = grace_ms
+        self._name = name
+        self._engine = engine
+        self._lifecycle = lifecycle
+        self._replays = replays
+        self._staging = staging
+        self._failure = failure
+        self._notices = notices
+        self._loop = asyncio.get_running_loop()
         self._interval = interval_seconds
-        self._own_at = instance.loop.time() + interval_seconds
+        self._own_at = self._loop.time() + interval_seconds
         self.collected = self.leases_expired = 0
         self._reported: Counts = {}  # the totals as of the last report
         self._running: dict[str, asyncio.Task[_Run]] = {}
@@ -119,13 +137,13 @@ class Maintenance:
         wanted = check_duties(duties)
         if not 0 <= again_in_seconds < math.inf:
             raise RequestError(f"again in {again_in_seconds} s: give a number of seconds, or 0", value=again_in_seconds)
-        now_ms = self._instance.engine.clock.now_ms()
+        now_ms = self._engine.clock.now_ms()
         for duty in wanted:
             self.last[duty].asked_at_ms, self.last[duty].asked_by = now_ms, by
         if COLLECT in wanted:
             # Twice: a tick that is late, or waits behind a long task, is no reason to step in.
             self._put_off(min(2 * again_in_seconds, MAX_PUT_OFF_SECONDS))
-        began = self._instance.loop.time()
+        began = self._loop.time()
         counts: Counts = {}
         joined = []
         for duty in wanted:
@@ -134,17 +152,17 @@ class Maintenance:
             run = await self._once(duty, by)
             counts |= run.counts
             self._reported |= run.totals
-        seconds = self._instance.loop.time() - began
+        seconds = self._loop.time() - began
         return {"duties": wanted, **counts, "seconds": round(seconds, 4), "joined": joined}
 
     def _put_off(self, seconds: float) -> None:
-        self._own_at = self._instance.loop.time() + max(seconds, self._interval)
+        self._own_at = self._loop.time() + max(seconds, self._interval)
 
     async def _once(self, duty: str, by: str) -> _Run:
         """Do a duty, or wait for the one under way. It goes on when the caller is cancelled."""
         task = self._running.get(duty)
         if task is None:
-            task = self._running[duty] = self._instance.loop.create_task(self._do(duty, by))
+            task = self._running[duty] = self._loop.create_task(self._do(duty, by))
             task.add_done_callback(lambda done: self._ended(duty, done))
         return await asyncio.shield(task)
 
@@ -152,49 +170,48 @@ class Maintenance:
         self._running.pop(duty, None)
         exc = None if task.cancelled() else task.exception()
         if exc is not None and not isinstance(exc, StoreFull):
-            log.error("instance %s: %s failed", self._instance.name, duty, exc_info=exc)
-            self._instance.fail(exc)
+            log.error("instance %s: %s failed", self._name, duty)
+            self._failure.fail(exc)
 
     async def _do(self, duty: str, by: str) -> _Run:
-        loop, last = self._instance.loop, self.last[duty]
+        loop, last = self._loop, self.last[duty]
         began = loop.time()
         await self._duties[duty]()
-        last.done(self._instance.engine.clock.now_ms(), by, loop.time() - began)
+        last.done(self._engine.clock.now_ms(), by, loop.time() - began)
         totals = self._totals(duty)
         return _Run({name: total - self._reported.get(name, 0) for name, total in totals.items()}, totals)
 
     def _totals(self, duty: str) -> Counts:
         """What was done of a duty since the start, whoever did it."""
-        instance = self._instance
         if duty == ROUTE:
-            return {"routed": instance.staging.router.planner.routed + instance.replays.routed}
+            return {"routed": self._staging.router.planner.routed + self._replays.routed}
         if duty == EXPIRE_LEASES:
             return {"leases_expired": self.leases_expired}
         return {
             "settled_collected": self.collected,
-            "expired_removed": instance.engine.operations.expired,
-            "staged_removed": instance.engine.staging.removed,
+            "expired_removed": self._engine.operations.expired,
+            "staged_removed": self._engine.staging.removed,
         }
 
     # ------------------------------------------------------------------ by itself
     def tick(self) -> None:
         """Called twice a second: leases now, the rest when it is due."""
         if EXPIRE_LEASES not in self._running and self._end_leases():
-            self.last[EXPIRE_LEASES].done(self._instance.engine.clock.now_ms(), _BROKER, 0.0)
-        if self._own is None and self._instance.loop.time() >= self._own_at:
-            self._own = self._instance.loop.create_task(self._run_own())
+            self.last[EXPIRE_LEASES].done(self._engine.clock.now_ms(), _BROKER, 0.0)
+        if self._own is None and self._loop.time() >= self._own_at:
+            self._own = self._loop.create_task(self._run_own())
 
     async def _run_own(self) -> None:
         try:
             await self._once(ROUTE, _BROKER)
             await self._once(COLLECT, _BROKER)
         except StoreFull as exc:
-            log.warning("instance %s: %s", self._instance.name, exc.text)
+            log.warning("instance %s: %s", self._name, exc.text)
         except Exception:
             return  # the instance has failed: see _ended
         finally:
             self._own = None
-            self._own_at = max(self._own_at, self._instance.loop.time() + self._interval)
+            self._own_at = max(self._own_at, self._loop.time() + self._interval)
 
     async def close(self) -> None:
         """Stop what is under way; what it did so far stands."""
@@ -205,25 +222,25 @@ class Maintenance:
 
     # ------------------------------------------------------------------ the duties
     async def _route(self) -> None:
-        self._instance.staging.router.wake()
-        await self._instance.replays.advance()
+        self._staging.router.wake()
+        await self._replays.advance()
 
     async def _expire_leases(self) -> None:
         self._end_leases()
 
     def _end_leases(self) -> int:
-        expired = leases.expire(self._instance, self.grace_ms)
+        expired = self._lifecycle.expire()
         self.leases_expired += expired
-        self._instance.notices.add("leases", _EXPIRED, expired)
+        self._notices.add("leases", _EXPIRED, expired)
         return expired
 
     async def _collect(self) -> None:
-        engine = self._instance.engine
+        engine = self._engine
         expired_before = engine.operations.expired
         settled = await engine.collector.sweep()
         self.collected += settled
         early = await self._keep_size()
-        await self._instance.staging.collect()
+        await self._staging.collect()
         if engine.commits.is_dirty:
             await engine.commits.checkpoint()
         if settled or early or engine.operations.expired > expired_before:
@@ -231,13 +248,13 @@ class Maintenance:
 
     async def _keep_size(self) -> int:
         """Remove settled messages early where the store is too large; returns how many."""
-        limit, notices = self._instance.engine.size_limit, self._instance.notices
+        limit, notices = self._engine.size_limit, self._notices
         early = await limit.step()
         size = f"{limit.limit_bytes / (1 << 20):,.0f} MiB"
         notices.add("retention bytes", f"%d settled messages went early: the store is to be below {size}", early)
         if limit.is_stuck:
             text = "instance %s: the store is larger than %s, and no settled message is left to remove"
-            notices.say(logging.WARNING, "too large", text, self._instance.name, size)
+            notices.say(logging.WARNING, "too large", text, self._name, size)
         return early
 
     def report(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ own figures, may be some milliseconds apart.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from typing import Protocol
 
 from ..storage.counts import QueueCounts
@@ -21,6 +20,7 @@ from .model.sessions import Session
 from .model.stored_queue import StoredQueue
 from .model.transient_queue import TransientQueue
 from .pace import Pace
+from .queues import Queues
 
 #: what stands for the queues that have no series of their own; a queue of such a name is counted there, too
 OTHER, TRANSIENT = "(other)", "(transient)"
@@ -48,11 +48,10 @@ class Measured(Protocol):
 
     name: str
     engine: Engine
-    queues: dict[str, BrokerQueue]
+    queues: Queues
     sessions: dict[bytes, Session]
     dead_letters: DeadLetters
     maintenance: Maintenance
-    on_queue_gone: Callable[[BrokerQueue], None] | None
 
 
 class _Row:
@@ -99,7 +98,7 @@ class InstanceView:
         self._others: set[str] = set()
         self._gone = {OTHER: QueueCounts(), TRANSIENT: QueueCounts()}
         self._went: dict[BrokerQueue, str] = {}  # since the collection under way began, and their labels
-        instance.on_queue_gone = self._queue_gone
+        instance.queues.on_gone = self._queue_gone
 
     def _queue_gone(self, queue: BrokerQueue) -> None:
         label = self._went[queue] = self._label(queue)

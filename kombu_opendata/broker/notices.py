@@ -13,6 +13,25 @@ PERIOD_SECONDS = 10.0
 LINES_PER_PERIOD = 5
 
 
+#: different warnings of one kind
+_MAX_WARNED = 10_000
+
+
+class WarnOnce:
+    """Writes each warning once."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._said: set[str] = set()
+
+    def warn(self, text: str, *values: object) -> None:
+        """Warn, unless the same was said before."""
+        said = text % values if values else text
+        if said not in self._said and len(self._said) < _MAX_WARNED:
+            self._said.add(said)
+            self._log.warning("%s", said)
+
+
 class _Kind:
     """What was said of one kind in this period."""
 

@@ -16,18 +16,16 @@ Parcel = tuple[Peer, list[Message]]
 class Outbox:
     """The answers and deliveries of an instance that wait for the next commit.
 
-    Args:
-        turn: delivers, commits and sends; called once in the turn of the loop after :meth:`schedule`.
-
     Attributes:
+        turn: delivers, commits and sends, once after :meth:`schedule`; set by the instance.
         talking: sessions with something to be told.
     """
 
-    __slots__ = ("_loop", "_parcels", "_scheduled", "_turn", "talking")
+    __slots__ = ("_loop", "_parcels", "_scheduled", "talking", "turn")
 
-    def __init__(self, loop: AbstractEventLoop, turn: Callable[[], None]) -> None:
+    def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._turn = turn
+        self.turn: Callable[[], None]
         self._scheduled = False
         self._parcels: list[Parcel] = []
         self.talking: set[Session] = set()
@@ -57,7 +55,7 @@ class Outbox:
 
     def _begin_turn(self) -> None:
         self._scheduled = False
-        self._turn()
+        self.turn()
 
     # ------------------------------------------------------------------ taking it out
     @property

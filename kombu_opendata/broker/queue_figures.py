@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,43 +13,6 @@ from .pace import encoded
 
 if TYPE_CHECKING:
     from .handlers import Handlers
-    from .instance import Instance
-
-#: how often the counters are noted, and over how many notes a rate is
-SAMPLE_MS = 5_000
-_SAMPLES = 13
-_RATES = ("published", "delivered", "acked")
-
-Sample = tuple[int, dict[str, tuple[int, int, int]]]
-
-
-class Rates:
-    """Counters of all queues, noted now and then."""
-
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._samples: deque[Sample] = deque(maxlen=_SAMPLES)
-        self.tick()
-
-    def tick(self) -> None:
-        """Note them, if it is time."""
-        now = self._instance.engine.clock.now_ms()
-        if self._samples and now - self._samples[-1][0] < SAMPLE_MS:
-            return
-        self._samples.append((now, {name: _counts(queue) for name, queue in self._instance.queues.items()}))
-
-    def of(self, queue: BrokerQueue) -> dict[str, float]:
-        """Messages per second over the last minute, or since it can be said."""
-        now = self._instance.engine.clock.now_ms()
-        at, before = next(((at, counts) for at, counts in self._samples if now - at <= SAMPLE_MS * _SAMPLES), (now, {}))
-        counted = zip(_RATES, _counts(queue), before.get(queue.name, (0, 0, 0)), strict=True)
-        seconds = max(now - at, 1000) / 1000
-        return {f"{name}_per_second": round(max(count - old, 0) / seconds, 3) for name, count, old in counted}
-
-
-def _counts(queue: BrokerQueue) -> tuple[int, int, int]:
-    counts = queue.counts
-    return counts.published, counts.delivered, counts.acked
 
 
 def get_metrics(self: Handlers, msg: q.GetMetrics) -> None:

@@ -11,7 +11,7 @@ from ..errors import PreconditionFailed, RequestError, StoreError
 from ..protocol import queue_messages as q
 from ..protocol.messages import Outcome
 from ..storage.queue_buckets import Entry
-from . import leases, timed
+from . import timed
 from .model.queue import BrokerQueue
 from .model.sessions import ConsumedQueue, Session
 
@@ -56,7 +56,7 @@ class Claimed:
         self._received.append(entry.received_at)
         self._bytes += len(envelope)
         if msg.pop:
-            leases.end(instance, self._holder, queue, entry, Outcome.ACK)
+            instance.leases.end(self._holder, queue, entry, Outcome.ACK)
         else:
             instance.timed.note(queue.name, entry)
 
@@ -107,7 +107,7 @@ class Reader:
         if self._wait_ms:
             self._timer = self._instance.loop.call_later(self._wait_ms / 1000, self.stop)
         self._queue.getters.append(self)
-        self._instance.wake(self._queue)
+        self._instance.queues.wake(self._queue)
 
     def take(self, _queue: ConsumedQueue, entry: Entry) -> bool:
         self._claimed.add(self._instance, entry)

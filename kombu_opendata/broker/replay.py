@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..errors import OpenDataError, StoreFull
+from ..storage.commits import Commits
 from ..storage.records.cursor import Cursor
-from ..storage.routing import Step
+from ..storage.routing import Router, Step
 from ..storage.state import Queue
 from .arguments import DROP_HEAD
 from .model.queue import BrokerQueue
-
-if TYPE_CHECKING:
-    from .instance import Instance
+from .outbox import Outbox
+from .queues import Queues
+from .traffic import Traffic
+from .upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -64,15 +66,30 @@ class Replays:
         routed: messages that they brought into queues since the start.
     """
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._engine = instance.engine
+    def __init__(
+        self,
+        router: Router,
+        cursors: Mapping[str, Cursor],
+        queues: Queues,
+        upkeep: Upkeep,
+        outbox: Outbox,
+        commits: Commits,
+        traffic: Traffic,
+    ) -> None:
+        self._router = router
+        self._cursors = cursors
+        self._queues = queues
+        self._upkeep = upkeep
+        self._outbox = outbox
+        self._commits = commits
+        self._traffic = traffic
+        self._loop = asyncio.get_running_loop()
         self._paces: dict[str, _Pace] = {}
         self._wanted = asyncio.Event()
         self._stepping = asyncio.Lock()
         self._served = 0
         self.routed = 0
-        if any(not cursor.is_done for cursor in self._engine.state.cursors.values()):
+        if any(not cursor.is_done for cursor in self._cursors.values()):
             self._wanted.set()
 
     def wake(self) -> None:
@@ -82,11 +99,11 @@ class Replays:
     # ------------------------------------------------------------------ going on
     async def run(self) -> None:
         """Move cursors on until cancelled."""
-        loop = self._instance.loop
+        loop = self._loop
         while True:
             await self._wanted.wait()
-            self._engine.router.prune()
-            names = [name for name, cursor in self._engine.state.cursors.items() if not cursor.is_done]
+            self._router.prune()
+            names = [name for name, cursor in self._cursors.items() if not cursor.is_done]
             if not names:
                 self._wanted.clear()
                 continue
@@ -104,31 +121,31 @@ class Replays:
 
     async def _pause(self, worked_seconds: float) -> None:
         """Leave the loop to others; for longer if clients were served since the last pause."""
-        served = self._instance.published + self._instance.delivered
+        served = self._traffic.total
         busy, self._served = served != self._served, served
         await asyncio.sleep(min(worked_seconds, 4 * _STEP_SECONDS) * (1 / _BUSY_SHARE - 1) if busy else 0)
 
     async def _advance(self, name: str) -> Step:
         """One step of one cursor. What goes wrong with one is no matter of the others."""
-        loop, pace = self._instance.loop, self._pace(name)
-        queue = self._instance.queues.get(name)
+        loop, pace = self._loop, self._pace(name)
+        queue = self._queues.get(name)
         if queue is None or queue.deleting:
             pace.not_before = loop.time() + _WAIT_SECONDS  # it goes with its queue
             return Step([], 0, False)
         began = loop.time()
         try:
             async with self._stepping:
-                step = await self._engine.router.step(name, _STEP_SECONDS, room(queue))
+                step = await self._router.step(name, _STEP_SECONDS, room(queue))
         except StoreFull:
             pace.not_before = loop.time() + _WAIT_SECONDS
             pace.error = "the disk is full"
             return Step([], 0, False)
         except OpenDataError as exc:
-            if self._engine.commits.failure is not None:
+            if self._commits.failure is not None:
                 raise
             log.error("queue %r: the replay waits: %s", name, exc.text)
             pace.error = exc.text
-            self._engine.router.forget(name)
+            self._router.forget(name)
             pace.not_before = loop.time() + _RETRY_SECONDS
             return Step([], 0, False)
         self.routed += len(step.ids)
@@ -141,17 +158,16 @@ class Replays:
 
     def added(self, queue: BrokerQueue, ids: list[int]) -> None:
         """A stored queue has new messages: they are delivered and committed in this turn."""
-        instance = self._instance
         if queue.is_bounded or queue.messages.next_deadline:
             for id in ids:
-                instance.upkeep.added(queue, id)
+                self._upkeep.added(queue, id)
         if ids:
-            instance.wake(queue)
-        instance.outbox.schedule()
+            self._queues.wake(queue)
+        self._outbox.schedule()
 
     async def advance(self) -> None:
         """The maintenance duty: move each cursor on a little."""
-        for name in [name for name, cursor in self._engine.state.cursors.items() if not cursor.is_done]:
+        for name in [name for name, cursor in self._cursors.items() if not cursor.is_done]:
             for _ in range(_DUTY_STEPS):
                 step = await self._advance(name)
                 await asyncio.sleep(0)
@@ -165,19 +181,19 @@ class Replays:
         Raises:
             PreconditionFailed: it is being filled already.
         """
-        self._engine.router.start(queue, cursor)
+        self._router.start(queue, cursor)
         self._paces.pop(queue.name, None)
         self.wake()
 
     def bound(self, queue: str) -> None:
         """A queue was bound."""
-        self._engine.router.bound(queue)
+        self._router.bound(queue)
         self.wake()
 
     # ------------------------------------------------------------------ reporting
     def report(self, name: str) -> dict[str, Any] | None:
         """How far the cursor of a queue is; None if it never had one."""
-        cursor = self._engine.state.cursors.get(name)
+        cursor = self._cursors.get(name)
         if cursor is None:
             return None
         pace = self._paces.get(name) or _Pace()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MessageTooLarge, RequestError
@@ -17,10 +17,10 @@ from ..protocol import messages as m
 from ..storage.records.results import FINAL, INTERIM, NO_INDEX, Result
 from ..storage.result_state import ChordState
 from .model.sessions import Session
+from .outbox import Outbox
 
 if TYPE_CHECKING:
     from .handlers import Handlers
-    from .instance import Instance
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +41,9 @@ _READS = 64
 class ResultService:
     """Who watches what, and who sends the callback of which chord."""
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
+    def __init__(self, sessions: Mapping[bytes, Session], outbox: Outbox) -> None:
+        self._sessions = sessions
+        self._outbox = outbox
         self._watchers: dict[bytes, set[Session]] = {}
         self._watched: dict[Session, dict[bytes, bool]] = {}  # and whether the session was told anything of it
 
@@ -98,11 +99,11 @@ class ResultService:
             self._watched[session][name] = True
         connection = session.connection
         fits = connection is not None and connection.writable and len(result.value) <= _PUSH_BYTES
-        self._instance.outbox.reply(session, m.ResultsChanged([(name, result.value if fits else None, ends)]))
+        self._outbox.reply(session, m.ResultsChanged([(name, result.value if fits else None, ends)]))
 
     def claim_callback(self, session: Session, chord: ChordState) -> bool:
         """Whether this session sends the callback of a chord: it is complete, and nobody else is about to."""
-        taken = chord.sender is not None and chord.sender != session.id and chord.sender in self._instance.sessions
+        taken = chord.sender is not None and chord.sender != session.id and chord.sender in self._sessions
         if taken or not chord.is_complete:
             return False
         chord.sender = session.id

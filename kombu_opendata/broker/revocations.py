@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from ..errors import CorruptRecord
 from ..protocol import revocation
 from ..protocol.envelope import open_envelope
 from ..protocol.revocation import Revocation
+from ..storage.clock import Clock
 from ..storage.records.results import INTERIM, NO_INDEX, READY, Result
+from ..storage.result_state import ChordState
+from ..storage.results import Results
 from .results import MAX_NAME_BYTES, MAX_TTL_MS
-
-if TYPE_CHECKING:
-    from .instance import Instance
 
 log = logging.getLogger(__name__)
 
@@ -29,49 +29,63 @@ def of(envelope: bytes) -> Revocation | None:
     return found if all(0 < size <= MAX_NAME_BYTES for size in sizes) else None
 
 
-async def load(instance: Instance, envelope: bytes) -> None:
-    """Have at hand what is stored of the task's result."""
-    found = of(envelope)
-    if found is not None:
-        try:
-            await instance.engine.results.get(found.name)
-        except CorruptRecord as exc:
-            log.error("the result of an expired task can't be read: %s", exc)
+class Revocations:
+    """Stores the results of expired tasks, and tells who watches them."""
 
+    def __init__(
+        self,
+        results: Results,
+        chords: Mapping[bytes, ChordState],
+        clock: Clock,
+        changed: Callable[[bytes, Result], None],
+    ) -> None:
+        self._results = results
+        self._chords = chords
+        self._clock = clock
+        self._changed = changed
 
-def store(instance: Instance, envelope: bytes) -> None:
-    """Store the result of a task that expired, unless there is one; and count its part of a chord.
+    async def load(self, envelope: bytes) -> None:
+        """Have at hand what is stored of the task's result."""
+        found = of(envelope)
+        if found is not None:
+            try:
+                await self._results.get(found.name)
+            except CorruptRecord as exc:
+                log.error("the result of an expired task can't be read: %s", exc)
 
-    Raises:
-        StoreFull: nothing happened; try again.
-    """
-    found = of(envelope)
-    if found is None:
-        return
-    engine = instance.engine
-    now = datetime.fromtimestamp(engine.clock.now_ms() / 1000, UTC).isoformat()
-    value = revocation.value(found.task_id, now)
-    current = engine.results.find(found.name)[1]
-    name = found.name if current is None or current.kind == INTERIM else b""
-    chord = engine.state.results.chords.get(found.chord)
-    if chord is None:
-        group, ttl_ms = b"", 0
-    else:
-        group, ttl_ms = found.chord, max(1, chord.expires_at_ms - engine.clock.now_ms()) if chord.expires_at_ms else 0
-    index = found.place if found.place >= 0 else NO_INDEX
-    if engine.results.store(name, READY, value, found.ttl_ms, group, index, found.task_id.encode(), ttl_ms) and name:
-        instance.results.changed(name, Result(READY, 0, value))
-    if chord is not None and chord.is_complete and chord.sender is None:
-        _fail(instance, found, now)
+    def store(self, envelope: bytes) -> None:
+        """Store the result of a task that expired, unless there is one; and count its part of a chord.
 
+        Raises:
+            StoreFull: nothing happened; try again.
+        """
+        found = of(envelope)
+        if found is None:
+            return
+        now_ms = self._clock.now_ms()
+        now = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat()
+        value = revocation.value(found.task_id, now)
+        current = self._results.find(found.name)[1]
+        name = found.name if current is None or current.kind == INTERIM else b""
+        chord = self._chords.get(found.chord)
+        if chord is None:
+            group, ttl_ms = b"", 0
+        else:
+            group, ttl_ms = found.chord, max(1, chord.expires_at_ms - now_ms) if chord.expires_at_ms else 0
+        index = found.place if found.place >= 0 else NO_INDEX
+        stored = self._results.store(
+            name, READY, value, found.ttl_ms, group, index, found.task_id.encode(), ttl_ms
+        )  # fmt: skip
+        if stored and name:
+            self._changed(name, Result(READY, 0, value))
+        if chord is not None and chord.is_complete and chord.sender is None:
+            self._fail_chord(found, chord.body.decode(errors="replace"), now)
 
-def _fail(instance: Instance, found: Revocation, now: str) -> None:
-    """A chord is complete, and no worker is there that would tell its callback that a part is missing."""
-    results = instance.engine.results
-    body = instance.engine.state.results.chords[found.chord].body.decode(errors="replace")
-    if body:
-        name = found.name.removesuffix(found.task_id.encode()) + body.encode()
-        value = revocation.failed_chord(body, found.task_id, now)
-        if results.store(name, READY, value, found.ttl_ms):
-            instance.results.changed(name, Result(READY, 0, value))
-    results.close_chord(found.chord)
+    def _fail_chord(self, found: Revocation, body: str, now: str) -> None:
+        """A chord is complete, and no worker is there that would tell its callback that a part is missing."""
+        if body:
+            name = found.name.removesuffix(found.task_id.encode()) + body.encode()
+            value = revocation.failed_chord(body, found.task_id, now)
+            if self._results.store(name, READY, value, found.ttl_ms):
+                self._changed(name, Result(READY, 0, value))
+        self._results.close_chord(found.chord)

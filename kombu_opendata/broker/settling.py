@@ -11,7 +11,7 @@ from ..protocol.messages import Outcome
 from ..protocol.queue_messages import Ending
 from ..storage.queue_buckets import Entry
 from ..storage.records.keys import MAX_MESSAGE_ID
-from . import leases, timed
+from . import timed
 from .model.queue import DELETED, BrokerQueue
 from .model.sessions import Session
 from .reading import check_ms, check_quantity
@@ -75,7 +75,7 @@ def _end_some(self: Handlers, msg: q.SettleMessages, queue: BrokerQueue, items: 
             refused.append((id, exc.code, exc.text, exc.values))
         else:
             done.append(id)
-    self.instance.wake(queue)
+    self.instance.queues.wake(queue)
     self.instance.outbox.schedule()
 
 
@@ -151,7 +151,7 @@ def _end_held(self: Handlers, queue: BrokerQueue, entry: Entry, ending: Ending, 
         instance.timed.note(queue.name, entry)
     else:
         delayed = ending == Ending.SET_VT or (ending == Ending.RELEASE and delay_ms)
-        leases.end(instance, holder, queue, entry, _OUTCOMES[ending], delay_ms=delay_ms if delayed else -1)
+        instance.leases.end(holder, queue, entry, _OUTCOMES[ending], delay_ms=delay_ms if delayed else -1)
 
 
 HANDLERS: dict[type, Callable[[Any, Any], None]] = {q.SettleMessages: settle_messages}

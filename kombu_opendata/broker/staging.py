@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import CorruptRecord, InvalidURL, NotFound, PreconditionFailed, QueueFull, RequestError
 from ..staging.batch_block import Block
@@ -21,12 +21,12 @@ from ..staging.batch_reader import check_batch, path_of, read_inline
 from ..staging.batch_uri import job_folder, with_token
 from ..staging.batch_writer import write_object
 from ..staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
+from ..storage.clock import Clock
+from ..storage.commits import Commits
+from ..storage.staged import Staging
 from ..storage.staged_rows import Chunk
 from ..storage.staged_state import StagedBatch, StagedJob
 from .staging_router import StagingRouter
-
-if TYPE_CHECKING:
-    from .instance import Instance
 
 #: batches that are looked at in one go, and how many of these at a time
 _CHECK = 32
@@ -42,10 +42,21 @@ class StagingService:
         router: puts committed messages into queues.
     """
 
-    def __init__(self, instance: Instance, max_message_bytes: int) -> None:
-        self._instance = instance
+    def __init__(
+        self,
+        instance_name: str,
+        router: StagingRouter,
+        staging: Staging,
+        commits: Commits,
+        clock: Clock,
+        max_message_bytes: int,
+    ) -> None:
+        self._name = instance_name
+        self.router = router
+        self._staging = staging
+        self._commits = commits
+        self._clock = clock
         self._max_message_bytes = max_message_bytes
-        self.router = StagingRouter(instance, max_message_bytes)
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()
         self._orphans_at = 0.0
@@ -56,7 +67,7 @@ class StagingService:
 
     def report(self) -> dict[str, int]:
         """Figures for the status call."""
-        staged = self._instance.engine.state.staged
+        staged = self._staging.state
         return {
             "jobs": len(staged.active),
             "objects": len(staged.objects),
@@ -73,7 +84,7 @@ class StagingService:
         Raises:
             RequestError, NotFound, CorruptRecord, QueueFull, StoreFull, StoreError: nothing was added.
         """
-        staging = self._instance.engine.staging
+        staging = self._staging
         async with self._alone(job_folder(job_id)):
             job = await staging.find(job_id)
             if job is not None:
@@ -93,7 +104,7 @@ class StagingService:
         """Look whether all batches are what the commit says; returns their paths, in order."""
         if not batches:
             return []
-        folder, name = self._instance.engine.staging.folder(), self._instance.name
+        folder, name = self._staging.folder(), self._name
         paths = [path_of(batch, job_id) for batch in batches]
         if len(set(paths)) < len(paths):
             raise RequestError(f"job {job_id!r}: a batch is named twice", job_id=job_id)
@@ -136,14 +147,13 @@ class StagingService:
             )
         found: list[tuple[bytes, Block, bytes]] = []
         for batch in batches:
-            found += read_inline(batch, self._instance.name, job_id, self._max_message_bytes)
-        engine = self._instance.engine
+            found += read_inline(batch, self._name, job_id, self._max_message_bytes)
         plans = self.router.planner.plan_all([(block, payload) for _encoded, block, payload in found])
-        engine.commits.check_room(2 * size)
-        job = engine.staging.commit(job_id, [_staged("", batch) for batch in batches])
+        self._commits.check_room(2 * size)
+        job = self._staging.commit(job_id, [_staged("", batch) for batch in batches])
         for (encoded, block, payload), plan in zip(found, plans, strict=True):
             first_id = job.first_id + job.routed
-            now = engine.clock.now_ms()
+            now = self._clock.now_ms()
             chunk = Chunk(job_id, first_id, now, job.committed_at_ms, "", 0, block.rows, encoded, payload)
             self.router.planner.apply(chunk, block, plan)
         return job
@@ -155,7 +165,7 @@ class StagingService:
             QueueFull: the store can't hold objects.
         """
         try:
-            folder = self._instance.engine.staging.folder()
+            folder = self._staging.folder()
         except InvalidURL:
             raise refusal from None
 
@@ -173,7 +183,7 @@ class StagingService:
             RequestError, StoreError: a URI of another job; the store fails.
         """
         paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
-        staging = self._instance.engine.staging
+        staging = self._staging
         async with self._alone(job_folder(job_id)):
             if await staging.find(job_id) is not None:
                 raise PreconditionFailed(
@@ -198,11 +208,11 @@ class StagingService:
     # ------------------------------------------------------------------ collection
     async def collect(self) -> None:
         """Forget old jobs, remove old objects that no job needs."""
-        engine, now = self._instance.engine, self._instance.engine.clock.now_ms()
-        await engine.staging.forget_old(now)
-        if self._instance.loop.time() >= self._orphans_at:
-            self._orphans_at = self._instance.loop.time() + _ORPHANS_SECONDS
-            await engine.staging.remove_orphans(now, self._alone)
+        now = self._clock.now_ms()
+        await self._staging.forget_old(now)
+        if asyncio.get_running_loop().time() >= self._orphans_at:
+            self._orphans_at = asyncio.get_running_loop().time() + _ORPHANS_SECONDS
+            await self._staging.remove_orphans(now, self._alone)
 
 
 def _staged(path: str, batch: BatchInfo) -> StagedBatch:

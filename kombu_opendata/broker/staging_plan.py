@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import NotFound, QueueFull
 from ..protocol.envelope import open_envelope
 from ..staging.batch_block import Block
+from ..storage.staged import Staging
 from ..storage.staged_rows import Chunk
+from ..storage.topology import Topology
 from .model.queue import BrokerQueue
 from .model.queue_kinds import by_kind
-from .upkeep import full_text
+from .notices import WarnOnce
+from .outbox import Outbox
+from .queues import Queues
+from .upkeep import Upkeep, full_text
 
-if TYPE_CHECKING:
-    from .instance import Instance
+log = logging.getLogger(__name__)
 
 
 class NeedEnvelopes(Exception):
@@ -37,10 +42,13 @@ class Planner:
         routed, unroutable: rows since the start.
     """
 
-    def __init__(self, instance: Instance, warn: Callable[..., None]) -> None:
-        self._instance = instance
-        self._engine = instance.engine
-        self._log = warn
+    def __init__(self, topology: Topology, staging: Staging, queues: Queues, upkeep: Upkeep, outbox: Outbox) -> None:
+        self._topology = topology
+        self._staging = staging
+        self._queues = queues
+        self._upkeep = upkeep
+        self._outbox = outbox
+        self._warn = WarnOnce(log).warn
         self.routed = self.unroutable = 0
 
     # ------------------------------------------------------------------ where rows go
@@ -88,7 +96,7 @@ class Planner:
             names = self._names(block, row, envelopes) if fixed is None else fixed
             number = numbers.get(names)
             if number is None:
-                queues = [q for q in map(self._instance.queues.get, names) if q is not None and not q.deleting]
+                queues = [q for q in map(self._queues.get, names) if q is not None and not q.deleting]
                 number = numbers[names] = len(targets) if queues else -1
                 if queues:
                     targets.append(queues)
@@ -112,7 +120,7 @@ class Planner:
         for queue in refusing:
             messages, size_held = held.setdefault(queue, [0, 0])
             try:
-                self._instance.upkeep.check_room(queue, size_held + size, messages + 1)
+                self._upkeep.check_room(queue, size_held + size, messages + 1)
             except QueueFull:
                 return queue
         for queue in refusing:
@@ -124,7 +132,7 @@ class Planner:
         """The queues that each message of a block goes to, where that is the same for all."""
         exchange, key = block.exchange, block.routing_key
         if isinstance(exchange, str) and isinstance(key, str):
-            return self._engine.state.topology.route_by_key(exchange, key)
+            return self._topology.route_by_key(exchange, key)
         return None
 
     def _names(self, block: Block, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
@@ -133,11 +141,11 @@ class Planner:
         exchange = exchange if isinstance(exchange, str) else exchange[row]
         key = key if isinstance(key, str) else key[row]
         try:
-            topology = self._engine.state.topology
+            topology = self._topology
             seen = block.headers_of(row) if topology.filters else None
             return topology.route(exchange, key, _headers(block, row, envelopes), seen)
         except NotFound:
-            self._log("messages of staged jobs are dropped: there is no exchange %r", exchange)
+            self._warn("messages of staged jobs are dropped: there is no exchange %r", exchange)
             return ()
 
     # ------------------------------------------------------------------ into the queues
@@ -158,7 +166,7 @@ class Planner:
                 runs[-1] += count
             else:
                 runs += number, count
-        self._engine.staging.route(chunk, block, stored, runs)
+        self._staging.route(chunk, block, stored, runs)
         self.routed += chunk.rows
         id = chunk.first_id
         for target, count in zip(plan.runs[::2], plan.runs[1::2], strict=True):
@@ -167,20 +175,19 @@ class Planner:
             else:
                 self._added(plan.targets[target], range(id, id + count), chunk, block, plan)
             id += count
-        self._instance.outbox.schedule()
+        self._outbox.schedule()
 
     def _added(self, queues: list[BrokerQueue], ids: range, chunk: Chunk, block: Block, plan: Plan) -> None:
-        instance = self._instance
         for queue in by_kind(queues)[1]:
             for id in ids:
                 row = id - chunk.first_id
                 priority, visible, ttl = (_at(v, row) for v in (block.priority, block.visible_at_ms, block.ttl_ms))
                 queue.put(id, plan.envelopes[row], 255 - priority, visible, ttl)
         for each in queues:
-            instance.wake(each)
+            self._queues.wake(each)
             if each.is_bounded or each.messages.next_deadline:
                 for id in ids:
-                    instance.upkeep.added(each, id, is_late=_at(block.ttl_ms, id - chunk.first_id) > 0)
+                    self._upkeep.added(each, id, is_late=_at(block.ttl_ms, id - chunk.first_id) > 0)
 
 
 def _split(block: Block, payload: bytes) -> list[bytes]:

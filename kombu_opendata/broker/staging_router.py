@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from ..errors import CorruptRecord, NewerFormat, OpenDataError
 from ..staging.batch_block import BLOCK_ROWS, Block, cut, decode_block, encode_block
@@ -17,13 +16,17 @@ from ..staging.batch_format import Segment, Tail, corrupt
 from ..staging.batch_reader import read_index, read_tail
 from ..staging.folder import Folder
 from ..staging.job import Blocked
+from ..storage.clock import Clock
+from ..storage.commits import Commits
+from ..storage.staged import Staging
 from ..storage.staged_rows import Chunk
 from ..storage.staged_state import StagedJob, StagedObject
+from .failure import Failure
+from .notices import WarnOnce
+from .outbox import Outbox
 from .staging_plan import NeedEnvelopes, Planner
+from .traffic import Traffic
 from .upkeep import full_text
-
-if TYPE_CHECKING:
-    from .instance import Instance
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +42,6 @@ _RETRY_SECONDS = 1.0
 _FULL_SECONDS = 0.05
 #: and after so long its job makes room for others, for as long
 _PARKED_SECONDS = 0.5
-_MAX_LOGGED = 1000
 
 
 class _Stuck(Exception):
@@ -54,9 +56,26 @@ class StagingRouter:
         damaged: rows since the start.
     """
 
-    def __init__(self, instance: Instance, max_message_bytes: int) -> None:
-        self._instance = instance
-        self._engine = instance.engine
+    def __init__(
+        self,
+        planner: Planner,
+        staging: Staging,
+        commits: Commits,
+        clock: Clock,
+        outbox: Outbox,
+        failure: Failure,
+        traffic: Traffic,
+        max_message_bytes: int,
+    ) -> None:
+        self.planner = planner
+        self._staging = staging
+        self._jobs = staging.state
+        self._commits = commits
+        self._clock = clock
+        self._outbox = outbox
+        self._failure = failure
+        self._traffic = traffic
+        self._loop = asyncio.get_running_loop()
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._turn = asyncio.Lock()
@@ -66,9 +85,8 @@ class StagingRouter:
         self._blocked: dict[str, Blocked] = {}
         self._piece_rows = 128
         self._others = 0
-        self._logged: set[tuple[str, ...]] = set()
+        self._warn = WarnOnce(log).warn
         self.damaged = 0
-        self.planner = Planner(instance, self._log)
 
     def wake(self) -> None:
         """There may be a new job."""
@@ -84,8 +102,8 @@ class StagingRouter:
             while True:
                 await self._wanted.wait()
                 self._wanted.clear()
-                now = self._instance.loop.time()
-                due = [job for job in self._engine.state.staged.routing() if self._parked.get(job.id, 0.0) <= now]
+                now = self._loop.time()
+                due = [job for job in self._jobs.routing() if self._parked.get(job.id, 0.0) <= now]
                 for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # who never waited is first
                     if len(self._tasks) >= _JOBS:
                         break
@@ -96,7 +114,7 @@ class StagingRouter:
                 task.cancel()
 
     def _start(self, job: StagedJob) -> None:
-        task = self._tasks[job.id] = self._instance.loop.create_task(self._route_job(job))
+        task = self._tasks[job.id] = self._loop.create_task(self._route_job(job))
         task.add_done_callback(lambda done: self._ended(job.id, done))
 
     def _ended(self, job_id: str, task: asyncio.Task[None]) -> None:
@@ -105,23 +123,23 @@ class StagingRouter:
             return
         exc = task.exception()
         if exc is not None:
-            log.error("routing job %r failed", job_id, exc_info=exc)
-            self._instance.fail(exc)
+            log.error("routing job %r failed", job_id)
+            self._failure.fail(exc)
         self._wanted.set()
 
     # ------------------------------------------------------------------ a job
     async def _route_job(self, job: StagedJob) -> None:
-        while not job.is_routed and self._engine.commits.failure is None:
+        while not job.is_routed and self._commits.failure is None:
             try:
                 await self._route_object(job)
             except _Stuck:
-                self._parked[job.id] = self._instance.loop.time() + _PARKED_SECONDS
-                self._instance.loop.call_later(_PARKED_SECONDS, self.wake)
+                self._parked[job.id] = self._loop.time() + _PARKED_SECONDS
+                self._loop.call_later(_PARKED_SECONDS, self.wake)
                 return
             except OpenDataError as exc:
-                if self._engine.commits.failure is not None:
+                if self._commits.failure is not None:
                     return
-                self._log("job %r can't be routed now: %s; trying again", job.id, exc)
+                self._warn("job %r can't be routed now: %s; trying again", job.id, exc)
                 self._block(job, exc.text)
                 await asyncio.sleep(_RETRY_SECONDS)
         self._parked.pop(job.id, None)
@@ -129,18 +147,18 @@ class StagingRouter:
 
     def _block(self, job: StagedJob, reason: str, queue: str = "") -> None:
         known = self._blocked.get(job.id)
-        since_ms = self._engine.clock.now_ms() if known is None else known.since_ms
+        since_ms = self._clock.now_ms() if known is None else known.since_ms
         self._blocked[job.id] = Blocked(reason, since_ms, queue)
 
     async def _route_object(self, job: StagedJob) -> None:
         """Route what is left of the object that the cursor is in."""
         first_id = job.first_id + job.routed
-        found = self._engine.state.staged.object_of(first_id)
+        found = self._jobs.object_of(first_id)
         if found is None:
             self._lose(job, job.rows - job.routed, "there is no record of the batch that they are in")
             return
         try:
-            folder = self._engine.staging.folder()
+            folder = self._staging.folder()
             tail = await asyncio.to_thread(_read_same_tail, folder, found)
         except (CorruptRecord, NewerFormat) as exc:
             self._lose(job, found.first_id + found.rows - first_id, exc)
@@ -166,18 +184,18 @@ class StagingRouter:
 
     def _read(self, folder: Folder, path: str, segment: Segment) -> asyncio.Task[list[bytes]]:
         """Read an index ahead."""
-        reading = self._instance.loop.create_task(asyncio.to_thread(read_index, folder, path, segment))
+        reading = self._loop.create_task(asyncio.to_thread(read_index, folder, path, segment))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be looked at
         return reading
 
     def _lose(self, job: StagedJob, rows: int, why: object) -> None:
         """Rows that can't be routed, as what the batch says of them is damaged: the others go on."""
         log.error("job %r: %d messages from id %d on are lost: %s", job.id, rows, job.first_id + job.routed, why)
-        now = self._engine.clock.now_ms()
+        now = self._clock.now_ms()
         chunk = Chunk(job.id, job.first_id + job.routed, now, job.committed_at_ms, "", 0, rows, b"", b"")
-        self._engine.staging.route(chunk, None, [], [-1, rows])
+        self._staging.route(chunk, None, [], [-1, rows])
         self.damaged += rows
-        self._instance.outbox.schedule()
+        self._outbox.schedule()
 
     async def _route_segment(
         self, job: StagedJob, found: StagedObject, segment: Segment, blocks: list[bytes], start_id: int
@@ -202,7 +220,7 @@ class StagingRouter:
     ) -> None:
         """Route the rows of a block from ``row`` on, in pieces; its envelopes begin at ``offset`` of the object."""
         payload: bytes | None = None
-        clock = self._instance.loop.time
+        clock = self._loop.time
         stuck_at = clock()
         while row < block.rows:
             async with self._turn:
@@ -244,7 +262,7 @@ class StagingRouter:
         if count < rows:
             piece = cut(piece, 0, count)
         columns = encoded if piece is block else encode_block(piece)
-        now = self._engine.clock.now_ms()
+        now = self._clock.now_ms()
         first_id = job.first_id + job.routed
         chunk = Chunk(job.id, first_id, now, job.committed_at_ms, path, offset + start, count, columns, b"")
         self.planner.apply(chunk, piece, plan)
@@ -253,17 +271,17 @@ class StagingRouter:
     async def _payload(self, path: str, offset: int, block: Block) -> bytes:
         """The envelopes of a block. What is damaged shows in their checksums when they are delivered."""
         size = sum(block.lengths)
-        (data,) = await asyncio.to_thread(self._engine.staging.folder().read, path, [(offset, size)])
+        (data,) = await asyncio.to_thread(self._staging.folder().read, path, [(offset, size)])
         return data.ljust(size, b"\0")
 
     async def _pace(self) -> None:
         """Wait until the store can take more."""
-        while self._engine.commits.batch.nbytes > _MAX_BATCH_BYTES:
-            await self._engine.commits.checkpoint()
+        while self._commits.batch.nbytes > _MAX_BATCH_BYTES:
+            await self._commits.checkpoint()
 
     async def _yield(self, seconds: float) -> None:
         """Let others have their turn: as long as this took, if there is something for them to do."""
-        others = self._instance.published + self._instance.delivered
+        others = self._traffic.total
         busy, self._others = others != self._others, others
         await asyncio.sleep(seconds if busy else 0)
 
@@ -271,13 +289,6 @@ class StagingRouter:
         """Make pieces as large as their time allows."""
         fits = int(rows * _PIECE_SECONDS / max(seconds, 1e-6))
         self._piece_rows = max(_MIN_ROWS, min(fits, 2 * self._piece_rows, BLOCK_ROWS))
-
-    def _log(self, text: str, *values: object) -> None:
-        """Warn, once for the same."""
-        said = (text, *map(str, values))
-        if said not in self._logged and len(self._logged) < _MAX_LOGGED:
-            self._logged.add(said)
-            log.warning(text, *values)
 
 
 def _read_same_tail(folder: Folder, found: StagedObject) -> Tail:

@@ -8,21 +8,18 @@ same id names the client as a worker (:mod:`.workers`).
 from __future__ import annotations
 
 import hashlib
-import logging
+from asyncio import TimerHandle, get_running_loop
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
 from ..protocol.messages import Outcome
+from ..storage.clock import Clock
 from ..storage.queue_buckets import Entry
-from . import leases
+from .failure import Failure
+from .leases import Leases
 from .model.sessions import Session
-
-if TYPE_CHECKING:
-    from asyncio import TimerHandle
-
-    from .instance import Instance
-
-log = logging.getLogger(__name__)
+from .outbox import Outbox
+from .queues import Queues
 
 #: the first bytes of a reader's session; random ids begin so once in 2^48
 MARK = b"\0timed"
@@ -44,8 +41,23 @@ def is_timed(session: bytes) -> bool:
 class TimedLeases:
     """The timed leases of one instance, by when they end. The heap may have pairs of leases that ended otherwise."""
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
+    def __init__(
+        self,
+        leases: Leases,
+        queues: Queues,
+        names: Mapping[bytes, str],
+        clock: Clock,
+        outbox: Outbox,
+        failure: Failure,
+    ) -> None:
+        """``names`` are those of sessions that the store knows."""
+        self._leases = leases
+        self._queues = queues
+        self._names = names
+        self._clock = clock
+        self._outbox = outbox
+        self._failure = failure
+        self._loop = get_running_loop()
         self._ends: list[tuple[int, str, int, int]] = []  # lease until, queue, message id, token
         self._limit = 1024
         self.transient_readers: dict[bytes, str] = {}  # of queues that are not stored
@@ -57,9 +69,7 @@ class TimedLeases:
         self._ends = self._all()
         heapify(self._ends)
         self._limit = 2 * len(self._ends) + 1024
-        held = {
-            entry.session for queue in self._instance.queues.values() for entry in queue.messages.in_flight.values()
-        }
+        held = {entry.session for queue in self._queues.values() for entry in queue.messages.in_flight.values()}
         for id in self.transient_readers.keys() - held:
             del self.transient_readers[id]
         self._set_timer()
@@ -83,12 +93,12 @@ class TimedLeases:
 
     def name_of(self, session: bytes) -> str:
         """Who holds something without a connection; empty if that is not known."""
-        return self._instance.engine.state.session_names.get(session) or self.transient_readers.get(session, "")
+        return self._names.get(session) or self.transient_readers.get(session, "")
 
     def _all(self) -> list[tuple[int, str, int, int]]:
         return [
             (entry.lease_until, name, entry.id, entry.claimed_at)
-            for name, queue in self._instance.queues.items()
+            for name, queue in self._queues.items()
             for entry in queue.messages.in_flight.values() if is_timed(entry.session)
         ]  # fmt: skip
 
@@ -99,30 +109,29 @@ class TimedLeases:
             self._timer = None
         if self._ends:
             self._timer_at_ms = self._ends[0][0]
-            delay = (self._timer_at_ms - self._instance.engine.clock.now_ms()) / 1000
-            self._timer = self._instance.loop.call_later(min(max(delay, 0), _MAX_DELAY_SECONDS), self._on_timer)
+            delay = (self._timer_at_ms - self._clock.now_ms()) / 1000
+            self._timer = self._loop.call_later(min(max(delay, 0), _MAX_DELAY_SECONDS), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         try:
             self.expire()
         except Exception as exc:
-            log.exception("instance %s failed", self._instance.name)
-            self._instance.fail(exc)
+            self._failure.fail(exc)
 
     def expire(self) -> int:
         """End those whose time is over, so many in a turn; returns how many."""
-        now, ended = self._instance.engine.clock.now_ms(), 0
+        now, ended = self._clock.now_ms(), 0
         while self._ends and self._ends[0][0] <= now and ended < _ENDS_PER_TURN:
             until, name, id, token = heappop(self._ends)
-            queue = self._instance.queues.get(name)
+            queue = self._queues.get(name)
             entry = queue.messages.in_flight.get(id) if queue is not None else None
             if queue is None or entry is None or entry.claimed_at != token or entry.lease_until != until:
                 continue  # settled, or ends later, which the heap has too
             if not queue.deleting and is_timed(entry.session):
-                leases.end(self._instance, self.holder(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
+                self._leases.end(self.holder(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
                 ended += 1
         if ended:
-            self._instance.outbox.schedule()
+            self._outbox.schedule()
         self._set_timer()
         return ended

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from ..errors import OpenDataError, QueueFull
+from ..storage.clock import Clock
 from .arguments import REJECT_PUBLISH_DLX
+from .delivery import Delivery
+from .failure import Failure
 from .model.queue import BrokerQueue
-
-if TYPE_CHECKING:
-    from .instance import Instance
+from .model.sessions import Session
+from .outbox import Outbox
+from .queues import Queues
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +34,26 @@ _RETRY_SECONDS = 10.0
 class Upkeep:
     """The upkeep of one instance's queues."""
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
+    def __init__(
+        self,
+        queues: Queues,
+        delivery: Delivery,
+        sessions: Mapping[bytes, Session],
+        clock: Clock,
+        outbox: Outbox,
+        failure: Failure,
+        *,
+        heirs_until_ms: int,
+    ) -> None:
+        """``heirs_until_ms``: until then, those that held messages before a restart may come back."""
+        self._queues = queues
+        self._delivery = delivery
+        self._sessions = sessions
+        self._clock = clock
+        self._outbox = outbox
+        self._failure = failure
+        self._heirs_until_ms = heirs_until_ms
+        self._loop = asyncio.get_running_loop()
         self._added: set[BrokerQueue] = set()  # with a limit or a deadline, and a new message in this turn
         self._busy: set[BrokerQueue] = set()  # that a task works on
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,7 +76,7 @@ class Upkeep:
         """
         if not queue.arguments.rejects or not _too_long(queue, messages, size):
             return
-        self._instance.deliver(queue)  # what is already published and has a consumer waiting
+        self._delivery.deliver(queue)  # what is already published and has a consumer waiting
         if _too_long(queue, messages, size):
             raise QueueFull(
                 f"{full_text(queue)}: nothing was stored; publish again when it is shorter",
@@ -72,15 +93,15 @@ class Upkeep:
         entry = messages.available.get(id)
         if entry is None:
             return
-        if entry.deadline and not is_late and entry.deadline <= self._instance.engine.clock.now_ms():
+        if entry.deadline and not is_late and entry.deadline <= self._clock.now_ms():
             messages.fresh.add(id)
         if queue.arguments.overflow == REJECT_PUBLISH_DLX and _too_long(queue):
-            self._instance.deliver(queue)
+            self._delivery.deliver(queue)
             if _too_long(queue) and id in messages.available:
                 messages.fresh.discard(id)
                 queue.remove((entry,), "maxlen")
         self._added.add(queue)
-        self._instance.outbox.schedule()
+        self._outbox.schedule()
 
     def end_turn(self) -> None:
         """After what can be delivered was, and before the commit."""
@@ -118,22 +139,21 @@ class Upkeep:
                 return
             self._timer.cancel()
         self._timer_at_ms = at_ms
-        wait = (at_ms - self._instance.engine.clock.now_ms()) / 1000
+        wait = (at_ms - self._clock.now_ms()) / 1000
         delay = min(max(wait, _PACE_SECONDS), _MAX_DELAY_SECONDS)
-        self._timer = self._instance.loop.call_later(delay, self._on_timer)
+        self._timer = self._loop.call_later(delay, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         try:
             self._expire_messages()
         except Exception as exc:
-            log.exception("instance %s failed", self._instance.name)
-            self._instance.fail(exc)
+            self._failure.fail(exc)
 
     def _expire_messages(self) -> None:
-        now = self._instance.engine.clock.now_ms()
+        now = self._clock.now_ms()
         upcoming: list[int] = []
-        for queue in self._instance.queues.values():
+        for queue in self._queues.values():
             messages = queue.messages
             if not messages.next_deadline or queue.deleting or queue in self._busy:
                 continue
@@ -141,7 +161,7 @@ class Upkeep:
                 expired = messages.expired(now)
                 if expired:
                     queue.remove(expired, "expired")
-                    self._instance.outbox.schedule()
+                    self._outbox.schedule()
                 if 0 < messages.next_deadline <= now:  # in a cold bucket
                     self._spawn(queue, queue.expire(now))
                     continue
@@ -153,35 +173,35 @@ class Upkeep:
     def tick(self) -> None:
         """Twice a second: messages, queues that nobody uses, single active consumers that are gone."""
         self._expire_messages()
-        now = self._instance.engine.clock.now_ms()
-        for queue in list(self._instance.queues.values()):
+        now = self._clock.now_ms()
+        for queue in list(self._queues.values()):
             if queue.deleting:
                 continue
             if queue.is_bounded:
                 self._trim(queue)
             if queue.active is not None:
                 self._check_active(queue)
-            elif queue.heirs and self._instance.opened_at_ms + self._instance.maintenance.grace_ms <= now:
+            elif queue.heirs and self._heirs_until_ms <= now:
                 queue.heirs = frozenset()  # they had time to come back
-                self._instance.wake(queue)
+                self._queues.wake(queue)
             if queue.consumers or queue.getters:
                 queue.used_at_ms = now
             elif self._is_unused(queue) and queue.drop() is None and queue not in self._busy:
                 self._spawn(queue, self._delete_unused(queue))
 
     def _is_unused(self, queue: BrokerQueue) -> bool:
-        expires, now = queue.arguments.expires_ms, self._instance.engine.clock.now_ms()
+        expires, now = queue.arguments.expires_ms, self._clock.now_ms()
         return 0 < expires <= now - queue.used_at_ms and not queue.consumers and not queue.getters
 
     async def _delete_unused(self, queue: BrokerQueue) -> None:
-        async with self._instance.admin_lock:
+        async with self._queues.lock:
             if not queue.deleting and self._is_unused(queue):
                 log.info("queue %r was not used for %d ms and goes", queue.name, queue.arguments.expires_ms)
-                await self._instance.delete_queue(queue)
+                await self._queues.delete(queue)
 
     def _check_active(self, queue: BrokerQueue) -> None:
         """A single active consumer whose session is back, but which itself is not, gives way at the second look."""
-        session = self._instance.sessions.get(queue.active[0]) if queue.active is not None else None
+        session = self._sessions.get(queue.active[0]) if queue.active is not None else None
         if any(consumer.key == queue.active for consumer in queue.consumers):
             queue.active_missing = False
         elif session is not None and (session.connection is None or not queue.active_missing):
@@ -189,32 +209,29 @@ class Upkeep:
         else:
             queue.active = None
             queue.active_missing = False
-            self._instance.wake(queue)
+            self._queues.wake(queue)
 
     # ------------------------------------------------------------------ tasks
     def _spawn(self, queue: BrokerQueue, work: Coroutine[Any, Any, object]) -> None:
         self._busy.add(queue)
-        task = self._instance.loop.create_task(self._work(queue, work))
+        task = self._loop.create_task(self._work(queue, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _work(self, queue: BrokerQueue, work: Coroutine[Any, Any, object]) -> None:
-        instance = self._instance
         try:
             await work
         except OpenDataError as exc:
             log.error("queue %r: %s", queue.name, exc)
-            if instance.engine.commits.failure is not None:
-                instance.fail(exc)
-            instance.loop.call_later(_RETRY_SECONDS, self._busy.discard, queue)
+            self._failure.fail_if_store_failed(exc)
+            self._loop.call_later(_RETRY_SECONDS, self._busy.discard, queue)
         except Exception as exc:
-            log.exception("instance %s failed", instance.name)
-            instance.fail(exc)
+            self._failure.fail(exc)
         else:
             self._busy.discard(queue)
             if queue.messages.next_deadline and not queue.deleting:
                 self._wake_at(queue.messages.next_deadline)
-        instance.outbox.schedule()
+        self._outbox.schedule()
 
 
 def full_text(queue: BrokerQueue) -> str:

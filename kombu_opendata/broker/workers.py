@@ -15,7 +15,7 @@ from ..protocol import messages as m
 from ..protocol import queue_messages as q
 from ..protocol.messages import Outcome
 from ..storage.looking import row_in_flight
-from . import leases, timed
+from . import timed
 from .looking import MAX_PAGE, wire_row
 from .model.queue import BrokerQueue
 from .model.sessions import Session
@@ -149,7 +149,7 @@ def _suspend(self: Handlers, session: Session) -> int:
 
 def _resume(self: Handlers, session: Session) -> int:
     session.suspended = False
-    self.instance.wake_session(session)
+    self.instance.queues.wake_session(session)
     return len(_consumers(session))
 
 
@@ -157,7 +157,7 @@ def _shutdown(self: Handlers, session: Session) -> int:
     """Cancel its consumers, as if their queues were gone; what it holds it may still settle."""
     consumers = _consumers(session)
     for consumer in consumers:
-        self.instance.remove_consumer(consumer)
+        self.instance.queues.remove_consumer(consumer)
         cancelled = m.Cancelled(consumer.channel.number, consumer.tag, f"shut down by {self.session.name}")
         self.instance.outbox.reply(session, cancelled)
     return len(consumers)
@@ -169,7 +169,7 @@ _ACTIONS = {"suspend": _suspend, "resume": _resume, "shutdown": _shutdown}
 def _release(self: Handlers, worker: bytes) -> int:
     held = _held(self, worker)
     for queue, entry in held:
-        leases.end(self.instance, _holder(self.instance, entry), queue, entry, Outcome.RELEASE)
+        self.instance.leases.end(_holder(self.instance, entry), queue, entry, Outcome.RELEASE)
     return len(held)
 
 
@@ -186,7 +186,7 @@ def reclaim(self: Handlers, msg: q.Reclaim) -> None:
         holder = sessions.get(entry.session)
         is_there = entry.session in present if holder is None else holder.connection is not None
         if not is_there and (only is None or queue is only):
-            leases.end(instance, _holder(instance, entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
+            instance.leases.end(_holder(instance, entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
             count += 1
     instance.background.answer(self.session, m.Count(msg.rid, count))
 

@@ -60,7 +60,7 @@ def test_an_unforeseen_error_is_answered_and_ends_no_broker(
         answer = await told.next()
         assert isinstance(answer, Failed)
         assert (answer.rid, "nobody thought of that" in answer.text) == (7, True)
-        assert not world.instance.failed.done()
+        assert not world.instance.failure.future.done()
         assert "nobody thought of that" in caplog.text
 
     run(True, steps)

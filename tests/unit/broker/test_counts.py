@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kombu_opendata.broker import leases
 from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.model.queue import BrokerQueue
@@ -54,7 +53,7 @@ class World:
         return self.instance.queues[name]
 
     def publish(self, *, ttl_ms: int = -1) -> None:
-        seq = self.instance.published + 1
+        seq = self.instance.traffic.published + 1
         self.handlers.publish(Publish(2, seq, "", "q", b"envelope", {}, 0, self.clock.now_ms(), 0, ttl_ms))
 
     async def claim(self, *, no_ack: bool = False) -> Entry | None:
@@ -70,7 +69,7 @@ class World:
     async def settle(self, outcome: Outcome) -> None:
         entry = await self.claim()
         assert entry is not None
-        leases.settle(self.instance, self.session, outcome, [("q", entry.id, entry.claimed_at)])
+        self.instance.leases.settle(self.session, outcome, [("q", entry.id, entry.claimed_at)])
         self.clock.advance(2)  # what came back is visible after its claim
 
 
@@ -137,7 +136,7 @@ def test_a_lease_that_ends_with_its_session_is_no_requeue(durable: bool) -> None
         world.publish()
         await world.claim()
         world.clock.advance(GRACE_MS + 1)
-        assert leases.expire(world.instance, GRACE_MS) == 1
+        assert world.instance.lifecycle.expire() == 1
         assert counted(world) == {"published": 1, "delivered": 1, "lease_expired": 1}
         world.new_session(b"t")
         world.clock.advance(2)

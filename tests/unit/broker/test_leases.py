@@ -7,39 +7,32 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker import leases
-from kombu_opendata.protocol.messages import Outcome
+from kombu_opendata.broker.session_lifecycle import SessionLifecycle
 
 GRACE_MS = 2000
 OPENED_AT_MS = 100_000
 
 
 class Reopened:
-    """What ``expire`` sees of an instance that was opened with a lease of a session that is not there."""
+    """An instance that was opened with a lease of a session that is not there."""
 
     def __init__(self, lease_until: int) -> None:
         self.now_ms = OPENED_AT_MS
-        self.returned: list[tuple[Any, ...]] = []
+        self.returned: list[tuple[Any, str, bool]] = []
         self.entry = SimpleNamespace(queue="q", lease_until=lease_until)
         state = SimpleNamespace(leases={b"session": {1: self.entry}}, session_names={b"session": "name"}, producers={})
-        self.engine = SimpleNamespace(
-            clock=SimpleNamespace(now_ms=lambda: self.now_ms),
-            state=state,
-        )
-        self.opened_at_ms = OPENED_AT_MS
-        self.outbox = SimpleNamespace(schedule=lambda: None)  # nothing is committed
-        self.sessions: dict[bytes, Any] = {}
-        self.queues = {"q": SimpleNamespace(end=self._end)}
+        nothing = SimpleNamespace(schedule=lambda: None, wake=lambda _queue: None, get=lambda _name: self)
+        clock = SimpleNamespace(now_ms=lambda: self.now_ms)
+        parts: list[Any] = [{}, nothing, nothing, state, nothing, clock, nothing, nothing, GRACE_MS]
+        self.lifecycle = SessionLifecycle(*parts)
 
-    def _end(self, entry: Any, outcome: Outcome, name: str, *, lease_expired: bool) -> None:
-        self.returned.append((entry, name, outcome == Outcome.REQUEUE and lease_expired))
-
-    def wake(self, queue: Any) -> None:
-        """Nobody consumes."""
+    def end(self, entry: Any, _outcome: int, name: str, *, lease_expired: bool) -> None:
+        """As that of the queue."""
+        self.returned.append((entry, name, lease_expired))
 
     def expire(self, after_ms: int) -> None:
         self.now_ms = OPENED_AT_MS + after_ms
-        leases.expire(self, GRACE_MS)  # type: ignore[arg-type]
+        self.lifecycle.expire()
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class World:
         await self.settle()
 
     def publish(self, *, ttl_ms: int = -1) -> None:
-        seq = self.instance.published + 1
+        seq = self.instance.traffic.published + 1
         self.handlers.publish(Publish(2, seq, "", "q", b"envelope", {}, 0, self.clock.now_ms(), 0, ttl_ms))
 
     async def claim(self) -> None:
@@ -246,7 +246,7 @@ def test_a_duty_that_fails_for_good_ends_the_instance() -> None:
         world.engine.collector.sweep = broken  # type: ignore[method-assign]
         with pytest.raises(ZeroDivisionError):
             await world.maintenance.run([COLLECT], "me")
-        await eventually(world.instance.failed.done)
-        assert isinstance(world.instance.failed.exception(), ZeroDivisionError)
+        await eventually(world.instance.failure.future.done)
+        assert isinstance(world.instance.failure.future.exception(), ZeroDivisionError)
 
     run(steps)

@@ -85,7 +85,7 @@ def test_queues_that_come_and_go_meanwhile() -> None:
 
         async def others() -> None:
             for number in range(20):
-                await world.instance.delete_queue(world.instance.queues[f"q{number}"])
+                await world.instance.queues.delete(world.instance.queues[f"q{number}"])
                 world.declare(f"new{number}")
 
         task = asyncio.create_task(others())
@@ -111,7 +111,7 @@ def test_a_sum_keeps_what_was_counted_in_queues_that_are_gone() -> None:
             await view.collect(snapshot, Pace())
             assert figure(snapshot, "messages_published_total", "(other)") == 1
             if "q" in world.instance.queues:
-                await world.instance.delete_queue(world.instance.queues["q"])
+                await world.instance.queues.delete(world.instance.queues["q"])
         assert figure(snapshot, "messages_ready", "(other)") == 0
 
     run(steps)
@@ -148,7 +148,7 @@ def test_a_queue_that_goes_meanwhile_is_counted_once() -> None:
             await asyncio.sleep(0)
             transient.drop()
             for number in range(20, 40):
-                await world.instance.delete_queue(world.instance.queues[f"q{number}"])
+                await world.instance.queues.delete(world.instance.queues[f"q{number}"])
 
         task: asyncio.Task[None] | None = None
         for number in range(10):
