@@ -1,8 +1,8 @@
-"""Spark: a frame's rows as Celery tasks, exactly once, and a store's history as frames. Needs the extra ``spark``.
+"""Spark: a frame's rows as Celery tasks, sent exactly once, and a store as frames. Needs the extra ``spark``.
 
 * :func:`submit_tasks` sends each row of a frame as a task, :func:`stream_tasks` those of a streaming frame.
-* :func:`read_table` reads messages, queues and what became of them, with or without a broker.
-* ``df.write.format("opendata")`` and ``spark.read.format("opendata")`` are below both, after :func:`register`.
+* :func:`read_table` reads messages, attempts and queues of a store, whether its broker runs or not.
+* ``df.write.format("opendata")`` and ``spark.read.format("opendata")`` do the same, after :func:`register`.
 * :func:`use_java` finds a Java for a session on this machine.
 """
 
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when it is used: the search for a Java needs no PySpark."""
+    """Import a name when it is used, because the search for a Java needs no PySpark."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

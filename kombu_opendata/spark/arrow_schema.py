@@ -1,4 +1,4 @@
-"""Spark's schemas as Arrow's, with an error that names the column where there is no such thing."""
+"""Spark's schemas as Arrow's, and why some of their columns have no Arrow type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as T
 
-#: types without parameters. Spark hands out times with a zone in UTC.
+#: types without parameters. Spark's times with a zone arrive in UTC.
 _ARROW: dict[type[T.DataType], pa.DataType] = {
     T.NullType: pa.null(),
     T.BooleanType: pa.bool_(),
@@ -28,9 +28,9 @@ _ARROW: dict[type[T.DataType], pa.DataType] = {
 
 
 def arrow_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
-    """The schema as Arrow has it, and why columns are not in it, by name.
+    """The schema as Arrow's, and the reasons why columns are missing in it, by name.
 
-    Variants, geometries and user-defined types would arrive as what they are stored as, so they are left out, too.
+    Variants, geometries and user-defined types are left out, because their storage format would arrive.
     """
     fields, refused = [], {}
     for field in schema.fields:
@@ -38,7 +38,7 @@ def arrow_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
             fields.append(_arrow_field(field.name, field.dataType, field.nullable))
         except TypeError as exc:
             refused[field.name] = str(exc)
-        except ValueError as exc:  # void that is never null
+        except ValueError as exc:  # a void that is never null
             refused[field.name] = f"{field.dataType.simpleString()}: {exc}"
     return pa.schema(fields), refused
 
@@ -47,7 +47,7 @@ def _arrow_field(name: str, kind: T.DataType, nullable: bool) -> pa.Field:
     """A field as Spark sends and expects it.
 
     Raises:
-        TypeError: a type that has no Python value.
+        TypeError: the type has no Python value.
         ValueError: Arrow has no such type.
     """
     found = _ARROW.get(type(kind))
@@ -66,8 +66,8 @@ def _arrow_field(name: str, kind: T.DataType, nullable: bool) -> pa.Field:
 
 
 def without_void(kind: T.DataType) -> T.DataType:
-    """The type with string where an array, map or struct has void, which Arrow can't always express. As void has no
-    value but null, what is cast to it stays the same.
+    """The type with string in place of a void in an array, map or struct, which Arrow can't always express. A void is
+    always null, so a cast to string does not change it.
     """
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_no_void(kind.elementType), kind.containsNull)

@@ -1,4 +1,4 @@
-"""How the driver reaches the broker: one connection for declarations and for the job's commit."""
+"""How the driver reaches the broker: one connection for declarations and for the commit of a job."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .celery_app import load_app
 
 @dataclass(frozen=True)
 class BrokerAccess:
-    """Where the broker is and how to connect. Picklable; its repr shows no secret.
+    """Where the broker is and how to connect. Picklable; the repr shows no secrets.
 
     Attributes:
         url: an ``opendata`` URL.
-        transport_options: as Kombu's.
+        transport_options: Kombu's.
         ssl: Kombu's ``ssl``: True, a mapping, or False.
     """
 
@@ -34,13 +34,13 @@ class BrokerAccess:
     def __post_init__(self) -> None:
         if not self.url.startswith(("opendata://", "opendatas://", "opendata+memory://")):
             raise RequestError(
-                f"tasks can be submitted to this package's brokers only, not to {masked(self.url)!r}: use a broker URL "
+                f"tasks can only be submitted to this package's brokers, not to {masked(self.url)!r}: use a broker URL "
                 f"such as opendata:///folder or opendata://host:5677{did_you_mean(self.url.partition('://')[0])}"
             )
 
     @classmethod
     def of_app(cls, app: Any) -> BrokerAccess:
-        """What an app publishes to; raises RequestError."""
+        """The broker that an app publishes to; raises RequestError."""
         if not hasattr(app, "conf"):
             raise RequestError(f"app is {app!r:.200} and must be a Celery app, or its module:attribute", option="app")
         urls = app.conf.broker_write_url or app.conf.broker_url or ""
@@ -49,12 +49,12 @@ class BrokerAccess:
 
     @property
     def instance(self) -> str:
-        """The broker's instance."""
+        """The name of the broker's instance."""
         return parse(self.url.split(";")[0]).instance
 
     @contextmanager
     def connect(self) -> Iterator[Broker]:
-        """A connection to the broker, closed on the way out.
+        """A connection to the broker, which is closed in the end.
 
         Raises:
             ConnectionLost: the broker does not answer.
@@ -71,10 +71,10 @@ class Broker:
         self.staging = StagingClient(connection.connection)
 
     def check(self, entities: Iterable[Any]) -> None:
-        """See that those of kombu's queues and exchanges that exist could be declared again; none is made.
+        """Check that existing queues and exchanges could be declared again; none is created.
 
         Raises:
-            PreconditionFailed: one exists with other arguments.
+            PreconditionFailed: a queue or exchange exists with other arguments.
         """
         for entity in entities:
             bound = entity(self._connection.default_channel)
@@ -84,7 +84,7 @@ class Broker:
                 declare()
 
     def declare(self, entities: Iterable[Any]) -> None:
-        """Declare kombu's queues and exchanges, as a publish would."""
+        """Declare Kombu's queues and exchanges, as a publish would."""
         channel = self._connection.default_channel
         for entity in entities:
             entity(channel).declare()
@@ -93,10 +93,10 @@ class Broker:
 def access_of(
     broker_url: str | None, app: Any = None, transport_options: Mapping[str, Any] | None = None
 ) -> BrokerAccess:
-    """How to reach the broker of a URL, or of an app (or the ``module:attribute`` of one).
+    """How to reach the broker of a URL, or of an app, given as an object or as ``module:attribute``.
 
     Raises:
-        RequestError: both are given, or neither; or it is another package's broker.
+        RequestError: both or neither are given, or the broker is another package's.
     """
     if (broker_url is None) == (app is None):
         raise RequestError("name the broker: either broker_url or app")

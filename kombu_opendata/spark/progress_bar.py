@@ -1,4 +1,4 @@
-"""A bar that shows how far a job is."""
+"""A progress bar of a job."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..staging import JobInfo
 
 @contextmanager
 def bar(rows: int, shown: bool) -> Iterator[Callable[[JobInfo], None]]:
-    """A function that shows the job as it is now; without ``shown`` it does nothing.
+    """A function that shows a job's progress, or does nothing without ``shown``.
 
     Args:
-        rows: tasks in all. A task that is in several queues counts once in each.
+        rows: how many tasks the job has. A task in several queues counts once in each.
     """
     if not shown:
         yield lambda job: None

@@ -1,4 +1,4 @@
-"""What became of a job: counts, ids, waiting for its end, and its messages as frames."""
+"""The result of ``submit_tasks``: a job's status, ids and messages, and waiting for its end."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .encode.task_ids import task_id
 from .progress_bar import bar
 from .source import read_table
 
-#: between two questions, at first and later
+#: pause between two polls: the first, which then doubles up to the last
 _FIRST_POLL_SECONDS = 0.02
 POLL_SECONDS = 0.5
-#: what blocks a job for less is normal: workers make room all the time
+#: a job that is blocked for less is normal, because workers make room all the time
 _BLOCKED_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
@@ -27,10 +27,10 @@ class SubmitResult:
     """A job that was committed.
 
     Attributes:
-        job_id: its id; :func:`find_job` finds the job again by it.
-        added: whether this call added the tasks; False if a job of this id had been committed before.
-        rows: how many tasks it has.
-        first_message_id: the ids of its messages are this one and the next ``rows - 1``.
+        job_id: the id by which :func:`find_job` finds the job again.
+        added: whether this call added the tasks; False if a job with this id had been committed before.
+        rows: how many tasks the job has.
+        first_message_id: the id of its first message; the others have the next ``rows - 1`` ids.
     """
 
     def __init__(
@@ -47,32 +47,32 @@ class SubmitResult:
     def __repr__(self) -> str:
         return f"<SubmitResult {self.job_id!r}: {self.rows} tasks{'' if self.added else ', added before'}>"
 
-    # ---- how it goes
+    # ---- status
     def status(self) -> JobInfo:
         """The job as it is now.
 
         Raises:
-            NotFound: the broker has forgotten it, a week after the last of its tasks was settled.
+            NotFound: the broker forgot the job, a week after the last of its tasks was settled.
         """
         with self._access.connect() as broker:
             return _of(broker.staging.job_status(self.job_id))
 
     @property
     def queues(self) -> dict[str, QueueCounts]:
-        """Counts by queue, now: routed, done, failed, removed."""
+        """Current counts by queue: routed, done, failed, removed."""
         return dict(self.status().queues)
 
     def wait(self, timeout: float | None = None, *, progress: bool = False) -> JobInfo:
-        """Wait until each task is done, failed or gone; the job as it is then.
+        """Wait until each task is done, failed or removed; returns the job as it is then.
 
-        Logs a warning when something, such as a full queue, keeps tasks out of their queues for seconds.
+        Logs a warning if something, such as a full queue, keeps tasks out of their queues for seconds.
 
         Args:
-            timeout: seconds, None for ever.
-            progress: show a bar.
+            timeout: seconds; None means no limit.
+            progress: show a progress bar.
 
         Raises:
-            TimeoutError: some tasks are not settled yet; the text says what blocks them, if anything does.
+            TimeoutError: some tasks are not settled yet; the text says what blocks them, if anything.
         """
         with bar(self.rows, progress) as show:
             return self._poll(lambda job: job.is_settled, timeout, show)
@@ -97,22 +97,22 @@ class SubmitResult:
                 pause = min(2 * pause, POLL_SECONDS)
 
     def wait_routed(self, timeout: float | None = None) -> JobInfo:
-        """Wait until each task is in its queue; the broker does that after the commit, in the background.
+        """Wait until each task is in its queue. The broker puts tasks there in the background, after the commit.
 
         Logs a warning as :meth:`wait` does.
 
         Raises:
-            TimeoutError: some are not yet.
+            TimeoutError: some tasks are not in their queues yet.
         """
         return self._poll(lambda job: job.state != "routing", timeout, lambda job: None)
 
     # ---- frames
     def messages(self, *columns: str) -> Any:
-        """The job's messages that the store still has, as a frame; see the table ``messages``."""
+        """Those of the job's messages that the store still has, as a frame of the table ``messages``."""
         return self._read("messages", tuple(dict.fromkeys(columns))).select(*(columns or "*"))
 
     def failed(self) -> Any:
-        """The job's failed tasks as a frame: queue, message_id, failed_at, attempts, task, task_id."""
+        """The job's failed tasks as a frame of queue, message_id, failed_at, attempts, task and task_id."""
         return self._read("failed").join(self.messages("message_id", "task", "task_id"), "message_id", "left")
 
     def _read(self, table: str, columns: Sequence[str] = ()) -> Any:
@@ -127,7 +127,7 @@ class SubmitResult:
         )
 
     def store(self) -> str:
-        """The URL of the broker's store, which this host must be able to read."""
+        """The URL of the broker's store."""
         with self._access.connect() as broker:
             return broker.staging.staging_target().url.rsplit("/", 1)[0]
 
@@ -135,8 +135,8 @@ class SubmitResult:
     def ids(self) -> Iterator[str]:
         """The tasks' ids, in the order of the messages.
 
-        Ids that the job made itself are computed. Others, and those of a job that another call had added, are read from
-        the store, so only what it still has comes.
+        Ids that this job generated are computed. Those of a column, or of a job that another call had added, are read
+        from the store, so ids of messages that were collected are missing.
         """
         if self._partitions is None:
             rows = self.messages("message_id", "task_id").orderBy("message_id").toLocalIterator()
@@ -145,7 +145,7 @@ class SubmitResult:
 
 
 class _BlockedWatch:
-    """Warns, once for each time, that a job has been blocked for seconds."""
+    """Logs a warning each time that a job has been blocked for seconds."""
 
     def __init__(self, job_id: str) -> None:
         self._job_id = job_id
@@ -154,7 +154,7 @@ class _BlockedWatch:
         self._warned = False
 
     def look(self, blocked: Blocked | None) -> None:
-        """The job is blocked by this now, or by nothing."""
+        """Take note of what blocks the job now; None for nothing."""
         now = time.monotonic()
         if blocked != self._seen:
             self._seen, self._since, self._warned = blocked, now, False
@@ -165,7 +165,7 @@ class _BlockedWatch:
 
 def _of(job: JobInfo) -> JobInfo:
     if job.state == "unknown":
-        raise NotFound(f"the broker knows no job {job.job_id!r}: it was never committed, or is long over")
+        raise NotFound(f"the broker knows no job {job.job_id!r}: it was never committed, or was settled long ago")
     return job
 
 
@@ -181,7 +181,7 @@ def find_job(
     app: Any = None,
     transport_options: Mapping[str, Any] | None = None,
 ) -> SubmitResult:
-    """A job that was submitted before, by whatever process.
+    """A job that was submitted before, by any process.
 
     Args:
         broker_url, app, transport_options: as in ``submit_tasks``.

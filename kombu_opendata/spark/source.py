@@ -1,6 +1,7 @@
-"""The data source ``opendata``: ``df.write.format("opendata")`` sends tasks, ``spark.read`` looks into a store.
+"""The data source ``opendata``: ``df.write`` sends tasks, ``spark.read`` reads a store.
 
-Register it once per session, and in each thread: ``register(spark)``.
+Call ``register(spark)`` once for each session, and in each thread. Readers and writers are imported when they
+are used, because Spark imports this module in each of its Python processes.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
 NAME = "opendata"
 _NO_CATALOG = (
-    "Spark hands the options of such a table to no Python source. To read, write CREATE TEMPORARY VIEW … USING "
+    "Spark does not give the options of such a table to a Python source. To read, write CREATE TEMPORARY VIEW … USING "
     "opendata OPTIONS (table '…', store '…'), or call read_table. To send tasks, call submit_tasks"
 )
 _READ = frozenset(("table", "store", "broker_url", "instance", "columns", "partitions", "path", *bounds.NAMES))
 
 
 class OpenDataSource(DataSource):
-    """See :mod:`.options` for writing and :mod:`.tables` for reading."""
+    """See :mod:`.write.write_options` for writing and :mod:`.read.tables` for reading."""
 
     @classmethod
     def name(cls) -> str:
@@ -44,14 +45,16 @@ class OpenDataSource(DataSource):
         return schema_of(self._table(), self.options.get("columns", ""))
 
     def reader(self, schema: Any) -> TableReader:
-        """Options: ``table``, ``store`` (or the argument of ``load``, or ``broker_url`` of a folder), ``instance``,
-        ``columns``, ``partitions``, and those of :mod:`.bounds`.
+        """A reader of one table.
+
+        Options: ``table``, ``store`` (or the argument of ``load``, or ``broker_url`` of a folder), ``instance``,
+        ``columns``, ``partitions``, and those of :mod:`.read.bounds`.
 
         Raises:
             RequestError: there is no such option, table, column or bound, or no store is named.
         """
         from .arrow_schema import arrow_schema
-        from .read.table_reader import TableReader  # a process that writes has no use for it
+        from .read.table_reader import TableReader
 
         table = self._table()
         check_columns(table, schema.names)
@@ -102,10 +105,10 @@ class OpenDataSource(DataSource):
         return TaskStreamWriter(found.plan, found.access, found.job_id)
 
     def _parse(self, schema: Any, overwrite: bool) -> WriteOptions:
-        """The options, checked; the template of a task that all rows share is made here.
+        """The options for writing, checked; makes the template if all rows have the same task and queue.
 
         Raises:
-            RequestError: they can't be followed.
+            RequestError: an option is wrong.
         """
         from .arrow_schema import arrow_schema
         from .write.write_options import parse_write_options
@@ -122,15 +125,16 @@ class OpenDataSource(DataSource):
 
 
 def register(spark: Any) -> None:
-    """Make the format ``opendata`` known to a session, and the session this thread's active one: that is the one in
-    which Spark looks for formats, whatever session a frame has.
+    """Make the format ``opendata`` known to a session, and make the session this thread's active one.
+
+    Spark looks for formats in the active session, even for a frame of another session.
 
     Raises:
-        StartError: Spark would run another Python, one without this package.
+        StartError: Spark would run a Python without this package.
     """
-    if not is_remote():  # a server of Spark Connect has its own Python, and each request names its session
+    if not is_remote():  # a Spark Connect server has its own Python, and requests name their session
         check_worker_python(os.environ.get("PYSPARK_PYTHON", "python3"))
-        spark.createDataFrame([], StructType())  # makes the session active; PySpark has no call that does only that
+        spark.createDataFrame([], StructType())  # makes the session active; PySpark has no call for that alone
     spark.dataSource.register(OpenDataSource)
 
 
@@ -151,27 +155,27 @@ def read_table(
     instance: str | None = None,
     partitions: int = 0,
 ) -> Any:
-    """A table of a store as a frame; the store's broker may run or not.
+    """A table of a store as a frame, whether the store's broker runs or not.
 
-    Only what is within the bounds is read and comes; which tables have which of them: see :mod:`.bounds`.
+    Only rows within the bounds are read. :mod:`.read.bounds` says which tables have which bounds.
 
     Args:
         store: the store's folder, or the URL of its bucket.
-        table: see :mod:`.tables`.
-        columns: those that are wanted, names or a text with commas between; without it all but the costly ones.
-        first_id, last_id: message ids from and up to these.
-        gte, gt, lte, lt: received (messages) or ended (attempts) at or after, after, at or before, before this time,
-            which is UTC if it has no zone.
-        queues: only what is or was in these; all when empty.
-        statuses: entries in these states only; all when empty.
-        instance: of the store; its only one when not given.
-        partitions: how many, about; 0 for as many as fit.
+        table: see :mod:`.read.tables`.
+        columns: the columns to read: names, or a text with commas; by default all that are not costly.
+        first_id, last_id: the first and the last message id.
+        gte, gt, lte, lt: messages received, or attempts ended, at or after, after, at or before, or before this time,
+            in UTC if it has no zone.
+        queues: rows of these queues; all if empty.
+        statuses: entries in these states; all if empty.
+        instance: the store's instance; by default its only one.
+        partitions: about how many; 0 chooses by size.
 
     Raises:
         RequestError: there is no such table, column or bound.
     """
     names = ",".join([columns] if isinstance(columns, str) else columns)
-    schema_of(table, names)  # here, as Spark buries what a source says in a traceback
+    schema_of(table, names)  # checked here, because Spark buries a source's errors in a traceback
     rows = bounds.bound_options(
         {
             "first_id": first_id,

@@ -1,4 +1,4 @@
-"""Whether the Python that Spark starts for its own processes has this package, found out before Spark does."""
+"""Checks that the Python which Spark starts for its own processes has this package, before Spark finds out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ _TIMEOUT_SECONDS = 120
 
 @cache
 def check_worker_python(python: str) -> None:
-    """See that a command starts a Python of this version that can import this package.
+    """Check that a command starts a Python of this version that can import this package.
 
-    What is beside this process's own Python is taken to be the same environment, and a package that was shipped in an
-    archive is not looked for.
+    A Python in the same folder as this process's own is not tried, nor is any if this package runs from an archive.
 
     Args:
         python: ``PYSPARK_PYTHON``, or Spark's default.
@@ -31,7 +30,7 @@ def check_worker_python(python: str) -> None:
     """
     found = shutil.which(python)
     if found is None:
-        raise _wrong(python, "there is no such program here")
+        raise _wrong(python, "there is no such program")
     if Path(found).absolute().parent == Path(sys.executable).parent or not Path(kombu_opendata.__file__).is_file():
         return
     done = subprocess.run([found, "-c", _TRY], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)

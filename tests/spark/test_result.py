@@ -12,6 +12,7 @@ from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.errors import NotFound, RequestError
 from kombu_opendata.spark import SubmitResult, submit
 from kombu_opendata.spark.broker_access import BrokerAccess
+from kombu_opendata.spark.write.commit_report import CommitReport
 
 from ..support.batches import Sink, stage
 from ..support.processes import wait_until
@@ -59,10 +60,11 @@ def test_what_is_said_while_a_queue_is_full(
 
 def test_a_commit_on_another_host(result: SubmitResult, broker_url: str, tmp_path: Path) -> None:
     """As with a server of Spark Connect: its report is not here, but the broker has the job."""
-    found = submit._result(None, BrokerAccess(broker_url), "job", tmp_path / "report.json", generated=True)
+    report = CommitReport(str(tmp_path / "report.json"))
+    found = submit._result(None, BrokerAccess(broker_url), "job", report, has_own_ids=False)
     assert (found.job_id, found.rows, found.added) == ("job", 25, True)
     with pytest.raises(RequestError, match="job other ended without a commit"):
-        submit._result(None, BrokerAccess(broker_url), "other", tmp_path / "report.json", generated=True)
+        submit._result(None, BrokerAccess(broker_url), "other", report, has_own_ids=False)
 
 
 def test_a_job_goes_on_when_there_is_room(result: SubmitResult, sink: Sink) -> None:

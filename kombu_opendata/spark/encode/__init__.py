@@ -1,1 +1,1 @@
-"""From rows to messages: plans, templates of tasks, and their columns. Runs on the driver and on executors."""
+"""Rows as messages: plans, templates of tasks, and the columns of messages. Runs on the driver and on executors."""

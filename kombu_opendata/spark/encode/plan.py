@@ -1,4 +1,4 @@
-"""What a job sends: which columns are arguments, which are options of the message, and what all rows share."""
+"""What a job sends: which columns are arguments or options of the message, and what all rows share."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ...errors import RequestError
 from ..celery_app import load_app, plain_app
 from .template import NotSerialized, Template, make_template
 
-#: (task, queue); an empty queue is one that Celery chooses
+#: (task, queue); an empty queue leaves the choice to Celery
 Target = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the frame's columns, by what they are for; None where there is none.
+    """Names of the frame's columns by purpose; None where no column has it.
 
     Attributes:
         args: positional arguments, in order.
         kwargs: keyword → column.
         headers: header → column.
-        constants: values of those names in ``args`` and ``kwargs`` that are no columns: the same for all rows.
+        constants: values of those names in ``args`` and ``kwargs`` that stand for a constant, not for a column.
     """
 
     args: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Columns:
     constants: dict[str, Any] = field(default_factory=dict)
 
     def used(self) -> set[str]:
-        """All of them, the constants not."""
+        """The names of all columns."""
         single = (self.task, self.queue, self.task_id, self.priority, self.eta, self.expires)
         named = {name for name in single if name is not None}
         return (named | {*self.args, *self.kwargs.values(), *self.headers.values()}) - self.constants.keys()
@@ -47,16 +47,17 @@ class Columns:
 
 @dataclass
 class Plan:
-    """A job's tasks but for the rows. Picklable: the driver makes it, the executors use it.
+    """A job's tasks except for the rows. Picklable: the driver makes a plan, the executors use it.
 
     Attributes:
-        columns: what the columns are for.
-        task, queue: of all rows, unless a column says it; an empty queue is one that Celery chooses.
-        options: of ``apply_async``, the same for all rows.
-        templates: those that the driver has made.
-        app_path: ``module:attribute`` of an app that executors ask for other templates; empty: there is none.
-        closed: the driver has made all templates, so another task or queue is an error.
-        sources: what the caller wrote for a column, by its name in the frame that is written.
+        columns: the purpose of each column.
+        task, queue: for all rows, unless a column has them; an empty queue leaves the choice to Celery.
+        options: options of ``apply_async`` for all rows.
+        templates: the templates made so far.
+        app_path: ``module:attribute`` of the app that executors make other templates with; empty for no app.
+        closed: whether the driver made all templates, so that another task or queue is an error.
+        samples: a value of the type of each argument's column.
+        sources: what the caller wrote for a column, by the column's name in the frame that is written.
     """
 
     columns: Columns
@@ -70,23 +71,23 @@ class Plan:
     sources: dict[str, str] = field(default_factory=dict)
 
     def label(self, name: str) -> str:
-        """A column or constant for people: as the caller wrote it, and what it is for."""
+        """A column or constant as errors show it: what the caller wrote, and its purpose."""
         if name in self.columns.constants:
             return name
         source = self.sources.get(name, name)
         return f"column {name!r}" if source == name else f"column {source!r} ({name})"
 
     def template(self, target: Target, app: Any = None) -> Template:
-        """The template of a task in a queue, made when it is first asked for.
+        """The template of a task for a queue; it is made on the first call.
 
         Raises:
-            RequestError: the driver did not foresee it; or it can't be sent, or the serializer refuses a column's type.
+            RequestError: the plan is closed and has no such template, or the task can't be sent.
         """
         found = self.templates.get(target)
         if found is not None:
             return found
         if self.closed:
-            raise RequestError(f"task {target[0]!r} for queue {target[1]!r} was not among the job's when it began")
+            raise RequestError(f"task {target[0]!r} for queue {target[1]!r} was not in the frame when the job began")
         any_task = app is None and not self.app_path
         if app is None:
             app = self._app()
@@ -107,15 +108,15 @@ class Plan:
         return template
 
     def declared(self) -> list[Any]:
-        """What the templates that are made so far declare, kombu's queues and exchanges, each once."""
+        """Kombu's queues and exchanges that the templates made so far declare, each once."""
         return list({repr(entity): entity for made in self.templates.values() for entity in made.declare}.values())
 
     def at(self, now_ms: int) -> Plan:
-        """The plan with its templates as if they were made at this time, ms since the epoch."""
+        """The plan with its templates as made at this time, ms since the epoch."""
         return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})
 
     def _named(self, refused: NotSerialized) -> NotSerialized:
-        """The error with the column or constant that the serializer refuses; as it is, if it refuses all."""
+        """The error with the name of the column or constant that the serializer refuses, if it is a single one."""
         serializer = refused.values["serializer"]
         constants = self.columns.constants
         for name in dict.fromkeys((*self.columns.args, *self.columns.kwargs.values())):

@@ -1,13 +1,13 @@
-"""Task ids that follow from job, partition and row, so that a partition that runs again makes the same ones.
+"""Task ids that follow from job, partition and row, so that a partition makes the same ids when it runs again.
 
 =====  ============================================================================================
 digit  of an id ``xxxxxxxx-xxxx-5xxx-8xxx-rrrrrrrrrrrr``
 =====  ============================================================================================
-x      of the SHA-1 of a fixed name space, the job id and the partition's number, as in a UUID of version 5
-r      the row's number in its partition, from 0, 48 bits
+x      of the SHA-1 of a fixed namespace, the partition's number and the job id, as in a UUID of version 5
+r      the row's number in its partition, from 0; 48 bits
 =====  ============================================================================================
 
-So ids of one partition differ for certain, and two partitions' only agree if 74 bits of their digests do.
+So the ids of a partition are all different. Ids of two partitions can be equal only if 74 bits of the digests are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 ROW_BYTES = 6
-#: of the ids below; any fixed value would do
+#: any fixed value would do
 _NAMESPACE = uuid.UUID("9f1a6f0e-6c0b-5b52-8c8f-0f3c53a1d7c4")
 
 

@@ -1,7 +1,7 @@
-"""What ``apply_async`` of a task sends, asked of Celery itself: options, routes, signals and all, with nothing sent.
+"""The message that ``apply_async`` of a task would send, made by Celery itself, with its options, routes and signals.
 
-Celery publishes a message with sample arguments through a producer that keeps it. What differs from row to row has
-markers (the id) or known names (``eta``, ``priority``, …); the rest is the same for every row of a job.
+Celery publishes a message with sample arguments to a producer that keeps it. What differs from row to row is marked
+(the id) or known by name (``eta``, ``priority``, …); the rest is the same for every row of a job.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ ID_MARKER = "00000000-opendata-task-id-000000000000"
 
 @dataclass(frozen=True)
 class Template:
-    """A message but for its arguments. Picklable.
+    """A message without its arguments. Picklable.
 
     Attributes:
         task: the task's name.
-        headers, properties: as published; where a value is :data:`ID_MARKER`, a row has its task's id.
+        headers, properties: as published; :data:`ID_MARKER` stands for the id of a row's task.
         embed: the third part of the body: callbacks, errbacks, chain, chord.
-        queue: what the task was routed to, for counts; the routing key where no queue is known.
-        declare: what ``apply_async`` would have declared, kombu's entities.
-        repr_limits: characters of argsrepr and kwargsrepr, and levels of both.
-        made_at_ms: when Celery was asked, ms since the epoch.
-        counted: the headers, of ``eta`` and ``expires``, that Celery counted from then.
-        is_dated: whether ``expires`` is a time, so that the property ``expiration`` is what was left until then.
-        shown: the headers, of ``argsrepr`` and ``kwargsrepr``, that something else than the arguments says.
+        queue: the queue that the task was routed to; the routing key if no queue is known.
+        declare: Kombu's queues and exchanges that ``apply_async`` would have declared.
+        repr_limits: the maximum lengths of argsrepr and kwargsrepr, and the levels of both.
+        made_at_ms: when Celery made the message, ms since the epoch.
+        counted: those of the headers ``eta`` and ``expires`` that Celery counted from ``made_at_ms``.
+        is_dated: whether ``expires`` is a time, so that the property ``expiration`` is the time left until then.
+        shown: those of the headers ``argsrepr`` and ``kwargsrepr`` that do not follow from the arguments.
     """
 
     task: str
@@ -63,7 +63,7 @@ class Template:
     shown: tuple[str, ...] = ()
 
     def at(self, now_ms: int) -> Template:
-        """The template as Celery would make it at another time, ms since the epoch."""
+        """The template as Celery would make it at this time, ms since the epoch."""
         later_ms = now_ms - self.made_at_ms
         later = timedelta(milliseconds=later_ms)
         moved = {name: (datetime.fromisoformat(self.headers[name]) + later).isoformat() for name in self.counted}
@@ -75,19 +75,15 @@ class Template:
 
 
 class NotSerialized(RequestError):
-    """The serializer does not know a type of the arguments.
-
-    Attributes:
-        serializer: its name.
-    """
+    """The serializer refuses the type of an argument; ``values["serializer"]`` names it."""
 
 
 class _Captured(BaseException):
-    """Ends a publish; no ``except Exception`` on the way may take it for a failure."""
+    """Ends a publish. A BaseException, because an ``except Exception`` in Celery would take it for a failure."""
 
 
 class _Probe(Producer):
-    """A producer that keeps the message instead of publishing it, so ``after_task_publish`` never says it was sent."""
+    """A producer that keeps the message instead of publishing it. Signals that a task was sent are not sent."""
 
     def _prepare(
         self,
@@ -141,24 +137,24 @@ def _check_compression(name: str) -> None:
 def make_template(
     app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any], options: dict[str, Any], *, any_task: bool
 ) -> Template:
-    """The template of a task, with such arguments and options of ``apply_async``.
+    """Make the template of a task.
 
     Args:
-        app: a Celery app; its routes, queues and the task's own options count as they do in ``apply_async``.
-        args, kwargs: sample values, of the types that the rows have.
-        options: ``queue``, ``priority``, ``eta``, ``headers``, …
-        any_task: send the task by its name, whatever tasks the app has. An app that nobody named has the shared tasks
-            of every library that this process imported.
+        app: a Celery app; its routes, queues and the task's own options apply as in ``apply_async``.
+        args, kwargs: sample values of the types that the rows have.
+        options: options of ``apply_async``: ``queue``, ``priority``, ``eta``, ``headers``, …
+        any_task: send the task by its name, whatever tasks the app has. The app that is used by default has the shared
+            tasks of every library that this process imported, so its tasks say nothing.
 
     Raises:
-        RequestError: the app has other tasks but not this one, runs its tasks eagerly, or speaks Celery's protocol 1.
-        TypeError: the task is known to the app and takes no such arguments.
-        NotSerialized: the serializer does not know a type, or there is no such serializer.
+        RequestError: the app has other tasks but not this one, runs tasks eagerly, or uses Celery's protocol 1.
+        TypeError: the app's task does not take these arguments.
+        NotSerialized: the serializer refuses a type, or there is no such serializer.
     """
     if app.conf.task_always_eager:
-        raise RequestError("the app has task_always_eager, so it sends no messages; turn it off to submit tasks")
+        raise RequestError("the app has task_always_eager, so it sends no messages: turn it off to submit tasks")
     if app.conf.task_protocol != 2:
-        raise RequestError(f"the app has task_protocol {app.conf.task_protocol}; tasks can be submitted with 2 only")
+        raise RequestError(f"the app has task_protocol {app.conf.task_protocol}; tasks can only be submitted with 2")
     known = None if any_task else _task_of(app, task)
     send = app.send_task if known is None else known.apply_async
     name = (task,) if known is None else ()
@@ -178,18 +174,18 @@ def make_template(
 
 
 def _task_of(app: Any, name: str) -> Any:
-    """The app's task of that name; None if the app does not have it and may send it all the same.
+    """The app's task of this name; None if the app does not have it but may send it.
 
-    Libraries share tasks with every app, so an app that has these alone may be one that only sends.
+    Libraries share tasks with every app. So an app that has only shared tasks may be one that only sends.
 
     Raises:
-        RequestError: the app has tasks of its own, or one whose name is much like this one, but not this one.
+        RequestError: the app does not have this task, but has tasks of its own, or one with a similar name.
     """
     if name not in app.tasks:
         try:
             app.loader.import_default_modules()
         except Exception as exc:
-            log.warning("the app's task modules can't be imported here, so task %r is not looked for: %s", name, exc)
+            log.warning("the app's task modules can't be imported here, so task %r is not checked: %s", name, exc)
             return None
     if name in app.tasks:
         return app.tasks[name]
@@ -206,7 +202,7 @@ def _task_of(app: Any, name: str) -> Any:
 
 
 def _times(made: Template, options: Mapping[str, Any], usual_expires: Any) -> dict[str, Any]:
-    """The template's attributes about times."""
+    """The template's attributes that say how its times change."""
     expires = options.get("expires", usual_expires)
     is_counted = isinstance(expires, Real)
     return {
@@ -218,7 +214,7 @@ def _times(made: Template, options: Mapping[str, Any], usual_expires: Any) -> di
 def _shown(
     made: Template, args: Sequence[Any], kwargs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Those reprs that were given, or that a receiver of ``before_task_publish`` replaced."""
+    """The reprs that the options gave, or that a receiver of ``before_task_publish`` replaced."""
     args_limit, kwargs_limit, levels = made.repr_limits
     usual = {
         "argsrepr": saferepr(tuple(args), args_limit, levels),

@@ -1,12 +1,10 @@
-"""Writing a frame: each partition's messages become one staged batch, the driver's commit makes all visible at once."""
+"""Spark's writers: each partition becomes a staged batch, and the driver's commit makes all of them visible."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -14,19 +12,20 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ...errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, wire_code
+from ...errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError
 from ...staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
 from ...staging.job import MAX_JOB_ID_BYTES, check_job_id
 from ..broker_access import BrokerAccess
 from ..encode.plan import Plan
 from ..encode.row_encoder import RowEncoder
+from .commit_report import CommitReport
 
-#: local properties that Spark gives to the tasks of a micro-batch
+#: local properties of Spark's tasks in a micro-batch
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _AFTER_PREFIX_BYTES = len(f"/{UUID(int=0)}/{2**63 - 1}")
 _MAX_ATTEMPT = 0xFFFF_FFFF
-#: how long the driver tries to commit while the broker does not answer or takes nothing
+#: how long the driver retries a commit while the broker does not answer or accepts nothing
 COMMIT_PATIENCE_SECONDS = 300.0
 _PAUSE_SECONDS = 1.0
 _AWAY = (ConnectionLost, RetryLater, StartError)
@@ -34,7 +33,7 @@ _AWAY = (ConnectionLost, RetryLater, StartError)
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver: its batch, and what must be declared for it."""
+    """What one of Spark's tasks tells the driver: its batch, and the queues and exchanges to declare for it."""
 
     job_id: str
     batch: BatchInfo
@@ -42,7 +41,7 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
-    """What a batch job and a streaming query have in common. Pickled to the executors."""
+    """What batch and stream writers have in common. It is pickled for the executors."""
 
     def __init__(self, plan: Plan, access: BrokerAccess) -> None:
         self._plan = plan
@@ -52,8 +51,8 @@ class _Writer:
             self._target: StagingTarget = broker.staging.staging_target()
 
     def _write(self, plan: Plan, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
-        """One attempt of one partition. A task that fails takes its object with it; one that is killed leaves it for
-        the broker's maintenance."""
+        """Write one attempt of a partition. A task that fails removes its object. The broker's maintenance removes the
+        objects of killed tasks."""
         context = _context()
         partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
         encoder = RowEncoder(plan, job_id, partition, _now_ms)
@@ -73,7 +72,7 @@ class _Writer:
         return Written(job_id, info, tuple(declare))
 
     def _commit(self, job_id: str, messages: list[Written]) -> JobInfo:
-        """Ids follow the partitions' numbers, whatever order the tasks ended in."""
+        """Message ids follow the order of partitions, not the order in which tasks ended."""
         batches = sorted((message.batch for message in messages), key=lambda info: info.partition)
         entities = {repr(entity): entity for message in messages for entity in message.declare}
 
@@ -85,7 +84,7 @@ class _Writer:
         return _patiently(commit)
 
     def _abort(self, messages: list[Any]) -> None:
-        """Only what these attempts wrote: another run of the same job may be under way."""
+        """Remove only what these attempts wrote, because another run of the same job may be in progress."""
         written = [message for message in messages if isinstance(message, Written)]
         with self._access.connect() as broker:
             for job_id in dict.fromkeys(message.job_id for message in written):
@@ -94,13 +93,9 @@ class _Writer:
 
 
 class TaskWriter(_Writer, DataSourceArrowWriter):
-    """Writes a batch frame.
+    """Writes a batch frame; ``report`` gets the answer to the commit."""
 
-    Args:
-        report: a file on the driver's host that gets the commit's answer, or the refusal, as JSON; empty for none.
-    """
-
-    def __init__(self, plan: Plan, access: BrokerAccess, job_id: str, report: str = "") -> None:
+    def __init__(self, plan: Plan, access: BrokerAccess, job_id: str, report: CommitReport) -> None:
         super().__init__(plan, access)
         self._job_id = job_id
         self._report = report
@@ -115,23 +110,18 @@ class TaskWriter(_Writer, DataSourceArrowWriter):
         try:
             job = self._commit(self._job_id, written)
         except OpenDataError as exc:
-            self._tell({"refused": {"code": wire_code(exc), "text": exc.text}})
+            self._report.write_refusal(exc)
             raise
-        rows = [[message.batch.partition, message.batch.rows] for message in written]
-        self._tell({"job": asdict(job), "partitions": sorted(rows)})
-
-    def _tell(self, report: dict[str, Any]) -> None:
-        if self._report:
-            Path(self._report).write_text(json.dumps(report))
+        self._report.write_job(job, [message.batch for message in written])
 
     def abort(self, messages: list[Any]) -> None:
         self._abort(messages)
 
 
 class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes micro-batches, each a job of its own: ``<query id>/<number of the micro-batch>``, below a prefix if given.
+    """Writes micro-batches. Each is a job, whose id is ``[<prefix>/]<query id>/<number of the micro-batch>``.
 
-    The query's id is the checkpoint's, so another checkpoint, which counts from 0 again, makes other jobs.
+    The query's id is in its checkpoint. A new checkpoint numbers micro-batches from 0 again, but has a new query id.
     """
 
     def __init__(self, plan: Plan, access: BrokerAccess, prefix: str = "") -> None:
@@ -144,11 +134,11 @@ class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
         query, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or number is None:
             raise RequestError("Spark does not say which micro-batch this is")
-        # a query runs for months: what counts from the submission counts from the micro-batch's
+        # a query runs for months, so relative times count from the micro-batch
         return self._write(self._plan.at(_now_ms()), iterator, f"{self._prefix}{query}/{number}")
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """A micro-batch without rows leaves no job to be remembered."""
+        """A micro-batch without rows makes no job."""
         written = [message for message in messages if message is not None and message.batch.rows]
         for job_id in dict.fromkeys(message.job_id for message in written):
             self._commit(job_id, [message for message in written if message.job_id == job_id])
@@ -158,20 +148,20 @@ class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 def check_prefix(prefix: str) -> None:
-    """See that there is room for what follows a prefix of a stream's job ids; raises RequestError."""
+    """Check a prefix of a stream's job ids, which must leave room for the rest; raises RequestError."""
     limit = MAX_JOB_ID_BYTES - _AFTER_PREFIX_BYTES
     if prefix:
         check_job_id(prefix)
     if len(prefix.encode()) > limit:
         raise RequestError(
-            f"job_id has {len(prefix.encode())} bytes and can have {limit}, as the query's id and a number follow it",
+            f"job_id has {len(prefix.encode())} bytes and may have {limit}, as the query's id and a number follow",
             option="job_id",
             limit=limit,
         )
 
 
 def _patiently(commit: Callable[[], JobInfo]) -> JobInfo:
-    """A broker that is away comes back; the work of a whole job is worth waiting for it."""
+    """Retry a commit while the broker is away, so that the work of the whole job is not lost."""
     deadline = time.monotonic() + COMMIT_PATIENCE_SECONDS
     while True:
         try:
@@ -185,7 +175,7 @@ def _patiently(commit: Callable[[], JobInfo]) -> JobInfo:
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise RequestError("rows are written by Spark's tasks only")
+        raise RequestError("rows can only be written in a task of Spark")
     return context
 
 

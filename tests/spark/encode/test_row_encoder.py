@@ -21,7 +21,7 @@ from kombu_opendata.errors import InvalidMessage, RequestError
 from kombu_opendata.protocol.messages import Publish
 from kombu_opendata.spark.encode.plan import Columns, Plan
 from kombu_opendata.spark.encode.row_encoder import RowEncoder
-from kombu_opendata.spark.write.write_options import check_columns
+from kombu_opendata.spark.write.column_checks import check_columns
 from kombu_opendata.url import parse
 
 TASK = "proj.add"

@@ -15,7 +15,7 @@ from kombu.entity import Exchange, Queue
 from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, StoreFull, from_wire, wire_code
 from kombu_opendata.spark.broker_access import BrokerAccess
 from kombu_opendata.spark.encode.plan import Columns, Plan
-from kombu_opendata.spark.write.argument_checks import check_options
+from kombu_opendata.spark.write.task_arguments import check_options
 from kombu_opendata.transport import amqp_errors as transport_errors
 
 from ...support.kombu_client import connected
@@ -115,7 +115,7 @@ def test_tasks_in_modules_that_the_app_names(caplog: pytest.LogCaptureFixture) -
     app.conf.include = ["tests.support.apps.nowhere"]
     assert Plan(Columns()).template(("mail.letter", ""), app).task == "mail.letter"
     (record,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
-    assert "task modules can't be imported here, so task 'mail.letter' is not looked for" in record.getMessage()
+    assert "task modules can't be imported here, so task 'mail.letter' is not checked" in record.getMessage()
 
 
 # ---------------------------------------------------------------------- queues

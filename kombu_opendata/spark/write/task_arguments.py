@@ -1,0 +1,119 @@
+"""What callers of ``submit_tasks`` and ``stream_tasks`` say about the tasks, checked before Spark and Celery see it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import get_close_matches
+from numbers import Real
+from typing import Any
+
+from pyspark.sql import Column
+
+from ...errors import RequestError
+from ...transport.publish_request import priority_of
+
+Args = Sequence[Any] | None
+Kwargs = Mapping[str, Any] | Sequence[str] | None
+
+#: options that a misspelt one may stand for
+_NAMES = (
+    "app", "args", "broker_url", "compression", "countdown", "eta", "exchange", "expires", "headers", "job_id",
+    "kwargs", "priority", "queue", "routing_key", "serializer", "task_id", "transport_options",
+)  # fmt: skip
+_TIMES = ("eta", "expires")
+#: arguments of ``apply_async`` that are given by this package
+_OURS = ("args", "connection", "kwargs", "name", "producer", "publisher", "task_id")
+
+
+@dataclass(frozen=True)
+class TaskArguments:
+    """The arguments that :func:`kombu_opendata.spark.submit_tasks` explains; ``options`` are the further ones."""
+
+    task: Any
+    args: Any = None
+    kwargs: Any = None
+    queue: Any = None
+    priority: Any = None
+    eta: Any = None
+    expires: Any = None
+    task_id: Any = None
+    headers: Any = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_routed_by_row(self) -> bool:
+        """Whether tasks or queues differ from row to row."""
+        return isinstance(self.task, Column) or isinstance(self.queue, Column)
+
+    def check(self, job_id: Any) -> None:
+        """Check that all are of the right kind. Values in columns are not checked.
+
+        Raises:
+            RequestError: an argument is wrong; the text says what to write.
+        """
+        self._check_task()
+        for name, columns in (("args", self.args), ("kwargs", self.kwargs)):
+            if isinstance(columns, (str, Column)):
+                raise RequestError(
+                    f"{name} is one column and must be a list of them: write {name}=[{columns!r}]", option=name
+                )
+        for name, value in (("queue", self.queue), ("task_id", self.task_id), ("job_id", job_id)):
+            kinds = (str,) if name == "job_id" else (str, Column)
+            if value is not None and not isinstance(value, kinds):
+                raise RequestError(f"{name} is {value!r:.200} and must be a text", option=name)
+        headers = self.headers
+        if headers is not None and not isinstance(headers, Mapping):
+            raise RequestError(f"headers is {headers!r:.200} and must map names to values", option="headers")
+        for name, given in (("headers", headers), ("kwargs", self.kwargs)):
+            for key in given if isinstance(given, Collection) else ():
+                if not isinstance(key, str):
+                    raise RequestError(f"{name} has the name {key!r:.200}, which must be a text", option=name)
+        if not isinstance(self.priority, Column):
+            priority_of(self.priority)
+        check_options({**self.options, "eta": self.eta, "expires": self.expires})
+
+    def _check_task(self) -> None:
+        task = self.task
+        if not task if isinstance(task, str) else not isinstance(task, Column):
+            name = getattr(task, "name", None)
+            hint = f": write {name!r}" if isinstance(name, str) else ""
+            raise RequestError(f"task is {task!r:.200} and must be a task's name or a Column{hint}", option="task")
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Check further options of ``apply_async``.
+
+    Raises:
+        RequestError: one is not valid; the text says what is meant, or what to write.
+    """
+    for option, value in options.items():
+        meant = get_close_matches(option, _NAMES, 1, 0.8)
+        if meant and option not in _NAMES:  # a `jobid` would become a property, and a second run would send all again
+            raise RequestError(f"there is no option {option!r}: do you mean {meant[0]!r}?", option=option)
+        if option in _OURS:
+            raise RequestError(f"{option!r} can't be among the options of apply_async: it is set here", option=option)
+        if option in _TIMES:
+            _check_time(option, value)
+        elif isinstance(value, Column):
+            hint = " (write eta=, a column of timestamps)" if option == "countdown" else ""
+            raise RequestError(f"{option} can't be a column: it is the same for all rows{hint}", option=option)
+    countdown = options.get("countdown")
+    if not isinstance(countdown, (Real, type(None))) or isinstance(countdown, bool):
+        raise RequestError(f"countdown is {countdown!r:.200} and must be a number of seconds", option="countdown")
+    priority_of(options.get("priority"))
+
+
+def _check_time(option: str, value: Any) -> None:
+    if value is None or isinstance(value, (Column, datetime)):
+        return
+    if option == "expires" and isinstance(value, Real) and not isinstance(value, bool):
+        return
+    try:
+        datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        kinds = "a datetime, a text in ISO 8601" + (", a number of seconds" if option == "expires" else "")
+        raise RequestError(
+            f"{option} is {value!r:.200} and must be {kinds}, or a column of timestamps", option=option
+        ) from None
