@@ -11,7 +11,7 @@ app = Celery("mail_tasks", broker=f"opendata://{FOLDER}/queue")
 app.conf.update(task_ignore_result=True, task_routes={"mail.urgent": "urgent"}, worker_prefetch_multiplier=64)
 
 
-# Rejected when it raises, so that the queue's failed messages have it; by default Celery acknowledges what failed.
+# Rejected if it raises, so that it is among the queue's failed messages. By default Celery acknowledges failed tasks.
 @app.task(name="mail.letter", acks_late=True, acks_on_failure_or_timeout=False)
 def letter(customer: int, name: str, balance: float) -> None:
     """Write one letter; a real one would send it."""
@@ -26,7 +26,7 @@ def urgent(customer: int, name: str, balance: float) -> None:
 
 
 def note(line: str) -> None:
-    """One write, so that processes do not mix theirs."""
+    """Append a line with a single write, so that the lines of several processes do not mix."""
     file = os.open(FOLDER / "letters.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, f"{line}\n".encode())

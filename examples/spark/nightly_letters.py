@@ -1,9 +1,9 @@
-"""A table becomes tasks, and what became of them becomes a table: run it cell by cell, or as a script.
+"""A table becomes tasks, and their outcome becomes a table. Run it cell by cell, or as a script.
 
 In another terminal, in this folder: celery -A mail_tasks worker -Q celery,urgent
 """
 
-# %% A session. On a cluster you have one already; here a Java is looked for, and a small table made.
+# %% A session and a small table. On a cluster there is a session already; here `use_java` finds a Java.
 import os
 import sys
 
@@ -25,7 +25,7 @@ customers = spark.range(COUNT).select(
     (F.col("id") % 1000 - 950.5).alias("balance"),
 )
 
-# %% Each row is a task. The job id makes it safe to run this again: the second time adds nothing.
+# %% Each row is a task. The job id makes it safe to run this again: the second run adds nothing.
 who_is_urgent = F.when(F.col("balance") < -500, "mail.urgent").otherwise("mail.letter")
 job = submit_tasks(
     customers,

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from ..errors import RequestError
+from .arrow_schema import arrow_schema
 from .read import bounds
 from .read.tables import TABLES, check_columns, check_table, schema_of
 from .worker_python import check_worker_python
@@ -53,7 +54,6 @@ class OpenDataSource(DataSource):
         Raises:
             RequestError: there is no such option, table, column or bound, or no store is named.
         """
-        from .arrow_schema import arrow_schema
         from .read.table_reader import TableReader
 
         table = self._table()
@@ -110,7 +110,6 @@ class OpenDataSource(DataSource):
         Raises:
             RequestError: an option is wrong.
         """
-        from .arrow_schema import arrow_schema
         from .write.write_options import parse_write_options
 
         if not self.options:

@@ -30,7 +30,7 @@ def check_worker_python(python: str) -> None:
     """
     found = shutil.which(python)
     if found is None:
-        raise _wrong(python, "there is no such program")
+        raise _wrong(python, "there is no such program here")
     if Path(found).absolute().parent == Path(sys.executable).parent or not Path(kombu_opendata.__file__).is_file():
         return
     done = subprocess.run([found, "-c", _TRY], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)

@@ -1,4 +1,7 @@
-"""The table ``attempts``: the history log. What only the journal of a killed broker has comes with its next start."""
+"""The table ``attempts``, from the history log.
+
+Attempts that are only in the journal of a killed broker are missing until it starts again.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from .store_scan import Columns, Source, number_of
 
 
 def attempt_rows(first: int, last: int, bounds: Bounds) -> Source:
-    """The attempts within the bounds, of those records of the history log that begin with such an attempt (both ends
-    included)."""
+    """The attempts within the bounds, from records whose first attempt has a number from ``first`` to ``last``."""
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
         low, high = keys.history_log_key(first, 0), keys.history_log_key(last, _LAST_ROW) + b"\0"
@@ -33,7 +35,7 @@ _ATTEMPT = ("message_id", "queue", "consumer", "claimed_at", "ended_at", "attemp
 
 
 def _may_match(key: bytes, value: bytes, bounds: Bounds) -> bool:
-    """Whether a record has attempts, and some of them may have ended in time; they are in the order of their ends."""
+    """Whether a record may have attempts that ended within the bounds; they are in the order of their ends."""
     count = history_log.attempts_of(key, value)
     if not count:
         return False
@@ -48,7 +50,7 @@ def _matches(attempt: history_log.Attempt, bounds: Bounds) -> bool:
 
 
 def _append_attempts(columns: Columns, numbered: list[tuple[int, history_log.Attempt]]) -> None:
-    """Add attempts, each with its number."""
+    """Add attempts with their numbers."""
     if not numbered:
         return
     numbers, attempts = zip(*numbered, strict=True)

@@ -1,20 +1,20 @@
-"""What bounds a frame of a table, exactly: arguments of ``read_table``, and options of ``spark.read``.
+"""Bounds of a table's rows: arguments of ``read_table``, and options of ``spark.read``.
 
 ======================  ===========================================================  ===================================
-bound                   leaves                                                       of the tables
+bound                   rows that are read                                           tables
 ======================  ===========================================================  ===================================
-``first_id, last_id``   message ids from and up to these                             all but ``queues``
-``gte, gt, lte, lt``    what was received (messages) or ended (attempts) at or       ``messages``, ``attempts``
-                        after, after, at or before, before these times
-``queues``              what is or was in one of these queues                        ``attempts``, ``available``,
+``first_id, last_id``   message ids from the first to the last                       all but ``queues``
+``gte, gt, lte, lt``    messages received, or attempts ended, at or after, after,    ``messages``, ``attempts``
+                        at or before, or before these times
+``queues``              rows of these queues                                         ``attempts``, ``available``,
                                                                                      ``in_flight``, ``done``,
                                                                                      ``failed``, ``entries``
 ``statuses``            entries in one of these states                               ``entries``
 ======================  ===========================================================  ===================================
 
-As options, ids are numbers, times ISO 8601 (UTC where they name no zone), the others names with commas between or a
-JSON array. What is empty does not bound. Spark evaluates all other conditions itself: its pushdown of filters into
-Python sources keeps the filters of one query for all others on the same frame (4.3.0).
+As options, ids are numbers, times are ISO 8601 (in UTC if they have no zone), and the others are names that are
+separated by commas or in a JSON array. An empty option is no bound. Spark evaluates all other conditions itself: its
+pushdown of filters into Python sources keeps the filters of one query for others on the same frame (4.3.0).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _MS = timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class Bounds:
-    """Picklable.
+    """The bounds of one frame, both ends included. Picklable.
 
     Attributes:
-        first_id, last_id: message ids from and up to these.
-        first_ms, last_ms: times from and up to these, ms since the epoch; None for no bound.
-        queues, statuses: only these; None for all.
+        first_id, last_id: message ids.
+        first_ms, last_ms: times, ms since the epoch; None means no bound.
+        queues, statuses: the names to read; None means all.
     """
 
     first_id: int = 0
@@ -64,24 +64,24 @@ class Bounds:
     statuses: frozenset[str] | None = None
 
     def has_id(self, message_id: int) -> bool:
-        """Whether the id is within them."""
+        """Whether a message id is within the bounds."""
         return self.first_id <= message_id <= self.last_id
 
     def has_time(self, at_ms: int) -> bool:
-        """Whether the time is within them."""
+        """Whether a time is within the bounds."""
         return (self.first_ms is None or self.first_ms <= at_ms) and (self.last_ms is None or at_ms <= self.last_ms)
 
     def has_queue(self, queue: str) -> bool:
-        """Whether the queue is among them."""
+        """Whether a queue is within the bounds."""
         return self.queues is None or queue in self.queues
 
 
 # ---- as options
 def bound_options(given: Mapping[str, Any]) -> dict[str, str]:
-    """Bounds by name as options' texts, those that are None or empty left out.
+    """Bounds by name as texts of options, without those that are None or empty.
 
     Raises:
-        RequestError: one is of another kind than it must be.
+        RequestError: a bound is of the wrong kind.
     """
     options = {}
     for name, value in given.items():
@@ -104,7 +104,7 @@ def _id_text(name: str, value: Any) -> str:
 
 def _time_text(name: str, value: Any) -> str:
     if not isinstance(value, datetime):
-        raise RequestError(f"{name} is {value!r:.200} and must be a datetime (UTC without a zone)", option=name)
+        raise RequestError(f"{name} is {value!r:.200} and must be a datetime (in UTC if it has no zone)", option=name)
     return value.isoformat()
 
 
@@ -119,7 +119,7 @@ def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
     """The bounds among a source's options.
 
     Raises:
-        RequestError: the table does not have one, or one is no number, time, list of names or state.
+        RequestError: the table does not have a bound, or its text is wrong.
     """
     given = {name: options[name] for name in NAMES if options.get(name)}
     for name in given:
@@ -153,7 +153,7 @@ def _time(name: str, text: str) -> timedelta:
 
 
 def _time_range(times: Mapping[str, timedelta]) -> tuple[int | None, int | None]:
-    """The first and the last millisecond that are within all of them."""
+    """The first and the last millisecond that are within all bounds of time."""
     edges = {
         "gte": lambda at: -(-at // _MS),
         "gt": lambda at: at // _MS + 1,

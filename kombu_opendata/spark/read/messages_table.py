@@ -1,4 +1,4 @@
-"""The table ``messages``: metadata, and payloads wherever they are."""
+"""The table ``messages``: metadata, and payloads from wherever they are stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAYLOADS = frozenset(("payload", "payload_bytes", "body"))
 
 
 def messages(first_id: int, last_id: int, wanted: frozenset[str]) -> Source:
-    """The messages with such ids, both ends included; ``wanted`` are columns of the table."""
+    """The wanted columns of the messages with these ids, both ends included."""
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
         reader = _Payloads(store) if wanted & _PAYLOADS else None
@@ -42,7 +42,7 @@ def messages(first_id: int, last_id: int, wanted: frozenset[str]) -> Source:
 
 
 class _Payloads:
-    """Envelopes by message id, wherever they are."""
+    """Reads envelopes, wherever they are stored."""
 
     def __init__(self, store: OfflineStore) -> None:
         self._store = store
@@ -51,10 +51,10 @@ class _Payloads:
         self._batches = BatchReader(lambda: open_folder(url, {}))
 
     async def envelopes(self, ids: list[int]) -> list[bytes | None]:
-        """None for one that is not there.
+        """The envelopes of these messages; None where the payload is missing.
 
         Raises:
-            CorruptRecord: one is damaged.
+            CorruptRecord: a payload is damaged.
         """
         found: dict[int, bytes] = {}
         places = []
@@ -84,7 +84,7 @@ class _Payloads:
 
 
 def _body(envelope: bytes | None) -> bytes | None:
-    """The body as the serializer made it; None for bytes that are no envelope."""
+    """The body as the serializer made it; None if the bytes are not an envelope."""
     opened = None if envelope is None else open_envelope(envelope, len(envelope))
     if opened is None:
         return None

@@ -1,8 +1,7 @@
-"""The tables of what queues hold: entries by state, and the queues themselves."""
+"""The tables of queues and of their entries, one for each state."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,8 +10,6 @@ from ...storage.records import active, config, keys, options, settled, types
 from ...storage.records.keys import RecordKind
 from .bounds import Bounds
 from .store_scan import ROWS, Columns, Source
-
-_COUNT = struct.Struct("<H")
 
 _STATE_KINDS = {
     "available": RecordKind.ACTIVE,
@@ -23,7 +20,7 @@ _STATE_KINDS = {
 
 
 def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Source:
-    """The entries of one state, with ids within the bounds, in the buckets from key to key."""
+    """The entries of one state with ids within the bounds, in the buckets between two keys."""
     is_active = state in ("available", "in_flight")
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
@@ -65,7 +62,7 @@ def _append(columns: Columns, queue: str, found: list[tuple[int, ...]], is_activ
 
 
 def _named(state: str, columns: Columns) -> Columns:
-    """The columns as the tables have them. Stored priorities count down, and a stored time of 0 means none."""
+    """The columns as the tables name them. A stored priority is 255 minus the message's; a time of 0 means none."""
     at, until = ([ms or None for ms in columns[name]] for name in ("at", "until"))
     at_name = {"available": "visible_at", "in_flight": "claimed_at", "done": "done_at", "failed": "failed_at"}[state]
     return {
@@ -81,7 +78,7 @@ def _named(state: str, columns: Columns) -> Columns:
 
 
 async def bucket_keys(store: OfflineStore, state: str, bounds: Bounds) -> list[tuple[str, bytes]]:
-    """(queue, key) of each bucket of a state in the queues within the bounds, by key."""
+    """Queue and key of each bucket of a state, in the order of keys, for queues within the bounds."""
     found = []
     async for rows in store.scan_batches(*keys.kind_range(_STATE_KINDS[state]), batch=64):
         for key, _value in rows:
@@ -92,7 +89,7 @@ async def bucket_keys(store: OfflineStore, state: str, bounds: Bounds) -> list[t
 
 
 def queue_rows() -> Source:
-    """A row for each queue, with its figures and settings."""
+    """A row for each queue with its counts and settings."""
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
         counts = await _counts(store)
@@ -135,7 +132,7 @@ async def _counts(store: OfflineStore) -> dict[tuple[str, str], int]:
                     available, in_flight = active.decode(key, value)
                     sizes = {"available": len(available), "in_flight": len(in_flight)}
                 else:
-                    sizes = {"done" if kind is RecordKind.DONE else "failed": _COUNT.unpack_from(value)[0]}
+                    sizes = {"done" if kind is RecordKind.DONE else "failed": settled.count_of(value)}
                 for state, size in sizes.items():
                     counts[name, state] = counts.get((name, state), 0) + size
     return counts

@@ -1,4 +1,4 @@
-"""Reading a store with Spark: ranges of message ids, or of buckets, that executors read in parallel."""
+"""Spark's reader: ranges of message ids or of buckets, which executors read in parallel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import attempts_table, messages_table, queue_tables, store_scan
 from .bounds import Bounds
 from .tables import STATES
 
-#: what a partition has, about: opening the store for one takes as long as reading some 20,000 messages
+#: typical size of a partition; to open the store for one takes as long as to read some 20,000 messages
 PARTITION_MESSAGES = 500_000
 PARTITION_BUCKETS = 1024
 _MIN_PARTITIONS = 2
@@ -24,7 +24,7 @@ _MIN_PARTITIONS = 2
 
 @dataclass
 class IdRange(InputPartition):
-    """Message ids or numbers of attempts, both ends included."""
+    """A range of message ids or numbers of attempts, both ends included."""
 
     first: int
     last: int
@@ -32,7 +32,7 @@ class IdRange(InputPartition):
 
 @dataclass
 class BucketRange(InputPartition):
-    """Buckets of a state, from key to key; ``high`` is out."""
+    """Buckets of a state from key ``low`` to before key ``high``."""
 
     state: str
     low: bytes
@@ -41,14 +41,14 @@ class BucketRange(InputPartition):
 
 @dataclass
 class Nothing(InputPartition):
-    """Spark needs at least one partition."""
+    """No rows; Spark needs at least one partition."""
 
     value: None = None
 
 
 @dataclass
 class Whole(InputPartition):
-    """All of a small table."""
+    """All rows of a small table."""
 
     value: None = None
 
@@ -57,9 +57,9 @@ class TableReader(DataSourceReader):
     """One table of one instance of a store.
 
     Args:
-        schema: Arrow's, the columns that are wanted.
+        schema: Arrow's, with the wanted columns.
         bounds: of the rows.
-        partitions: how many, about; 0 for as many as fit.
+        partitions: about how many; 0 chooses by size.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TableReader(DataSourceReader):
         return [IdRange(start, min(start + step - 1, last)) for start in range(first, last + 1, step)]
 
     async def _wanted_ids(self, store: OfflineStore, first: int, last: int) -> tuple[int, int]:
-        """Of these message ids, those within the bounds."""
+        """The part of this range of message ids that is within the bounds."""
         bounds = self._bounds
         first, last = max(first, bounds.first_id), min(last, bounds.last_id)
         if bounds.first_ms is not None:
@@ -134,7 +134,7 @@ class TableReader(DataSourceReader):
 
 
 def _runs(state: str, found: list[tuple[str, bytes]]) -> list[BucketRange]:
-    """Ranges of keys that hold just these buckets: one for each queue."""
+    """Ranges of keys that hold exactly these buckets: one for each queue."""
     ranges: list[BucketRange] = []
     last = None
     for queue, key in found:

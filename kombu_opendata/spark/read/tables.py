@@ -1,7 +1,7 @@
 """The tables of ``spark.read.format("opendata").option("table", …)`` and their columns.
 
-Times are timestamps. A column that a message or queue has no value for is null. Columns marked * come only when they
-are asked for (option ``columns``, or a schema): they cost most.
+Times are timestamps. Columns are null where a message or queue has no value. Columns marked with * are costly, and are
+read only if the option ``columns``, or a schema, names them.
 
 ===============  ====================================================================================================
 table            columns
@@ -50,7 +50,7 @@ _DDL = {
     ),
 }
 
-#: columns that are read only when they are asked for
+#: columns that are read only if they are named
 COSTLY = frozenset(("headers", "payload_bytes", "payload", "body"))
 STATES = ("available", "in_flight", "done", "failed")
 
@@ -65,7 +65,7 @@ TABLES: Mapping[str, Mapping[str, str]] = MappingProxyType({name: _columns(ddl) 
 
 
 def check_table(table: str) -> str:
-    """The name, if there is such a table; raises RequestError."""
+    """Return the name of a table; raises RequestError if there is no such table."""
     if table not in TABLES:
         raise RequestError(f"there is no table {table!r}: choose from {', '.join(TABLES)}", table=table)
     return table
@@ -75,10 +75,10 @@ def schema_of(table: str, columns: str = "") -> str:
     """The schema of a table as DDL.
 
     Args:
-        columns: names with commas between; empty for all but the costly ones, ``*`` for all.
+        columns: names separated by commas; empty for all that are not costly, ``*`` for all.
 
     Raises:
-        RequestError: no such table or column.
+        RequestError: there is no such table or column.
     """
     types = TABLES[check_table(table)]
     if columns.strip() == "*":
@@ -92,7 +92,7 @@ def schema_of(table: str, columns: str = "") -> str:
 
 
 def check_columns(table: str, names: list[str]) -> None:
-    """Raises RequestError for a column that the table does not have."""
+    """Raise RequestError if the table does not have all these columns."""
     for name in names:
         if name not in TABLES[table]:
             raise RequestError(f"table {table} has no column {name!r}: it has {', '.join(TABLES[table])}", column=name)
