@@ -144,7 +144,7 @@ def stop(place: str | None, timeout: float, target: Target) -> None:
 
 def _running(folder: Path) -> int | None:
     """The process that holds the store's lock; where locks can't be seen, the process named in the pid file."""
-    from ..offline.records.offline_store import running_broker
+    from ..offline.files.broker_lock import running_broker
 
     holder = running_broker(folder)
     if holder:

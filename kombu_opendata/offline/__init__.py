@@ -1,13 +1,15 @@
-"""A store without its broker: reading it, figures about it, verifying it. Read only. The functions are asynchronous."""
+"""A store without its broker: read it, count what is in it, verify it. Read only. The functions are asynchronous."""
 
 from __future__ import annotations
 
 from .files.location import instances
-from .findings import Finding, Report, Severity, Status
-from .inspection import MessageDetails, QueueDetails, Record, inspect, message, queue, record, scan
-from .records.offline_store import OfflineStore, open_store
+from .findings import Finding, Progress, Report, Severity, Status
+from .inspection import MessageDetails, QueueDetails, inspect, message, queue
+from .records.offline_store import OfflineStore
+from .records.open_store import open_store
+from .records.record_view import Record, record, scan
 from .stats import StoreStats, stats
-from .verify import Progress, verify, verify_store
+from .verify import verify, verify_store
 
 __all__ = [
     "Finding",

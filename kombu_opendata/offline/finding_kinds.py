@@ -1,4 +1,4 @@
-"""The kinds of findings: how bad each is, what it means and what to do. ``docs/verify.md`` has the same table."""
+"""The kinds of findings: their severity, meaning and remedy. ``docs/verify.md`` has the same table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Severity(enum.Enum):
 
     DAMAGE = "damage"  # something is lost, or can't be read
     INCONSISTENCY = "inconsistency"  # records contradict each other
-    NOTE = "note"  # worth knowing; no reason to act
+    NOTE = "note"  # worth knowing, but no reason to act
 
 
 class Code(NamedTuple):
@@ -24,7 +24,7 @@ class Code(NamedTuple):
 
 _D, _I, _N = Severity.DAMAGE, Severity.INCONSISTENCY, Severity.NOTE
 _RESTORE = "restore the store from a backup"
-_REPORT = "keep a copy of the store and report it: the broker should never write this"
+_REPORT = "keep a copy of the store and report it: a broker should never write this"
 
 CODES: dict[str, Code] = {
     # ---- SlateDB's files
@@ -40,12 +40,12 @@ CODES: dict[str, Code] = {
     "wal-damaged": Code(
         _D,
         "a broker can't open the store",
-        "on a local store that is synced the journal has these commits too: move the WAL's files aside and verify "
-        "again; otherwise restore the store from a backup",
+        "on a local store with fsync, the journal has these commits too: move the WAL's files aside and verify again; "
+        "otherwise restore the store from a backup",
     ),
     "wal-gap": Code(_D, "writes in between are lost, unless the journal has them", _RESTORE),
     "epochs-differ": Code(
-        _N, "a broker that starts may be fenced by itself, once", "nothing; start the broker again if it ended at once"
+        _N, "a starting broker may fence itself once", "nothing; start the broker again if it ended at once"
     ),
     "compactions-damaged": Code(_D, "a broker can't start its compactor", "remove the newest file in compactions"),
     "boundary-damaged": Code(_D, "SlateDB can't collect its garbage", "remove the file: it is written again"),
@@ -54,74 +54,76 @@ CODES: dict[str, Code] = {
     ),
     "power-lost": Code(
         _N,
-        "the next broker puts aside what was not synced; the journal covers it, so this report may show too much",
+        "the next broker sets unsynced files aside, and the journal covers them, so this report may show too much",
         "start the broker once, then verify again",
     ),
     # ---- the journal
     "journal-missing": Code(_D, "the last commits before the broker ended may be lost", "restore the journal's folder"),
     "journal-header": Code(_D, "a broker can't open the store, or loses the commits in it", "restore the file"),
     "journal-record": Code(_D, "this commit and those after it in the file are lost", "restore the file"),
-    "journal-sequence": Code(_I, "the file was put there by hand or its header is damaged", "restore the file"),
+    "journal-sequence": Code(_I, "the file was put there by hand, or its header is damaged", "restore the file"),
     "journal-gap": Code(_D, "commits are lost, and a broker can't open the store", "restore the journal's folder"),
     "journal-behind": Code(
         _D, "the journal is older than the store: commits may be lost", "restore both from the same moment"
     ),
     "journal-torn": Code(
         _N,
-        "normal when the machine or the broker died while it wrote: that commit was not answered",
-        "nothing, unless the broker ended cleanly: then the file was damaged",
+        "normal if the machine or the broker died while writing: that commit was not confirmed",
+        "nothing, unless the broker stopped cleanly: then the file is damaged",
     ),
     "journal-position": Code(_D, "a broker can't open the store", _RESTORE),
     "journal-replay": Code(
-        _D, "a broker can't open the store; the other findings are about the store without these commits", _RESTORE
+        _D, "a broker can't open the store; the other findings describe the store without these commits", _RESTORE
     ),
     # ---- any record
-    "record-corrupt": Code(_D, "what it said is lost; a broker may refuse to open the store", _RESTORE),
-    "key-unknown": Code(_N, "a newer version or another program wrote it; it is not looked at", "nothing"),
+    "record-corrupt": Code(_D, "its content is lost; a broker may refuse to open the store", _RESTORE),
+    "key-unknown": Code(_N, "a newer version or another program wrote it; it is ignored", "nothing"),
     "key-value-mismatch": Code(_I, "the record was moved, or written by another program", _RESTORE),
     # ---- the store as a whole
     "header-damaged": Code(_D, "a broker takes the store for a new one, or refuses it", _RESTORE),
     "header-instance": Code(_I, "the folder holds another instance's data", "give the folder its name back"),
-    "sequence-missing": Code(_D, "a broker gives out message ids again that are in use", _RESTORE),
-    "sequence-behind": Code(_D, "a broker gives out message ids again that are in use", _RESTORE),
-    "time-implausible": Code(_I, "the clock was wrong, or the record is damaged", "see when the message is due"),
+    "sequence-missing": Code(_D, "a broker assigns message ids again that are in use", _RESTORE),
+    "sequence-behind": Code(_D, "a broker assigns message ids again that are in use", _RESTORE),
+    "time-implausible": Code(_I, "the clock was wrong, or the record is damaged", "check when the message is due"),
     # ---- queues
     "queue-incomplete": Code(_D, "a broker can't open the store, or loses the queue", _RESTORE),
-    "queue-unknown": Code(_I, "records of a queue that does not exist: nobody can reach them", _REPORT),
+    "queue-unknown": Code(_I, "the records belong to a queue that does not exist, so nothing can reach them", _REPORT),
     "bucket-order": Code(_I, "a broker may overlook the bucket", _REPORT),
-    "bucket-overfull": Code(_N, "a broker works with it, but slower", "nothing"),
-    "bucket-empty": Code(_N, "it takes space and nothing else", "nothing"),
-    "filter-differs": Code(_I, "readers of the records see another queue than the broker", "bind the queue again"),
-    "settings-implausible": Code(_I, "the queue behaves in a way that nobody can have wanted", "declare it again"),
+    "bucket-overfull": Code(_N, "a broker works with it, but more slowly", "nothing"),
+    "bucket-empty": Code(_N, "it only takes space", "nothing"),
+    "filter-differs": Code(_I, "readers of the records see a different filter than the broker", "bind the queue again"),
+    "settings-implausible": Code(_I, "the queue behaves in a way that cannot be intended", "declare it again"),
     "binding-orphan": Code(_N, "the binding has no effect", "nothing"),
     "exchange-implausible": Code(_I, "messages to this exchange are not routed", "delete and declare it again"),
     # ---- messages
     "message-twice": Code(_I, "the message may run twice, or be settled and delivered at once", _REPORT),
-    "metadata-missing": Code(_D, "filters, history and retention know nothing of the message", _RESTORE),
+    "metadata-missing": Code(_D, "filters, history and retention know nothing about the message", _RESTORE),
     "payload-missing": Code(_D, "the message can't be delivered", _RESTORE),
     "payload-uri": Code(_D, "the message can't be delivered", _RESTORE),
     "batch-missing": Code(
-        _D, "the message can't be delivered; it will be in its queue's failed list", "restore the batch object"
+        _D, "the message can't be delivered; it will move to its queue's failed list", "restore the batch object"
     ),
     "chunks-wrong": Code(_D, "the message can't be delivered", _RESTORE),
-    "message-orphan": Code(_I, "nobody will deliver or collect it: it takes space for ever", _REPORT),
-    "routes-wrong": Code(_I, "the payload is collected too early, or never", _REPORT),
-    "entry-implausible": Code(_I, "the message is delivered at the wrong time, or given up too early or late", _REPORT),
+    "message-orphan": Code(_I, "it will never be delivered or collected, and takes space for ever", _REPORT),
+    "routes-wrong": Code(_I, "the payload is deleted too early, or never", _REPORT),
+    "entry-implausible": Code(
+        _I, "the message is delivered at the wrong time, or fails too early or too late", _REPORT
+    ),
     # ---- leases, producers, dead letters
-    "lease-missing": Code(_I, "after a restart its consumer can't settle it: it runs again", _REPORT),
-    "lease-stale": Code(_I, "nothing: a broker overlooks it", _REPORT),
+    "lease-missing": Code(_I, "after a restart, its consumer can't settle it, so it is delivered again", _REPORT),
+    "lease-stale": Code(_I, "nothing: a broker ignores it", _REPORT),
     "lease-twice": Code(_I, "two consumers may settle the same message", _REPORT),
     "producer-implausible": Code(_I, "a repeated publish may be stored twice, or a new one refused", _REPORT),
     "dead-letter-wrong": Code(_I, "the dead letter can't be published", _REPORT),
     # ---- routing, sends, staged batches
-    "cursor-wrong": Code(_I, "the queue may not get what lies before its declaration", "start the replay again"),
-    "idempotency-wrong": Code(_I, "a repeated send may be stored again, or a new one be taken for it", _REPORT),
-    "staged-wrong": Code(_I, "the job is never over, or its batches are removed too early or never", _REPORT),
+    "cursor-wrong": Code(_I, "the queue may not get messages from before its declaration", "start the replay again"),
+    "idempotency-wrong": Code(_I, "a repeated send may be stored again, or a new one may be taken for it", _REPORT),
+    "staged-wrong": Code(_I, "the job never ends, or its batches are removed too early or never", _REPORT),
     # ---- history
-    "history-wrong": Code(_I, "attempts are not found by headers, or what is kept for that never goes", _REPORT),
+    "history-wrong": Code(_I, "attempts can't be found by headers, or the kept headers are never removed", _REPORT),
     # ---- results
     "result-expiry": Code(_I, "the result is never removed", _REPORT),
     "result-implausible": Code(_I, "the result is kept too long, or not found", _REPORT),
-    "result-chunks": Code(_I, "the result can't be read, or chunks of none are never removed", _REPORT),
+    "result-chunks": Code(_I, "the result can't be read, or chunks without a result are never removed", _REPORT),
     "chord-wrong": Code(_I, "the chord's callback is sent too early, or never", _REPORT),
 }

@@ -1,19 +1,20 @@
-"""What a verification finds, and its report."""
+"""Findings of a verification, its report and its progress."""
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .finding_kinds import CODES, Severity
 
-__all__ = ["Finding", "Report", "Severity", "Status", "finding"]
+__all__ = ["Finding", "OnProgress", "Progress", "Report", "Severity", "Status", "finding"]
 
 
 class Status(enum.IntEnum):
-    """How a verification ended; as a process's exit status as well."""
+    """How a verification ended."""
 
     CLEAN = 0
     FINDINGS = 1
@@ -25,13 +26,13 @@ class Finding:
     """One thing that is not as it should be.
 
     Attributes:
-        code: names the kind of finding; ``docs/verify.md`` has one row for each.
+        code: the kind of finding; ``docs/verify.md`` has a row for each.
         severity: damage (something is lost or can't be read), inconsistency (records contradict each other), or note.
         text: what is wrong, with the values.
-        meaning: what follows from it.
+        meaning: the consequence.
         remedy: what to do.
-        key: the record, in hexadecimal; empty when it is about none.
-        queue, message_id, file: where, as far as it is about one.
+        key: the record, in hexadecimal; empty if the finding is not about a record.
+        queue, message_id, file: what the finding is about, if it is about one of these.
     """
 
     code: str
@@ -68,12 +69,12 @@ class Report:
     """What a verification found.
 
     Attributes:
-        findings: in the order they were found, at most ``max_findings`` of each code.
-        counts: how many of each code, all of them.
-        records: how many records were checked, by kind of record.
+        findings: in the order in which they were found, at most ``max_findings`` of each code.
+        counts: how many findings of each code there are in all.
+        records: how many records were checked, by kind.
         messages: how many message ids were checked.
         files: how many files were checked.
-        incomplete: why not everything could be checked; empty when it was.
+        incomplete: why not everything could be checked; empty if everything was.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -84,23 +85,23 @@ class Report:
     incomplete: list[str] = field(default_factory=list)
 
     def add(self, found: Finding, max_findings: int) -> None:
-        """Count a finding, and keep it if there are not too many of its kind."""
+        """Count a finding, and keep it unless there are too many of its kind."""
         self.counts[found.code] += 1
         if self.counts[found.code] <= max_findings:
             self.findings.append(found)
 
     def of(self, severity: Severity) -> int:
-        """How many findings there are of a severity."""
+        """How many findings have this severity."""
         return sum(count for code, count in self.counts.items() if CODES[code].severity is severity)
 
     @property
     def is_clean(self) -> bool:
-        """Whether there is nothing but notes, and everything was checked."""
+        """Whether there are only notes, and everything was checked."""
         return self.status is Status.CLEAN
 
     @property
     def status(self) -> Status:
-        """The exit status: 0 clean (notes do not count), 1 findings, 2 no findings but not everything was checked."""
+        """FINDINGS if there are any besides notes; else INCOMPLETE if not everything was checked."""
         if self.of(Severity.DAMAGE) or self.of(Severity.INCONSISTENCY):
             return Status.FINDINGS
         return Status.INCOMPLETE if self.incomplete else Status.CLEAN
@@ -119,3 +120,21 @@ class Report:
             "files": self.files,
             "findings": [found.as_dict() for found in self.findings],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a verification is.
+
+    Attributes:
+        stage: files, records or messages.
+        done: files, records or messages so far.
+        total: how many there are; None if that is not known.
+    """
+
+    stage: str
+    done: int
+    total: int | None = None
+
+
+OnProgress = Callable[[Progress], None]

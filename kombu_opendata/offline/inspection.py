@@ -1,4 +1,4 @@
-"""``store inspect``: any record, a message with everything about it, a queue; as plain structures."""
+"""``store inspect``: a message with everything about it, or a queue, as plain structures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..errors import CorruptRecord, NotFound, RequestError, StoreError
+from ..errors import NotFound, StoreError
 from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as decode_envelope
 from ..staging.batch_reader import read_payload
@@ -15,45 +15,21 @@ from ..staging.batch_uri import parse_payload_uri
 from ..staging.local_folder import LocalFolder
 from ..storage import records as stored
 from ..storage.records import keys, payload, routes_block
-from ..storage.records.active import AvailableMessage, InFlightMessage
 from ..storage.records.keys import RecordKind
 from ..storage.records.kinds import PREFIXES
-from .records.message_scan import AVAILABLE, BUCKETS, IN_FLIGHT, entries_of
+from .findings import OnProgress, Progress
+from .records.message_facts import BUCKETS, IN_FLIGHT, entries_of
 from .records.offline_store import OfflineStore
 from .records.readable import preview, readable
-from .verify import OnProgress, Progress, kind_of
+from .records.record_view import QUEUE_PREFIXES, Record, as_entry, as_record, record
 
 DEFAULT_LIMIT = 100
 PREVIEW_BYTES = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record.
-
-    Attributes:
-        key: in hexadecimal.
-        kind: what it is; ``unknown`` when its key is of no known kind.
-        of: what the key says: queue, bucket, message id, ….
-        value: decoded, as texts, numbers, lists and maps; None when it does not decode.
-        size: of the value, bytes.
-        problem: why it does not decode; empty when it does.
-    """
-
-    key: str
-    kind: str
-    of: dict[str, Any]
-    value: Any
-    size: int
-    problem: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 @dataclass(slots=True)
 class PlaceDetails:
-    """A message in a queue; ``entry`` has the fields of its state, ``holder`` is the session that holds it."""
+    """A message in a queue: the fields of its state, and the session and consumer that hold it."""
 
     queue: str
     state: str
@@ -68,15 +44,15 @@ class MessageDetails:
     """Everything about a message.
 
     Attributes:
-        metadata: None when there is none.
-        payload_bytes: its size; None when it is missing.
-        payload_uri: where it is, when it is not in its record.
-        payload_preview: its first bytes, as text where they are text.
-        envelope: content type, headers, properties, exchange and routing key, and the size of the body; None when the
-            payload is no envelope.
-        routes: how many queues need it, as stored; None when that is not stored, as it is one.
-        attempts: who claimed it and did not finish.
-        dead_letters: those that wait to be published.
+        metadata: None if it is missing.
+        payload_bytes: the size of the payload; None if it is missing.
+        payload_uri: where the payload is, if it is not in its record.
+        payload_preview: the first bytes of the payload, as text if they are text.
+        envelope: content type, headers, properties, exchange, routing key, and the size of the body; None if the
+            payload is not an envelope.
+        routes: how many queues need the message, as stored; None if that is not stored because it is one.
+        attempts: who claimed the message and did not finish.
+        dead_letters: dead letters that wait to be published.
     """
 
     id: int
@@ -96,7 +72,7 @@ class MessageDetails:
 
 @dataclass(slots=True)
 class QueueDetails:
-    """A queue: its settings, its bindings, and the numbers of its buckets."""
+    """A queue: its settings, its bindings, its messages by state, and the numbers of its buckets."""
 
     name: str
     config: dict[str, Any]
@@ -113,7 +89,7 @@ async def inspect(store: OfflineStore, what: bytes | int | str) -> Record | Mess
     """A record (by its key), a message (by its id) or a queue (by its name).
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
         CorruptRecord, StoreError: it can't be read.
     """
     if isinstance(what, bytes):
@@ -121,133 +97,12 @@ async def inspect(store: OfflineStore, what: bytes | int | str) -> Record | Mess
     return await (message(store, what) if isinstance(what, int) else queue(store, what))
 
 
-# ---- records
-async def record(store: OfflineStore, key: bytes) -> Record:
-    """The record with this key.
-
-    Raises:
-        NotFound: there is none.
-    """
-    value = await store.get(key)
-    if value is None:
-        raise NotFound(f"there is no record with the key {key.hex()}", key=key.hex())
-    return as_record(key, value)
-
-
-async def scan(
-    store: OfflineStore,
-    *,
-    kind: RecordKind | str | None = None,
-    queue: str | None = None,
-    prefix: bytes = b"",
-    start: bytes = b"",
-    limit: int = DEFAULT_LIMIT,
-) -> AsyncIterator[Record]:
-    """Records in the order of their keys.
-
-    Args:
-        kind: only those; a :class:`RecordKind` or its name (``active``, ``dead letter``, …).
-        queue: only this queue's own; ``kind`` is one of those that queues have then, or all of them.
-        prefix: only keys that begin like this.
-        start: only keys from here on; the last one's key and a 0 byte goes on behind it.
-        limit: at most so many.
-
-    Raises:
-        RequestError: an unknown kind, a kind that queues don't have, or a limit below 1.
-    """
-    if limit < 1:
-        raise RequestError(f"a limit of {limit}; at least 1 record can be shown", limit=limit)
-    left = limit
-    for low, high in _ranges(kind, queue, prefix):
-        async for rows in store.scan_batches(max(low, start), high, batch=min(left, 200)):
-            for key, value in rows[:left]:
-                yield as_record(key, value)
-            left -= min(left, len(rows))
-            if not left:
-                return
-
-
-def _ranges(kind: RecordKind | str | None, queue: str | None, prefix: bytes) -> list[tuple[bytes, bytes | None]]:
-    if isinstance(kind, str):
-        names = {known.value: known for known in RecordKind} | {known.name.lower(): known for known in RecordKind}
-        if kind not in names:
-            text = f"there are no records of the kind {kind!r}: use {', '.join(sorted(k.value for k in RecordKind))}"
-            raise RequestError(text, kind=kind)
-        kind = names[kind]
-    if queue is not None:
-        kinds = list(_OF_QUEUE) if kind is None else [kind]
-        if not _OF_QUEUE.keys() >= set(kinds):
-            text = f"records of the kind {kinds[0].value!r} are not a queue's own: leave out the queue"
-            raise RequestError(text, kind=kinds[0].value, queue=queue)
-        return [_within(keys.prefix_range(_OF_QUEUE[each](queue)), prefix) for each in kinds]
-    if kind is not None:
-        return [_within(keys.kind_range(kind), prefix)]
-    return [keys.prefix_range(prefix) if prefix else (b"", None)]
-
-
-_OF_QUEUE = {
-    RecordKind.ACTIVE: keys.active_prefix,
-    RecordKind.DONE: keys.done_prefix,
-    RecordKind.FAILED: keys.failed_prefix,
-    RecordKind.ARCHIVED_FAILED: keys.archived_failed_prefix,
-    RecordKind.CONFIG: keys.config_key,
-    RecordKind.OPTIONS: keys.options_key,
-    RecordKind.QUEUE_COUNTS: keys.queue_counts_key,
-}
-
-
-def _within(outer: tuple[bytes, bytes], prefix: bytes) -> tuple[bytes, bytes | None]:
-    if not prefix:
-        return outer
-    low, high = keys.prefix_range(prefix)
-    return max(outer[0], low), min(outer[1], high)
-
-
-def as_record(key: bytes, value: bytes) -> Record:
-    """A record as a structure, decoded as far as it can be."""
-    kind = kind_of(key)
-    name = kind.value if kind is not None else "unknown"
-    try:
-        parsed = keys.parse(key)
-        decoded: Any = stored.decode_any(key, value)
-    except CorruptRecord as exc:
-        return Record(key.hex(), name, {}, None, len(value), exc.text)
-    if parsed.kind in BUCKETS:
-        decoded = _bucket(parsed.kind, decoded)
-    elif parsed.kind in _FIELD_NAMES:
-        decoded = dict(zip(_FIELD_NAMES[parsed.kind], decoded, strict=True))
-    of = {what: readable(part) for what, part in parsed._asdict().items() if part is not None and what != "kind"}
-    return Record(key.hex(), name, of, readable(decoded), len(value))
-
-
-#: kinds that decode to a plain tuple
-_FIELD_NAMES = {RecordKind.SEQ_BLOCK: ("base", "size")}
-
-
-def _bucket(kind: RecordKind, decoded: Any) -> Any:
-    if kind is RecordKind.ACTIVE:
-        available, in_flight = decoded
-        return {
-            "available": [_entry(AVAILABLE, entry) for entry in available],
-            "in_flight": [_entry(IN_FLIGHT, entry) for entry in in_flight],
-        }
-    return [_entry(state, entry) for state, entry in entries_of(kind, decoded)]
-
-
-def _entry(state: str, entry: tuple[int, ...]) -> dict[str, Any]:
-    if state == AVAILABLE:
-        return AvailableMessage(*entry)._asdict()
-    if state == IN_FLIGHT:
-        return InFlightMessage(*entry)._asdict()
-    return dict(zip(("message_id", "settled_at_ms", "attempts"), entry, strict=True))
-
-
 # ---- a message
 async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda _: None) -> MessageDetails:
-    """Everything about a message. To find its places, the buckets of all queues are read.
+    """Everything about a message. This reads the buckets of all queues to find where the message is.
 
     Raises:
-        NotFound: no record speaks of it.
+        NotFound: no record mentions it.
         RequestError: the id is out of range.
         CorruptRecord: one of its records does not decode.
     """
@@ -269,9 +124,9 @@ async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda
 
 
 async def _routes(store: OfflineStore, id: int) -> int | None:
-    """What is stored of the number of queues, 0 if only the log keeps the message.
+    """The stored number of queues that need the message; 0 if only the log keeps it.
 
-    A store that no broker opened for long has records of one message.
+    A store that no recent broker has opened counts in records of a single message.
     """
     key = keys.routes_block_key(id)
     value = await store.get(key)
@@ -305,7 +160,7 @@ async def _payload(store: OfflineStore, found: MessageDetails) -> None:
 
 
 def _staged(store: OfflineStore, uri: str) -> bytes | None:
-    """The payload in a batch object of a local store; None if it is elsewhere, gone or damaged."""
+    """The payload in a batch object of a local store; None if it is elsewhere, missing or damaged."""
     place, folder = parse_payload_uri(uri), store.location.staged
     if place is None or folder is None:
         return None
@@ -346,13 +201,13 @@ async def _places(store: OfflineStore, id: int, progress: OnProgress) -> AsyncIt
                 parsed = keys.parse(key)
                 for state, entry in entries_of(kind, decode(key, value)):
                     if entry[0] == id:
-                        yield PlaceDetails(parsed.name or "", state, parsed.bucket or 0, _entry(state, entry))
+                        yield PlaceDetails(parsed.name or "", state, parsed.bucket or 0, as_entry(state, entry))
             done += len(rows)
             progress(Progress("records", done))
 
 
 async def _holders(store: OfflineStore, found: MessageDetails) -> None:
-    """Which session holds the message, where it is in flight."""
+    """Find the sessions that hold the message, where it is in flight."""
     held = {place.queue: place for place in found.places if place.state == IN_FLIGHT}
     if not held:
         return
@@ -369,7 +224,7 @@ async def queue(store: OfflineStore, name: str) -> QueueDetails:
     """A queue.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     config = await _decoded(store, keys.config_key(name))
     options = await _decoded(store, keys.options_key(name))
@@ -378,7 +233,7 @@ async def queue(store: OfflineStore, name: str) -> QueueDetails:
     found = QueueDetails(name, config or {}, options or {})
     for kind, decode in BUCKETS.items():
         numbers = found.buckets.setdefault(kind.value, [])
-        async for rows in store.scan_batches(*keys.prefix_range(_OF_QUEUE[kind](name))):
+        async for rows in store.scan_batches(*keys.prefix_range(QUEUE_PREFIXES[kind](name))):
             for key, value in rows:
                 numbers.append(keys.parse(key).bucket or 0)
                 for state, _ in entries_of(kind, decode(key, value)):

@@ -1,4 +1,4 @@
-"""``store stats``: figures about a store at rest."""
+"""``store stats``: counts what is in a store."""
 
 from __future__ import annotations
 
@@ -12,21 +12,11 @@ from ..storage import records
 from ..storage.records import keys, metadata
 from ..storage.records.keys import RecordKind
 from ..storage.records.metadata import Metadata
-from .records.message_scan import (
-    ARCHIVED,
-    AVAILABLE,
-    BUCKETS,
-    BY_ID,
-    DONE,
-    FAILED,
-    IN_FLIGHT,
-    MessageScan,
-    Span,
-    entries_of,
-    span_of,
-)
+from .findings import OnProgress, Progress
+from .records.message_facts import ARCHIVED, AVAILABLE, BUCKETS, DONE, FAILED, IN_FLIGHT, Span, entries_of, span_of
+from .records.message_scan import BY_ID, MessageScan
 from .records.offline_store import OfflineStore
-from .verify import OnProgress, Progress, between, kind_of
+from .records.record_ranges import between, kind_of
 
 _PROGRESS_ROWS = 1000
 
@@ -45,14 +35,14 @@ class QueueStats:
     """One queue.
 
     Attributes:
-        available: waiting messages, ``delayed`` ones included, which are not visible yet.
-        in_flight, done, failed, archived_failed: messages.
-        payload_bytes: of the messages in each state; None when payloads were left out.
-        record_bytes: of the queue's own records, keys included.
-        active_buckets, done_buckets, failed_buckets, archived_failed_buckets: how many.
-        largest_active_bucket: its entries.
-        oldest_id, newest_id: of the waiting and leased messages; None when there are none.
-        oldest_at_ms, newest_at_ms: when these were received.
+        available: waiting messages, including the ``delayed`` ones, which are not visible yet.
+        in_flight, done, failed, archived_failed: messages in these states.
+        payload_bytes: of the messages in each state; None if payloads were left out.
+        record_bytes: size of the queue's own records, keys included.
+        active_buckets, done_buckets, failed_buckets, archived_failed_buckets: how many there are.
+        largest_active_bucket: how many entries it has.
+        oldest_id, newest_id: of the waiting and leased messages; None if there are none.
+        oldest_at_ms, newest_at_ms: when these messages were received.
     """
 
     available: int = 0
@@ -75,13 +65,13 @@ class QueueStats:
 
     @property
     def mean_active_bucket(self) -> float:
-        """Entries of an active bucket on average."""
+        """The average number of entries in an active bucket."""
         return (self.available + self.in_flight) / max(self.active_buckets, 1)
 
 
 @dataclass(slots=True)
 class FileStats:
-    """Files of one folder, or of the journal; ``bytes`` as the file system has them."""
+    """Files of one folder."""
 
     files: int = 0
     bytes: int = 0
@@ -92,9 +82,9 @@ class JournalStats:
     """The journal.
 
     Attributes:
-        position: the store has its records up to here.
-        last: its last record.
-        tail_commits, tail_bytes: what the store does not have yet.
+        position: the last record that the store has.
+        last: the last record of the journal.
+        tail_commits, tail_bytes: the records that the store does not have yet.
     """
 
     segments: int = 0
@@ -111,10 +101,10 @@ class StoreStats:
     """A store. ``as_dict`` is the same for JSON.
 
     Attributes:
-        records: by kind; ``unknown`` for those that are of no known kind.
+        records: by kind; ``unknown`` for records of no known kind.
         corrupt: records that do not decode; verify the store.
-        files: SlateDB's, by folder; empty when the store is not in a local folder.
-        sessions: producers and holders of leases.
+        files: SlateDB's files by folder; empty if the store is not in a local folder.
+        sessions: sessions that published or hold leases.
         next_message_id: the end of the sequence block; ids below it may be in use.
     """
 
@@ -146,10 +136,10 @@ class StoreStats:
 
 
 async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProgress = lambda _: None) -> StoreStats:
-    """Count what is in a store; reads every record once. Memory: as a verification.
+    """Count what is in a store. This reads every record once, and needs as much memory as a verification.
 
     Args:
-        payloads: add up payloads by queue and state, too; that reads queues and payloads together, which is slower.
+        payloads: also sum payloads by queue and state, which is slower because it joins queues and payloads.
         progress: called now and then.
 
     Raises:
@@ -183,7 +173,7 @@ class _Counting:
         self._by_kind: Counter[RecordKind] = Counter()
 
     async def count(self, without: tuple[RecordKind, ...], progress: OnProgress) -> None:
-        """Every record but those of the kinds in ``without``."""
+        """Count every record except the kinds in ``without``."""
         done = 0
         for start, end in between(without):
             async for rows in self._store.scan_batches(start, end, batch=200):
@@ -240,7 +230,7 @@ class _Counting:
             queue.newest_id = span.high if queue.newest_id is None else max(queue.newest_id, span.high)
 
     async def count_payloads(self, progress: OnProgress) -> None:
-        """The records by message id, joined with the queues."""
+        """Count the records by message id, joined with the queues."""
         for queue in self._found.queues.values():
             queue.payload_bytes = dict.fromkeys(_FIELDS.values(), 0)
         scan = MessageScan(self._store, self._spans, self._corrupt, self._row)
@@ -296,7 +286,7 @@ def _files(database: Path | None) -> dict[str, FileStats]:
     for path in [] if database is None else database.rglob("*"):
         try:
             size = path.stat().st_size if path.is_file() else None
-        except FileNotFoundError:  # the broker's collector
+        except FileNotFoundError:  # the broker deleted it
             continue
         if size is not None:
             folder = found.setdefault(path.parent.name, FileStats())

@@ -1,17 +1,16 @@
-"""``store verify``: every file, every record, and every invariant that can be seen at rest.
+"""``store verify``: checks every file, every record, and every invariant that can be seen at rest.
 
-Four passes: the files of the database (:mod:`.slate_files`), the journal (when the store is opened), every record that
-is not by message id (:mod:`.checks`), and every message (:mod:`.facts`, :mod:`.checks.messages`).
+There are four passes: the files of the database (:mod:`.files.database_files`), the journal (when the store is opened),
+every record that is not by message id (:mod:`.checks`), and every message (:mod:`.checks.message_checks`).
 
-Held in memory: a summary of 100 bytes of each bucket (256 waiting or 1,024 settled messages), the ids in flight and
+It keeps in memory a summary of 100 bytes for each bucket (256 waiting or 1,024 settled messages), the ids in flight and
 leased, exchanges and bindings, the names of open chords, one window of messages, and the largest file. For ten million
-waiting messages that is about 20 MB, besides what the journal holds.
+waiting messages, that is about 20 MB, besides the content of the journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +19,22 @@ from ..storage import records
 from ..storage.clock import Clock
 from ..storage.records import keys
 from ..storage.records.keys import RecordKind
-from ..storage.records.kinds import PREFIXES
 from .checks import FAMILIES, Context, Family
 from .checks.message_checks import CHECKS
+from .files.broker_lock import running_broker
 from .files.database_files import FileCheck, check_files
 from .files.location import check_readable, find_store
-from .findings import Finding, Report, finding
-from .records.message_scan import BY_ID, MessageFacts, MessageScan
-from .records.offline_store import OfflineStore, open_store, running_broker
+from .findings import Finding, OnProgress, Progress, Report, finding
+from .records.message_facts import MessageFacts
+from .records.message_scan import BY_ID, MessageScan
+from .records.offline_store import OfflineStore
+from .records.open_store import open_store
+from .records.record_ranges import between, kind_of
 
 #: findings of one kind that a report keeps
 MAX_FINDINGS = 1000
 _FILE_TRIES = 4
 _PROGRESS_ROWS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a verification is.
-
-    Attributes:
-        stage: files, records or messages.
-        done: files, records or messages so far.
-        total: of them; None when it is not known.
-    """
-
-    stage: str
-    done: int
-    total: int | None = None
-
-
-OnProgress = Callable[[Progress], None]
 
 
 def _silent(_progress: Progress) -> None:
@@ -65,14 +49,14 @@ async def verify_store(
     max_findings: int = MAX_FINDINGS,
     clock: Clock | None = None,
 ) -> Report:
-    """Open an instance as far as it can be opened, verify it, close it.
+    """Open an instance as far as possible, verify it, and close it.
 
-    Where a file may not be read, or an object store does not answer, the report says so, and nothing else.
+    If a file may not be read, or an object store does not answer, the report says only that.
 
     Raises:
         StoreError: there is no such store or instance.
         NewerFormat: it was written by a newer version of this package.
-        InvalidURL: the URL is none of a store.
+        InvalidURL: the URL is not that of a store.
     """
     location = find_store(folder_or_url, instance)
     try:
@@ -80,7 +64,7 @@ async def verify_store(
         store = await open_store(folder_or_url, instance, clock=clock, tolerate_damage=True, who="verify")
     except NewerFormat:
         raise
-    except StoreError as exc:  # no damage: it may not be read, or does not answer
+    except StoreError as exc:  # not damage: no permission to read, or no answer
         return Report(incomplete=[exc.text])
     async with store:
         return await verify(store, progress=progress, max_findings=max_findings)
@@ -89,11 +73,11 @@ async def verify_store(
 async def verify(store: OfflineStore, *, progress: OnProgress = _silent, max_findings: int = MAX_FINDINGS) -> Report:
     """Verify a store that was opened with ``tolerate_damage``.
 
-    While a broker runs, the records are those of the moment of the opening, and files are looked at as they are now.
+    While a broker runs, records are checked as they were when the store was opened, and files as they are now.
 
     Args:
         progress: called now and then.
-        max_findings: of each kind, that the report keeps; all are counted.
+        max_findings: how many findings of each kind the report keeps; all are counted.
     """
     verification = _Verification(store, progress)
     report = verification.report
@@ -111,10 +95,10 @@ class _Verification:
         self._families: list[Family] = [family(self._context) for family in FAMILIES]
         self._by_message = [family for family in self._families if type(family).message is not Family.message]
         self._by_kind = {kind: family for family in self._families for kind in family.kinds}
-        self._found: list[Finding] = []  # by callbacks
+        self._found: list[Finding] = []  # findings of callbacks
 
     async def findings(self) -> AsyncIterator[Finding]:
-        """Everything that is found, as it is found; the report has the rest."""
+        """The findings, as they are found; the report gets everything else."""
         store = self.store
         for found in await self._files():
             yield found
@@ -125,7 +109,7 @@ class _Verification:
             self.report.incomplete.append("no record can be read")
             return
         if store.skipped_wal:
-            self.report.incomplete.append("the records are those without the WAL and with what the journal adds")
+            self.report.incomplete.append("the records were read without the WAL, with the changes of the journal")
         self._context.note_unreadable()
         try:
             async for found in self._records():
@@ -142,13 +126,11 @@ class _Verification:
     def _why(self, exc: OpenDataError) -> str:
         if running_broker(self.store.location.root) is not None:
             held = f" (nothing kept them: {self.store.unheld})" if self.store.unheld else ""
-            return (
-                f"the broker that runs has changed files meanwhile{held}; verify again, or a copy of the store: {exc}"
-            )
+            return f"the running broker changed files meanwhile{held}; verify again, or verify a copy: {exc}"
         return f"reading ended early: {exc}"
 
     def _drain(self) -> list[Finding]:
-        """What callbacks and the store found in between."""
+        """What callbacks and the store have found since the last call."""
         drained, self._found = [*self._found, *self.store.problems], []
         self.store.problems.clear()
         if drained:
@@ -157,7 +139,7 @@ class _Verification:
 
     # ------------------------------------------------------------------ files
     async def _files(self) -> list[Finding]:
-        """The files' findings. While a broker works it may delete a file in between: look again then."""
+        """The findings about files. A running broker may delete a file during the check, so it is repeated then."""
         result = FileCheck()
         for _ in range(_FILE_TRIES):
             result = await check_files(
@@ -172,7 +154,7 @@ class _Verification:
 
     # ------------------------------------------------------------------ records
     async def _records(self) -> AsyncIterator[Finding]:
-        """Every record but those by message id, which have a pass of their own."""
+        """Check every record except those by message id, which have a pass of their own."""
         done = 0
         for start, end in between(BY_ID):
             async for rows in self.store.scan_batches(start, end, batch=500):
@@ -239,26 +221,4 @@ class _Verification:
         self._not_decoded(key, exc)
         kind = kind_of(key)
         if kind is not None:
-            self.report.records[kind.value] -= 1  # counted with its row
-
-
-def kind_of(key: bytes) -> RecordKind | None:
-    """What kind of record a key begins like, whether the rest of it is right or not."""
-    for kind, prefix in PREFIXES.items():
-        if kind is RecordKind.SEQ_BLOCK:
-            continue
-        start, end = keys.kind_range(kind)
-        if start <= key < end or (kind is RecordKind.METADATA and key.startswith(prefix)):
-            return kind
-    return RecordKind.SEQ_BLOCK if key == keys.SEQ_BLOCK_KEY else None
-
-
-def between(kinds: Iterable[RecordKind]) -> list[tuple[bytes, bytes | None]]:
-    """All keys but those of these kinds, as ranges."""
-    ranges: list[tuple[bytes, bytes | None]] = []
-    position = b""
-    for start, end in sorted(keys.kind_range(kind) for kind in kinds):
-        if start > position:
-            ranges.append((position, start))
-        position = end
-    return [*ranges, (position, None)]
+            self.report.records[kind.value] -= 1  # its row was counted already

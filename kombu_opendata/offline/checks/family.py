@@ -1,4 +1,4 @@
-"""What the checks have in common: a family of record kinds, and what is known of the store as a whole."""
+"""What all checks share: the base class for a family of record kinds, and what is known about the whole store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...storage.records.config import QueueConfig
 from ...storage.records.keys import Key, RecordKind
 from ...storage.records.options import QueueOptions
 from ..findings import Finding
-from ..records.message_scan import MessageFacts, Span
+from ..records.message_facts import MessageFacts, Span
 from ..records.offline_store import OfflineStore
 
 _DAY_MS = 86_400_000
-#: by how much clocks may disagree
+#: how much clocks may differ
 SLACK_MS = _DAY_MS
 
 
@@ -24,7 +24,8 @@ class QueueFacts:
     """What the records say about a queue.
 
     Attributes:
-        buckets: the numbers of its stored buckets, by kind; those of done and failed lists that have entries.
+        buckets: the numbers of its stored buckets, by kind.
+        filled: the same without empty buckets.
     """
 
     name: str
@@ -37,15 +38,15 @@ class QueueFacts:
 
 @dataclass(slots=True)
 class Context:
-    """What all checks may use.
+    """What is known about the store, for all checks.
 
     Attributes:
-        now_ms: the clock.
-        block_end: ids below it may be in use; None while no sequence block was seen.
-        queues: by name.
-        spans: of every bucket, for the pass over the messages.
-        in_flight: (queue, message id) of every message in flight.
-        blind: kinds of which a record could not be read or decoded, so what is missing may be in it.
+        now_ms: the present time.
+        block_end: ids below it may be in use; None if no sequence block was found yet.
+        queues: what is known about each queue, by name.
+        spans: summaries of all buckets, for the pass over the messages.
+        in_flight: the queue and the message id of every message in flight.
+        blind: kinds with a record that could not be read or decoded, so that what seems missing may be in it.
     """
 
     store: OfflineStore
@@ -57,19 +58,19 @@ class Context:
     blind: set[RecordKind] = field(default_factory=set)
 
     def queue(self, name: str) -> QueueFacts:
-        """What is known of a queue, from now on."""
+        """What is known about a queue; a new entry if nothing is."""
         found = self.queues.get(name)
         if found is None:
             found = self.queues[name] = QueueFacts(name)
         return found
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a queue, as a broker sees it."""
+        """Whether a broker would find this queue."""
         found = self.queues.get(name)
         return found is not None and (found.options is not None or RecordKind.OPTIONS in self.blind)
 
     def sees(self, *kinds: RecordKind) -> bool:
-        """Whether every record of these kinds was read."""
+        """Whether all records of these kinds were read."""
         return not self.blind.intersection(kinds)
 
     def can_tell(self, key: bytes) -> bool:
@@ -77,13 +78,13 @@ class Context:
         return self.store.can_tell(key)
 
     def is_plausible(self, at_ms: int) -> bool:
-        """Whether a broker can have noted this time."""
+        """Whether a broker can have written this time."""
         header = self.store.header
         since = header.created_at_ms if header is not None else 0
         return since - SLACK_MS <= at_ms <= self.now_ms + SLACK_MS
 
     def note_unreadable(self) -> None:
-        """Note the kinds whose records are in a range that can't be read."""
+        """Add the kinds with records in a range that can't be read to ``blind``."""
         for low, high in self.store.unreadable:
             for kind in RecordKind:
                 start, end = keys.kind_range(kind)
@@ -92,11 +93,11 @@ class Context:
 
 
 class Family:
-    """The checks of some kinds of records. Each record is seen once, in the order of the keys.
+    """The checks of some kinds of records.
 
-    A family is made by the verification, gets each record of its ``kinds`` by :meth:`record`, and then
-    :meth:`finish` compares what it kept. What it keeps should be small: messages have a pass of their own, in which a
-    family that has a :meth:`message` sees each; :meth:`end` comes after that.
+    The verification calls :meth:`record` with each record of the family's ``kinds``, in the order of the keys, and then
+    :meth:`finish`, which compares what the family has kept. What it keeps should be small: messages have a pass of
+    their own, which calls :meth:`message` for each message and :meth:`end` afterwards.
     """
 
     kinds: ClassVar[tuple[RecordKind, ...]] = ()
@@ -105,19 +106,19 @@ class Family:
         self.context = context
 
     def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
-        """A record: its parsed key, the key's bytes, the decoded value."""
+        """Check a record, given by its parsed key, the bytes of the key, and the decoded value."""
         yield from ()
 
     async def finish(self) -> AsyncIterator[Finding]:
-        """All records were seen."""
+        """Check what was kept, after all records."""
         nothing: tuple[Finding, ...] = ()
         for found in nothing:
             yield found
 
     def message(self, facts: MessageFacts) -> Iterator[Finding]:
-        """A message; called for families that override this."""
+        """Check a message; called only for families that override this."""
         yield from ()
 
     def end(self) -> Iterator[Finding]:
-        """All messages were seen."""
+        """Check what was kept, after all messages."""
         yield from ()

@@ -1,4 +1,4 @@
-"""The store as a whole: its header, the block of message ids, the journal's position."""
+"""Checks the records about the whole store: its header, the block of message ids, times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .family import Family
 
 
 class HeaderFamily(Family):
-    """The records of which there is one each."""
+    """Records that exist once in a store."""
 
     kinds = (
         RecordKind.STORE_HEADER,
@@ -28,10 +28,10 @@ class HeaderFamily(Family):
         elif key.kind is RecordKind.STORE_HEADER:
             here = self.context.store.location.instance
             if value.instance != here:
-                text = f"the store says that it is the instance {value.instance!r}, and is at {here!r}"
+                text = f"the store says that it is the instance {value.instance!r}, but it is at {here!r}"
                 yield finding("header-instance", text, key=raw)
             if not 0 < value.created_at_ms <= self.context.now_ms + 86_400_000:
-                yield finding("time-implausible", f"the store was made at {value.created_at_ms} ms", key=raw)
+                yield finding("time-implausible", f"the store was created at {value.created_at_ms} ms", key=raw)
         elif key.kind is RecordKind.NEWEST_TIME and not self.context.is_plausible(value):
             yield finding("time-implausible", f"the newest time in the store is {value} ms", key=raw)
 
@@ -53,5 +53,5 @@ class HeaderFamily(Family):
         if context.block_end is not None or used is None or not context.sees(RecordKind.SEQ_BLOCK):
             return
         if context.can_tell(keys.SEQ_BLOCK_KEY):
-            text = f"there is no sequence block, and message ids up to {used} are in use"
+            text = f"there is no sequence block, but message ids up to {used} are in use"
             yield finding("sequence-missing", text, key=keys.SEQ_BLOCK_KEY)

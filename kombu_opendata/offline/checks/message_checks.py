@@ -1,4 +1,4 @@
-"""What must hold for each message. To add a check: a function of facts and context, and its line in ``CHECKS``."""
+"""What must hold for each message. To add a check, write a function of facts and context, and list it in ``CHECKS``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...storage.records.keys import RecordKind
 from ...storage.records.kinds import PREFIXES
 from ...storage.records.payload import PayloadURI
 from ..findings import Finding, finding
-from ..records.message_scan import ARCHIVED, AVAILABLE, BUCKETS, FAILED, IN_FLIGHT, MessageFacts, Place
+from ..records.message_facts import ARCHIVED, AVAILABLE, BUCKETS, FAILED, IN_FLIGHT, MessageFacts, Place
 from .family import Context
 from .payload_uris import check_uri
 
@@ -22,7 +22,7 @@ _NEEDED_BY = (*BUCKETS, RecordKind.DEAD_LETTER)
 
 
 def once(facts: MessageFacts, _context: Context) -> Iterator[Finding]:
-    """A message is in each queue once, in one state."""
+    """A message is at most once in each queue, in one state."""
     if len(facts.places) < 2:
         return
     for queue, count in Counter(place.queue for place in facts.places).items():
@@ -35,7 +35,7 @@ def once(facts: MessageFacts, _context: Context) -> Iterator[Finding]:
 
 
 def complete(facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """What is in a queue, or is a dead letter, has metadata and payload."""
+    """A message in a queue, or a dead letter, has metadata and a payload."""
     if facts.metadata is not None and facts.payload is not None:
         return
     if not facts.needs and not facts.letters and not facts.is_kept:
@@ -53,7 +53,7 @@ def complete(facts: MessageFacts, context: Context) -> Iterator[Finding]:
 
 
 def wanted(facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """What is stored of a message is needed by some queue, or kept by the log."""
+    """A message that has records is needed by a queue or kept by the log."""
     if facts.places or facts.letters or facts.is_kept or not context.sees(*_NEEDED_BY):
         return
     there = {
@@ -78,16 +78,16 @@ def _key(kind: RecordKind, facts: MessageFacts) -> bytes:
 
 
 def payload(facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """A payload is in its record, or where that says."""
+    """A payload is in its record, or where its record says."""
     if isinstance(facts.payload, PayloadURI):
         yield from check_uri(facts.payload.uri, facts, context)
     elif isinstance(facts.payload, bytes) and facts.chunks:
-        text = f"message {facts.id} has its payload in one record, and {len(facts.chunks)} chunks besides"
+        text = f"message {facts.id} has its payload in one record, but also {len(facts.chunks)} chunks"
         yield finding("chunks-wrong", text, key=keys.chunk_key(facts.id, facts.chunks[0][0]), message_id=facts.id)
 
 
 def routes(facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """A message that several queues need, or that is in chunks, has a count of them."""
+    """A message that several queues need, or that is in chunks, has a count of its uses."""
     if facts.routes is None and len(facts.places) == 1 and not facts.letters and not facts.chunks:
         return
     if not facts.needs or not context.sees(*_NEEDED_BY) or not _ROUTES.isdisjoint(facts.corrupt):
@@ -95,28 +95,28 @@ def routes(facts: MessageFacts, context: Context) -> Iterator[Finding]:
     key = facts.routes_key or keys.routes_block_key(facts.id)
     if facts.routes is None:
         if (facts.needs > 1 or facts.chunks) and context.can_tell(key):
-            text = f"message {facts.id} is needed {facts.needs} times, {len(facts.chunks)} chunks, and has no count"
+            text = f"message {facts.id} is needed {facts.needs} times, has {len(facts.chunks)} chunks, but no count"
             yield finding("routes-wrong", text, key=key, message_id=facts.id)
     elif facts.is_kept:
-        text = f"message {facts.id} is needed {facts.needs} times; its count says that only the log keeps it"
+        text = f"message {facts.id} is needed {facts.needs} times, but its count says that only the log keeps it"
         yield finding("routes-wrong", text, key=key, message_id=facts.id)
     elif facts.routes != facts.needs:
-        text = f"message {facts.id} is needed {facts.needs} times; its count says {facts.routes}"
+        text = f"message {facts.id} is needed {facts.needs} times, but its count says {facts.routes}"
         yield finding("routes-wrong", text, key=key, message_id=facts.id)
 
 
 def identity(facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """The metadata is this message's, and its id was given out."""
+    """The metadata belongs to this message, and the id has been assigned."""
     if facts.metadata is not None and facts.metadata.message_id != facts.id:
-        text = f"the metadata at {facts.id} is that of message {facts.metadata.message_id}"
+        text = f"the metadata of message {facts.id} says that it is that of message {facts.metadata.message_id}"
         yield finding("key-value-mismatch", text, key=keys.metadata_key(facts.id), message_id=facts.id)
     if context.block_end is not None and facts.id >= context.block_end:
-        text = f"message {facts.id} exists, and ids from {context.block_end} on were not given out yet"
+        text = f"message {facts.id} exists, but ids from {context.block_end} on have not been assigned yet"
         yield finding("sequence-behind", text, key=keys.SEQ_BLOCK_KEY, message_id=facts.id)
 
 
 def times(facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """When things happened is possible."""
+    """The times are possible."""
     metadata = facts.metadata
     if metadata is None:
         return
@@ -152,17 +152,17 @@ def _entry(place: Place, received: int, context: Context) -> Iterator[str]:
 
 
 def dead_letters(facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """A dead letter left its queue: nothing else needs the payload there, or the failed list does."""
+    """A dead letter has left its queue: nothing there needs the payload, or only the failed list does."""
     for queue, letter in facts.letters:
         states = [place.state for place in facts.places if place.queue == queue]
         wrong = []
         if letter.reason not in _REASONS:
             wrong.append(f"its reason is {letter.reason!r}")
         if letter.last_use and states:
-            wrong.append(f"it is the last use of the payload, which is {states[0]} there")
+            wrong.append(f"it is the last use of the payload, but the message is {states[0]} there")
         kept = states in ([FAILED], [ARCHIVED])
         if not letter.last_use and not kept and context.sees(RecordKind.FAILED, RecordKind.ARCHIVED_FAILED):
-            wrong.append("the payload is kept for the queue's failed list, where it is not")
+            wrong.append("the payload is kept for the queue's failed list, but the message is not there")
         if not context.is_plausible(letter.at_ms):
             wrong.append(f"it left at {letter.at_ms} ms")
         if wrong:

@@ -1,4 +1,4 @@
-"""Where a payload that is not in its record may be: one function for each scheme of URIs."""
+"""Checks payloads that are not in their records, with a function for each scheme of URIs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from ...staging.batch_uri import parse_payload_uri
 from ...storage.payloads import CHUNK_BYTES
 from ...storage.records import keys, payload
 from ..findings import Finding, finding
-from ..records.message_scan import MessageFacts
+from ..records.message_facts import MessageFacts
 from .family import Context
 
 UriCheck = Callable[[str, MessageFacts, Context], Iterator[Finding]]
 
 
 def check_chunks(uri: str, facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """The chunk records are those that the URI announces, no more and no less."""
+    """The chunk records are exactly those that the URI announces."""
     key = keys.payload_key(facts.id)
     parsed = payload.parse_chunks_uri(uri)
     if parsed is None:
-        text = f"the payload of message {facts.id} is at {uri!r}, which is no list of chunks"
+        text = f"the payload of message {facts.id} is at {uri!r}, which is not a list of chunks"
         yield finding("payload-uri", text, key=key, message_id=facts.id)
         return
     count, size = parsed
@@ -36,23 +36,23 @@ def check_chunks(uri: str, facts: MessageFacts, context: Context) -> Iterator[Fi
     if missing == wrong and not all(context.can_tell(keys.chunk_key(facts.id, number)) for number in missing):
         return
     text = (
-        f"chunk {wrong[0]} of message {facts.id} has {there.get(wrong[0], 'no')} bytes, {expected.get(wrong[0], 'no')} "
-        f"are announced; {len(wrong)} of {count} chunks are wrong"
+        f"chunk {wrong[0]} of message {facts.id} has {there.get(wrong[0], 'no')} bytes instead of "
+        f"{expected.get(wrong[0], 'none')}; {len(wrong)} of {count} chunks are wrong"
     )
     yield finding("chunks-wrong", text, key=keys.chunk_key(facts.id, wrong[0]), message_id=facts.id)
 
 
 def check_batch(uri: str, facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """The batch object is there and reaches so far. What is in it, its checksums tell when it is read."""
+    """The batch object exists and is large enough. Its checksums are checked when it is read."""
     key, place = keys.payload_key(facts.id), parse_payload_uri(uri)
     if place is None:
-        text = f"the payload of message {facts.id} is at {uri!r}, which is no place in a staged batch"
+        text = f"the payload of message {facts.id} is at {uri!r}, which is not a position in a staged batch"
         yield finding("payload-uri", text, key=key, message_id=facts.id)
         return
     path, offset, length, _checksum = place
     folder = context.store.location.staged
     if folder is None:
-        return  # in a bucket: looking at each object would cost a request
+        return  # in a bucket, each object would cost a request
     try:
         size = (folder / path).stat().st_size
     except OSError as exc:
@@ -69,10 +69,10 @@ SCHEMES: dict[str, UriCheck] = {"chunks": check_chunks, "batch": check_batch}
 
 
 def check_uri(uri: str, facts: MessageFacts, context: Context) -> Iterator[Finding]:
-    """Whether a payload that is elsewhere is there."""
+    """Check that a payload is where its URI says."""
     check = SCHEMES.get(uri.partition(":")[0])
     if check is not None:
         yield from check(uri, facts, context)
         return
-    text = f"the payload of message {facts.id} is at {uri!r}: no such scheme is known"
+    text = f"the payload of message {facts.id} is at {uri!r}, which has an unknown scheme"
     yield finding("payload-uri", text, key=keys.payload_key(facts.id), message_id=facts.id)

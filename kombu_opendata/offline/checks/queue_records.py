@@ -1,4 +1,4 @@
-"""Queues: that each has all its records, and that its buckets are where a broker looks for them."""
+"""Checks that each queue has all its records, and that its buckets are where a broker looks for them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ...storage import queue_state, settled_log
 from ...storage.records import keys
 from ...storage.records.keys import Key, RecordKind
 from ..findings import Finding, finding
-from ..records.message_scan import IN_FLIGHT, entries_of, span_of
+from ..records.message_facts import IN_FLIGHT, entries_of, span_of
 from .family import Family, QueueFacts
 
 _ACTIVE, _DONE, _FAILED = RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED
 _ARCHIVED = RecordKind.ARCHIVED_FAILED
-#: which every queue has
+#: the buckets that every queue has
 _BUCKETS = {_ACTIVE: keys.active_key, _DONE: keys.done_key, _FAILED: keys.failed_key}
 _LARGEST = {
     _ACTIVE: queue_state.BUCKET_ENTRIES,
@@ -25,7 +25,7 @@ _LARGEST = {
 
 
 class QueueFamily(Family):
-    """Config, options, counts and the kinds of buckets. Keeps: a summary of each bucket, the ids in flight."""
+    """Config, options, counts and all kinds of buckets. Keeps a summary of each bucket, and the ids in flight."""
 
     kinds = (RecordKind.CONFIG, RecordKind.OPTIONS, RecordKind.QUEUE_COUNTS, _ACTIVE, _DONE, _FAILED, _ARCHIVED)
 
@@ -72,7 +72,7 @@ class QueueFamily(Family):
                 what = ", ".join(name for name, _key in missing)
                 yield finding(
                     "queue-incomplete",
-                    f"queue {queue.name!r} lacks records: {what}",
+                    f"records of queue {queue.name!r} are missing: {what}",
                     key=missing[0][1],
                     queue=queue.name,
                 )
@@ -90,7 +90,7 @@ class QueueFamily(Family):
                 yield kind.value, key
 
     def _order(self, queue: QueueFacts) -> Iterator[Finding]:
-        """A settled list goes from its first bucket to its last; an active bucket that is empty is the last or 0."""
+        """A settled list begins with its first bucket; an empty active bucket is the last one or number 0."""
         if queue.options is not None:
             firsts = {_DONE: queue.options.first_done_bucket, _FAILED: queue.options.first_failed_bucket}
             for kind, first in firsts.items():
@@ -98,7 +98,7 @@ class QueueFamily(Family):
         numbers = sorted(queue.buckets.get(_ACTIVE, ()))
         for number in set(numbers[:-1]) - set(queue.filled.get(_ACTIVE, ())) - {0}:
             key = keys.active_key(queue.name, number)
-            text = f"active bucket {number} of queue {queue.name!r} is empty and not the last"
+            text = f"active bucket {number} of queue {queue.name!r} is empty but not the last one"
             yield finding("bucket-empty", text, key=key, queue=queue.name)
 
     def _settled_order(self, queue: QueueFacts, kind: RecordKind, first: int) -> Iterator[Finding]:
@@ -109,5 +109,5 @@ class QueueFamily(Family):
             yield finding("bucket-order", text, key=_BUCKETS[kind](queue.name, number), queue=queue.name)
         last = max(numbers, default=first)
         if first > last + 1 and self.context.sees(kind):
-            text = f"the {kind.value} list of queue {queue.name!r} begins with bucket {first}, its last is {last}"
+            text = f"the {kind.value} list of queue {queue.name!r} begins with bucket {first} but ends with {last}"
             yield finding("bucket-order", text, key=keys.options_key(queue.name), queue=queue.name)

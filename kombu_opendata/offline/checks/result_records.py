@@ -1,4 +1,4 @@
-"""Results, when they expire, and the parts of chords."""
+"""Checks results, their expiry, large values, and the parts of chords."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAGE = 200
 class ResultFamily(Family):
     """Results and chords.
 
-    Keeps: the name and size of each open chord and large value. Results are read a second time, by pages.
+    Keeps the name and size of each open chord and large value. Results are read a second time, in pages.
     """
 
     kinds = (
@@ -41,7 +41,7 @@ class ResultFamily(Family):
         if key.kind is RecordKind.CHORD:
             self._chords[key.chord or b""] = value
             if value.size < -1 or value.added < 0 or value.expires_at_ms < 0:
-                text = f"chord {_text(key.chord)} has the size {value.size} and {value.added} more"
+                text = f"chord {_text(key.chord)} has size {value.size} and {value.added} more"
                 yield finding("chord-wrong", text, key=raw)
         elif key.kind is RecordKind.CHORD_PART:
             self._parts[key.chord or b""] += 1
@@ -59,7 +59,7 @@ class ResultFamily(Family):
             chord = self._chords.get(group)
             if chord is None:
                 if self.context.sees(RecordKind.CHORD):
-                    text = f"there are {parts} parts of chord {_text(group)}, and no such chord"
+                    text = f"there are {parts} parts of chord {_text(group)}, but no such chord"
                     yield finding("chord-wrong", text, key=keys.chord_part_prefix(group))
             elif 0 <= chord.size + chord.added < parts and chord.size >= 0:
                 text = f"chord {_text(group)} of {chord.size + chord.added} tasks has {parts} parts"
@@ -72,18 +72,18 @@ class ResultFamily(Family):
                 yield found
 
     async def _large_values(self) -> AsyncIterator[Finding]:
-        """A value in chunks has all of them, and a record that it is the value of."""
+        """A value in chunks has all its chunks, and belongs to a record."""
         for owner in sorted(self._large.keys() | self._chunks.keys()):
             large, chunks, size = self._large.get(owner), self._chunks[owner], self._chunk_bytes[owner]
             if large != LargeValue(chunks, size):
-                text = f"the value of {owner.hex()} has {chunks} chunks of {size} bytes, and its record says {large}"
+                text = f"the value of {owner.hex()} has {chunks} chunks of {size} bytes, but its record says {large}"
                 yield finding("result-chunks", text, key=keys.large_value_key(owner))
             elif await self.context.store.get(owner) is None:
                 text = f"there are {chunks} chunks of the value of {owner.hex()}, which does not exist"
                 yield finding("result-chunks", text, key=keys.large_value_key(owner))
 
     async def _expiries(self) -> AsyncIterator[Finding]:
-        """A result that expires has a record that says when; there may be older ones of it, and some without it."""
+        """A result that expires has a record of its expiry; there may be older such records, even without a result."""
         store = self.context.store
         async for rows in store.scan_batches(*keys.kind_range(RecordKind.RESULT), batch=_PAGE):
             wanted = list(filter(None, (_expiry(key, value) for key, value in rows)))
@@ -95,7 +95,7 @@ class ResultFamily(Family):
 
 
 def _expiry(key: bytes, value: bytes) -> tuple[bytes, bytes] | None:
-    """The keys of a result and of its expiry; None when it has none, or does not decode, which was found before."""
+    """The keys of a result and of its expiry; None if it does not expire, or does not decode (found elsewhere)."""
     try:
         result = records.decode_result(key, value)
         name = keys.parse(key).result or b""

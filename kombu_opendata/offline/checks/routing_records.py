@@ -1,4 +1,4 @@
-"""Routing cursors, and the sends that idempotency keys stand for."""
+"""Checks routing cursors, and the sends that idempotency keys stand for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .family import Context, Family
 
 
 class RoutingFamily(Family):
-    """Cursors and idempotency keys. Keeps: the cursors, of which a queue has one at most."""
+    """Cursors and idempotency keys. Keeps the cursors, of which a queue has at most one."""
 
     kinds = (RecordKind.CURSOR, RecordKind.IDEMPOTENCY)
 
@@ -30,11 +30,11 @@ class RoutingFamily(Family):
             yield from self._sending(raw, value)
 
     def _sending(self, raw: bytes, sending: Sending) -> Iterator[Finding]:
-        """The ids that it was answered with were given out, and there is a destination for each, or one for all."""
+        """The ids in the answer have been assigned, and there is a destination for each, or one for all."""
         end = self.context.block_end
         wrong = [id for id in sending.ids if id < -1 or (end is not None and end <= id < FIRST_TRANSIENT_ID)]
         if wrong:
-            text = f"an idempotency key stands for message {wrong[0]}, which was not given out yet"
+            text = f"an idempotency key stands for message {wrong[0]}, whose id has not been assigned yet"
             yield finding("idempotency-wrong", text, key=raw)
         if len(sending.queues) not in (1, len(sending.ids)):
             text = f"an idempotency key stands for {len(sending.ids)} messages and {len(sending.queues)} destinations"
@@ -53,11 +53,11 @@ class RoutingFamily(Family):
             yield f"it is at {cursor.position}, before its start {cursor.start}"
         end = self.context.block_end
         if end is not None and cursor.end > end:
-            yield f"it ends at {cursor.end}; ids from {end} on were not given out yet"
+            yield f"it ends at {cursor.end}, but ids from {end} on have not been assigned yet"
         if cursor.routed > cursor.seen:
-            yield f"it routed {cursor.routed} messages and looked at {cursor.seen}"
+            yield f"it routed {cursor.routed} messages but examined only {cursor.seen}"
         try:
             if cursor.selector:
                 compile_selector(cursor.selector)
         except SelectorError as exc:
-            yield f"its selector can't be read ({exc.text})"
+            yield f"its selector is not valid ({exc.text})"

@@ -1,4 +1,4 @@
-"""Sessions: what producers published last, and what consumers hold."""
+"""Checks sessions: what producers published last, and what consumers hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .family import Context, Family
 
 
 class SessionFamily(Family):
-    """Producers, removals and leases. Keeps: what is leased."""
+    """Producers, removals and leases. Keeps what is leased."""
 
     kinds = (RecordKind.PRODUCER, RecordKind.REMOVAL, RecordKind.LEASES)
 
@@ -49,7 +49,7 @@ class SessionFamily(Family):
         if not self.context.is_plausible(last.at_ms):
             wrong.append(f"it was at {last.at_ms} ms")
         if self.context.block_end is not None and last.last_message_id >= self.context.block_end:
-            wrong.append(f"it was message {last.last_message_id}, which was not given out yet")
+            wrong.append(f"it was message {last.last_message_id}, whose id has not been assigned yet")
         if last.holes & 1 or last.holes.bit_length() > last.last_sequence:
             wrong.append(f"{last.holes:#x} are not numbers below {last.last_sequence}")
         if wrong:
@@ -65,5 +65,5 @@ class SessionFamily(Family):
                     yield finding("lease-stale", text, key=raw, queue=queue, message_id=id)
         if context.sees(RecordKind.LEASES):
             for queue, id in sorted(context.in_flight - self._leased.keys()):
-                text = f"message {id} of queue {queue!r} is in flight, and no session holds it"
+                text = f"message {id} of queue {queue!r} is in flight, but no session holds it"
                 yield finding("lease-missing", text, key=keys.active_key(queue), queue=queue, message_id=id)

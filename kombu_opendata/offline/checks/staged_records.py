@@ -1,4 +1,4 @@
-"""Staged jobs, and the batch objects that their messages are in."""
+"""Checks staged jobs, and the batch objects with their messages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...storage.records import keys
 from ...storage.records.keys import Key, RecordKind
 from ...storage.records.staged import Job, Object
 from ..findings import Finding, finding
-from ..records.message_scan import MessageFacts
+from ..records.message_facts import MessageFacts
 from .family import Context, Family
 
 
 class StagedFamily(Family):
-    """Jobs, objects and when jobs are forgotten. Keeps: all of them, as a broker does of those that are not over."""
+    """Jobs, objects, and when jobs expire. Keeps all of them, as a broker does with unfinished ones."""
 
     kinds = (RecordKind.STAGED_JOB, RecordKind.STAGED_OBJECT, RecordKind.STAGED_EXPIRY)
 
@@ -44,17 +44,17 @@ class StagedFamily(Family):
             yield f"{job.routed} of {job.rows} rows are routed, {job.unroutable} unroutable, {job.damaged} damaged"
         end = self.context.block_end
         if end is not None and job.first_id + job.rows > end:
-            yield f"its messages end with {job.first_id + job.rows - 1}; ids from {end} on were not given out yet"
+            yield f"its messages end with {job.first_id + job.rows - 1}, but ids from {end} on are not assigned yet"
         for queue, (routed, done, failed, removed) in job.queues.items():
             if done + failed + removed > routed:
-                yield f"{routed} came to queue {queue!r}, {done} are done, {failed} failed, {removed} removed"
+                yield f"{routed} went to queue {queue!r}, but {done} are done, {failed} failed, {removed} removed"
 
     async def finish(self) -> AsyncIterator[Finding]:
         self._starts = sorted(self._objects)
         for name, job in self._jobs.items():
             expiry = keys.staged_expiry_key(job.settled_at_ms, name)
             if job.settled_at_ms and expiry not in self._expiries and self.context.can_tell(expiry):
-                text = f"staged job {name!r} is settled since {job.settled_at_ms} ms, and nothing says so by that time"
+                text = f"staged job {name!r} is settled since {job.settled_at_ms} ms, but has no record of its expiry"
                 yield finding("staged-wrong", text, key=keys.staged_job_key(name))
         folder = self.context.store.location.staged
         for first_id, found in self._objects.items() if folder is not None else ():
@@ -78,11 +78,11 @@ class StagedFamily(Family):
         for first_id, found in self._objects.items():
             needed = self._stored[first_id] + self._unrouted(first_id, found)
             if needed != found.live:
-                text = f"batch {found.path} holds {needed} messages that are needed; its record says {found.live}"
+                text = f"batch {found.path} holds {needed} messages that are needed, but its record says {found.live}"
                 yield finding("staged-wrong", text, key=keys.staged_object_key(first_id))
 
     def _unrouted(self, first_id: int, found: Object) -> int:
-        """How many of an object's rows were not routed yet, so that they have no records of their own."""
+        """How many rows of an object are not routed yet and so have no records of their own."""
         job = self._jobs.get(found.job_id)
         if job is None:
             return 0

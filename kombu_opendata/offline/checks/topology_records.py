@@ -1,4 +1,4 @@
-"""Exchanges, bindings, and the filters that follow from them."""
+"""Checks exchanges, bindings, and the filters that result from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .family import Context, Family
 
 
 class TopologyFamily(Family):
-    """Exchanges and bindings. Keeps: all of them, as a broker does."""
+    """Exchanges and bindings. Keeps all of them, as a broker does."""
 
     kinds = (RecordKind.EXCHANGE, RecordKind.BINDING)
 
@@ -27,10 +27,10 @@ class TopologyFamily(Family):
             self._bindings.append((key, raw, value))
             return
         if value.type not in EXCHANGE_TYPES or not key.name:
-            text = f"exchange {key.name!r} is of the type {value.type!r}"
+            text = f"exchange {key.name!r} has the type {value.type!r}"
             yield finding("exchange-implausible", text, key=raw)
         if not value.durable:
-            yield finding("exchange-implausible", f"exchange {key.name!r} is stored and not durable", key=raw)
+            yield finding("exchange-implausible", f"exchange {key.name!r} is stored but not durable", key=raw)
         self._topology.add_exchange(key.name or "", *value)
 
     async def finish(self) -> AsyncIterator[Finding]:
@@ -58,7 +58,7 @@ class TopologyFamily(Family):
                 return
         assert known is not None
         if keys.binding_key(exchange, queue, routing_key, known.identity(arguments)) != raw:
-            text = f"a binding of queue {queue!r} to {exchange!r}: its key is not that of its arguments {arguments}"
+            text = f"a binding of queue {queue!r} to {exchange!r} has a key that differs from its arguments {arguments}"
             yield finding("key-value-mismatch", text, key=raw, queue=queue)
         self._topology.bind(queue, exchange, routing_key, arguments)
 
@@ -70,7 +70,7 @@ class TopologyFamily(Family):
                 continue
             expected = self.filter_of(name)
             if not _same(queue.config.filter, expected) and not self._has_passing_terms(queue.config.filter, expected):
-                text = f"queue {name!r} has the filter {queue.config.filter!r}; its bindings say {expected!r}"
+                text = f"queue {name!r} has the filter {queue.config.filter!r}, but its bindings say {expected!r}"
                 yield finding("filter-differs", text, key=keys.config_key(name), queue=name)
 
     def filter_of(self, name: str) -> str:
@@ -78,7 +78,7 @@ class TopologyFamily(Family):
         return self._topology.filter_of(name)
 
     def _has_passing_terms(self, stored: str, expected: str) -> bool:
-        """Whether the filter has more than the bindings say: those to exchanges that are not durable are not stored."""
+        """Whether the filter only has additional terms, from bindings to exchanges that are not durable or stored."""
         more = [term for term in _terms(stored) if term not in _terms(expected)]
         known = self._topology.exchanges
         return set(_terms(expected)) <= set(_terms(stored)) and all(
@@ -87,7 +87,7 @@ class TopologyFamily(Family):
 
 
 def _terms(text: str) -> list[str]:
-    """The terms of a filter in an order of their own: a broker lists bindings in the order they were made."""
+    """The sorted terms of a filter; a broker lists bindings in the order of their creation."""
     return sorted(term.strip("()") for term in text.split(" OR "))
 
 

@@ -1,4 +1,4 @@
-"""What keeps the tables that a reader reads while the broker goes on: a named checkpoint in SlateDB's manifest."""
+"""Keeps the tables that are being read while the broker continues, by a named checkpoint in SlateDB's manifest."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .location import StoreLocation
 
 log = logging.getLogger(__name__)
 
-#: how long a reader that died keeps tables, at most
+#: how long the tables of a dead reader are kept, at most
 LIFETIME_SECONDS = 180.0
-#: a store that refuses writes may let its clients try for ever
+#: how long to wait for a store that does not answer
 _PATIENCE_SECONDS = 10.0
 
 
 class Hold:
-    """Keeps the tables of one moment until it is released; a thread renews it, whatever the event loop does.
+    """Keeps the tables of one moment until it is released. A thread renews the checkpoint, so a busy loop does no harm.
 
-    Use: :meth:`before` the reader is opened, :meth:`take` afterwards.
+    Call :meth:`before` the reader is opened, and :meth:`take` afterwards.
 
     Attributes:
-        why_not: why it keeps nothing; None while it may.
+        why_not: why nothing is kept; None while it is.
     """
 
     def __init__(self, location: StoreLocation, who: str) -> None:
@@ -42,7 +42,7 @@ class Hold:
         self._released = threading.Event()
 
     async def before(self) -> None:
-        """Note what is there before the reader is opened."""
+        """Remember the tables that exist before the reader is opened."""
         if self.why_not is None:
             try:
                 self._before = await self._patiently(self._admin.manifest())
@@ -50,7 +50,7 @@ class Hold:
                 self.why_not = exc.text
 
     async def take(self) -> bool:
-        """Keep what is there; False when a compaction changed it since :meth:`before`: then open another reader."""
+        """Keep the tables; False if a compaction has changed them since :meth:`before`: then open another reader."""
         if self.why_not is not None:
             return True
         try:
@@ -69,7 +69,7 @@ class Hold:
         return False
 
     async def release(self) -> None:
-        """Keep nothing any more."""
+        """Stop keeping tables."""
         self._released.set()
         if self._id:
             with contextlib.suppress(StoreError):
@@ -91,7 +91,7 @@ class Hold:
 
 
 def _why_not(location: StoreLocation) -> str | None:
-    """Why this process should not write to the store."""
+    """Why this process should not write to the store; None if it may."""
     if location.database is None:
         return None
     try:
@@ -99,4 +99,4 @@ def _why_not(location: StoreLocation) -> str | None:
             return None
     except OSError as exc:
         return f"{location.database}: {exc.strerror}"
-    return "the folder is another user's, whose broker might not be able to read what this one writes"
+    return "the folder belongs to another user, whose broker might be unable to read files written by this one"

@@ -1,4 +1,4 @@
-"""The files of a database in a local folder, checked without SlateDB: so damage has a file's name and a place.
+"""Checks the files of a database in a local folder without SlateDB, so that damage is reported by file and position.
 
 ==========================  ============================================================================
 file                        what protects it
@@ -6,12 +6,12 @@ file                        what protects it
 ``compacted/*.sst``         checksums over every byte (:mod:`.sst`); the manifest repeats its info
 ``wal/*.sst``               checksums over every byte; sequence numbers follow each other
 ``manifest/*.manifest``     no checksum: it must decode, and agree with the tables and the WAL
-``compactions/*``           no checksum: it must decode; it says what is being compacted, nothing is lost with it
+``compactions/*``           no checksum: it must decode; it lists compactions, and nothing is lost with it
 ``gc/*.boundary``           a decimal number
 ``<db>.sync``               JSON (:mod:`kombu_opendata.storage.powerloss`)
 ==========================  ============================================================================
 
-Files that the latest manifest does not refer to are garbage until SlateDB's collector removes them, and not checked.
+Files to which the latest manifest does not refer are garbage for SlateDB's collector, and are not checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .manifest import check_manifest
 from .sorted_table import TableFile, check_table
 
 _NUMBERED = re.compile(r"(\d{20})\.sst")
-#: of larger tables the rows' sequence numbers are not looked at
+#: the rows of larger tables are not examined for their sequence numbers
 _ROWS_BYTES = 64 << 20
 
 Checked = Callable[[int], None]
@@ -39,11 +39,11 @@ Checked = Callable[[int], None]
 
 @dataclass(slots=True)
 class FileCheck:
-    """What the files turned out to be.
+    """The result of checking the files.
 
     Attributes:
         unreadable: ranges of keys that the damaged parts of tables may hold.
-        checked: how many files.
+        checked: how many files were checked.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -53,7 +53,7 @@ class FileCheck:
 
 
 async def check_files(location: StoreLocation, now_ms: int, on_file: Checked = lambda _count: None) -> FileCheck:
-    """Check all files that the database consists of.
+    """Check all files of the database.
 
     Args:
         on_file: called with the number of files checked so far.
@@ -61,7 +61,7 @@ async def check_files(location: StoreLocation, now_ms: int, on_file: Checked = l
     result = FileCheck()
     database = location.database
     if database is None:
-        result.incomplete.append("files are checked one by one in local folders only; records were checked as read")
+        result.incomplete.append("files are checked one by one only in local folders; records were checked as read")
         return result
     manifest = await _read_manifest(location, result)
     compactions = await _check_compactions(location, result)
@@ -88,7 +88,7 @@ def _admin(location: StoreLocation) -> Any:
 
 
 async def _read_manifest(location: StoreLocation, result: FileCheck) -> Any:
-    """The latest manifest; None when there is none that decodes."""
+    """The latest manifest; None if none decodes."""
     u = ffi.public()
     assert location.database is not None
     newest = _newest(location.database / "manifest")
@@ -103,7 +103,7 @@ async def _read_manifest(location: StoreLocation, result: FileCheck) -> Any:
 
 
 async def _check_compactions(location: StoreLocation, result: FileCheck) -> Any:
-    """The latest list of compactions; None when there is none that decodes."""
+    """The latest list of compactions; None if none decodes."""
     u = ffi.public()
     assert location.database is not None
     newest = _newest(location.database / "compactions")
@@ -122,7 +122,7 @@ def _newest(folder: Path) -> Path | None:
 
 # ---- tables
 def views_of(manifest: Any) -> Iterator[Any]:
-    """The tables that a manifest refers to."""
+    """The tables to which a manifest refers."""
     trees = [manifest, *manifest.segments]
     for tree in trees:
         yield from tree.l0
@@ -167,7 +167,7 @@ def _keys(info: Any) -> str:
 def _check_wal(database: Path, manifest: Any, result: FileCheck, on_file: Checked) -> tuple[list[TableFile], int]:
     """The WAL files that are replayed when the database is opened, and the number of the last one.
 
-    A file of no bytes marks a change of the writer.
+    An empty file marks a change of the writer.
     """
     names = sorted(path.name for path in (database / "wal").glob("*.sst") if _NUMBERED.fullmatch(path.name))
     numbers = [int(name[:20]) for name in names if int(name[:20]) > manifest.replay_after_wal_id]
@@ -201,7 +201,7 @@ def _check_small_files(database: Path, result: FileCheck) -> None:
     for path in sorted((database / "gc").glob("*.boundary")):
         result.checked += 1
         if not path.read_bytes().isdigit():
-            text = f"{path.name} is no number: {path.read_bytes()[:40]!r}"
+            text = f"{path.name} is not a number: {path.read_bytes()[:40]!r}"
             result.findings.append(finding("boundary-damaged", text, file=str(path)))
     result.findings += _check_sync_point(database)
 

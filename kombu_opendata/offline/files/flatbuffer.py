@@ -1,7 +1,7 @@
-"""Reading FlatBuffers, as far as SlateDB's files need it: tables, numbers, byte vectors and vectors of tables.
+"""Reads FlatBuffers as far as SlateDB's files need it: tables, numbers, byte vectors and vectors of tables.
 
-A table begins with an i32, the distance back to its vtable; that has its own size, the table's, and the position of
-each field, all u16, 0 for a field that is absent. Integers are little endian.
+A table begins with an i32, the distance back to its vtable. The vtable holds its own size, the size of the table, and
+the position of each field, all as u16; 0 means that a field is absent. Integers are little endian.
 Source: the FlatBuffers documentation, "FlatBuffer Internals".
 """
 
@@ -19,7 +19,7 @@ DAMAGED = (struct.error, ValueError)
 
 
 class Table:
-    """A table of a buffer; fields are named by their number in the schema."""
+    """A table in a buffer; its fields are identified by their number in the schema."""
 
     __slots__ = ("_at", "_data", "_fields")
 
@@ -27,7 +27,7 @@ class Table:
         """The table at ``at``, or the root table.
 
         Raises:
-            ValueError, struct.error: there is none.
+            ValueError, struct.error: there is no valid table.
         """
         self._data = data
         self._at = _read(_U32, data, 0) if at is None else at
@@ -50,7 +50,7 @@ class Table:
         return self._data[_inside(self._data, at, 1)] if at else 0
 
     def blob(self, field: int) -> bytes | None:
-        """A vector of bytes; None when it is absent."""
+        """A vector of bytes; None if it is absent."""
         at = self._where(field)
         if not at:
             return None
@@ -60,7 +60,7 @@ class Table:
         return self._data[start + 4 : start + 4 + length]
 
     def tables(self, field: int) -> list[Table]:
-        """A vector of tables; empty when it is absent."""
+        """A vector of tables; empty if it is absent."""
         at = self._where(field)
         if not at:
             return []

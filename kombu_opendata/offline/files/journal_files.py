@@ -1,7 +1,7 @@
-"""The journal's files, read only: what the engine's own recovery would replay, and what is wrong with them.
+"""Reads the journal's files: what the engine's recovery would replay, and what is wrong with them.
 
-The engine's :class:`~kombu_opendata.storage.journal.Journal` opens its files for writing and tidies up as it reads, so
-it can't be used here; the formats are parsed by the same functions.
+The engine's :class:`~kombu_opendata.storage.journal.Journal` can't be used here, because it opens the files for writing
+and cleans up while it reads. The same functions parse the formats.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..findings import Finding, finding
 
 _RECORD = struct.Struct("<IIQ")
 _SEQUENCE = struct.Struct("<Q")
-#: records of a segment are looked for so far behind its end; a torn one is not larger
+#: how far behind a segment's end to search for records; a torn record is never larger
 _SEARCH_BYTES = 160 << 20
 
 
@@ -29,9 +29,9 @@ class Segment:
     """One file of the journal.
 
     Attributes:
-        first: the sequence number that its first record has.
-        records: how many whole records it has.
-        used_bytes: from its start to the end of the last whole record.
+        first: the sequence number of its first record.
+        records: how many complete records it has.
+        used_bytes: the bytes from its start to the end of the last complete record.
     """
 
     path: Path
@@ -43,19 +43,19 @@ class Segment:
 
     @property
     def last(self) -> int:
-        """The sequence number of the last record; ``first - 1`` when there is none."""
+        """The sequence number of the last record; ``first - 1`` if there is none."""
         return self.first + self.records - 1
 
 
 @dataclass(slots=True)
 class JournalTail:
-    """What the journal has besides the store.
+    """The end of the journal: the commits that the store does not have yet.
 
     Attributes:
-        position: the store has everything up to this sequence number.
+        position: the last sequence number that the store has.
         last: the last sequence number of the journal.
         commits: the effects of the records after ``position``.
-        is_whole: nothing is missing in between, so they can be applied.
+        is_whole: whether no commit is missing in between, so that they can be applied.
         spares: files that hold nothing yet.
     """
 
@@ -71,10 +71,10 @@ class JournalTail:
 
 
 def read_tail(folder: Path, position: int) -> JournalTail:
-    """Read the journal in ``folder``; what is wrong with it becomes findings.
+    """Read the journal in ``folder``; anything wrong with it becomes a finding.
 
     Raises:
-        StoreChanged: a broker is at work; open the store again.
+        StoreChanged: a broker changed it meanwhile; open the store again.
         StoreError: a file can't be read.
     """
     tail = JournalTail(folder, position, last=position)
@@ -85,7 +85,7 @@ def read_tail(folder: Path, position: int) -> JournalTail:
         return tail
     contents = _read_segments(tail)
     if not contents and not tail.findings:
-        text = f"there is no segment in {folder}, and a broker always leaves one"
+        text = f"there is no segment in {folder}, although a broker always leaves one"
         tail.findings.append(finding("journal-missing", text, file=str(folder)))
         return tail
     expected: int | None = None
@@ -126,7 +126,7 @@ def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
 
 
 def _check_header(tail: JournalTail, segment: Segment, expected: int | None) -> None:
-    """Records follow each other from segment to segment."""
+    """Check that the records continue from segment to segment."""
     if expected is None:
         if segment.first > tail.position + 1:
             _gap(tail, segment, tail.position + 1)
@@ -162,24 +162,24 @@ def _keep(tail: JournalTail, segment: Segment, sequence: int, payload: bytes) ->
         tail.commits.append(codec.decode(payload))
         tail.last = sequence
     except CorruptRecord as exc:
-        text = f"record {sequence} in {segment.path.name} is whole but does not decode: {exc}"
+        text = f"record {sequence} in {segment.path.name} is complete but does not decode: {exc}"
         tail.findings.append(finding("journal-record", text, file=str(segment.path)))
         tail.is_whole = False
 
 
 # ---- the end of a segment
 def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterator[Finding]:
-    """Whether a segment ends where its writer ended, or at a record that was damaged."""
+    """Find out whether a segment ends where its writer stopped, or at a damaged record."""
     expected = segment.last + 1
     where = f"{segment.path.name}, byte {end}"
     if end + journal.RECORD_BYTES > len(data):
         if data[end:].strip(b"\0"):
-            text = f"{where}: {len(data) - end} bytes are left, which are no record"
+            text = f"{where}: the last {len(data) - end} bytes are not a record"
             yield finding("journal-torn", text, file=str(segment.path))
         return
     later = _find_record(data, end, expected + 1)
     if later is not None:
-        text = f"record {expected} at {where} is damaged; whole records follow it from byte {later} on"
+        text = f"record {expected} at {where} is damaged; complete records follow from byte {later} on"
         yield finding("journal-record", text, file=str(segment.path))
         return
     length, crc, sequence = _RECORD.unpack_from(data, end)
@@ -188,18 +188,18 @@ def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterat
         text = f"record {expected} at {where} has the sequence number {sequence}"
         yield finding("journal-record", text, file=str(segment.path))
     elif sequence == expected:
-        was_whole = expected <= position  # as the store has it
-        text = f"record {expected} at {where}, the last one, is not whole"
+        was_whole = expected <= position  # because the store has it
+        text = f"record {expected} at {where}, the last one, is incomplete"
         yield finding("journal-record" if was_whole else "journal-torn", text, file=str(segment.path))
     elif segment.records == 0:
         other = journal.record_at(data, end)
         if other is not None and other[0] > expected:
-            text = f"{where}: the header announces record {expected}, the first one is {other[0]}"
+            text = f"{where}: the header announces record {expected}, but the first one is {other[0]}"
             yield finding("journal-record", text, file=str(segment.path))
 
 
 def _find_record(data: bytes, start: int, sequence: int) -> int | None:
-    """Where a whole record with this sequence number begins, behind ``start``."""
+    """Where a complete record with this sequence number begins after ``start``."""
     wanted = _SEQUENCE.pack(sequence)
     limit = min(len(data), start + _SEARCH_BYTES)
     at = data.find(wanted, start, limit)

@@ -1,4 +1,4 @@
-"""Which store is meant: a folder or a URL, and the instances that are there."""
+"""Where a store is: a folder or a URL, and the instances in it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class StoreLocation:
     """One instance of a store.
 
     Attributes:
-        url: of the object store, as the storage engine takes it.
+        url: the object store's URL for the storage engine.
         instance: the name of the database.
-        root: the store's folder; None when it is not a local one.
+        root: the store's folder; None if it is not local.
     """
 
     url: str
@@ -36,12 +36,12 @@ class StoreLocation:
 
     @property
     def journal(self) -> Path | None:
-        """The journal's folder, which need not be there."""
+        """The journal's folder, which may not exist."""
         return None if self.root is None else self.root / f"{self.instance}.journal"
 
     @property
     def staged(self) -> Path | None:
-        """The folder of staged batches, which need not be there."""
+        """The folder of staged batches, which may not exist."""
         return None if self.root is None else self.root / f"{self.instance}.staged"
 
     def __str__(self) -> str:
@@ -49,21 +49,21 @@ class StoreLocation:
 
 
 def find_store(folder_or_url: str | Path, instance: str | None = None) -> StoreLocation:
-    """The store that is meant.
+    """Find a store.
 
     Args:
         folder_or_url: a folder, ``opendata:///folder``, ``file:///folder``, or a bucket's URL.
-        instance: None for the only one, or ``default`` where there are several.
+        instance: None for the only one, or for ``default`` if there are several.
 
     Raises:
-        StoreError: there is no store, or no such instance; the text lists those that are there.
-        InvalidURL: a URL of a broker, or of nothing that is known.
+        StoreError: there is no store, or no such instance; the text lists the existing ones.
+        InvalidURL: it is the URL of a broker, or of an unknown kind.
     """
     text = str(folder_or_url)
     if "://" in text and not text.startswith(("opendata:///", "file:///")):
         if text.startswith("opendata"):
             raise InvalidURL(
-                f"{text!r} is a broker, not a store: name the store's folder or bucket, or ask the broker", url=text
+                f"{text!r} is a broker, not a store: give the store's folder or bucket, or ask the broker", url=text
             )
         return StoreLocation(text, instance or DEFAULT_INSTANCE)
     for scheme in ("opendata://", "file://"):
@@ -83,10 +83,10 @@ def instances(root: Path) -> list[str]:
 
 
 def check_readable(location: StoreLocation) -> None:
-    """See that every file of an instance in a folder may be read. Of a bucket there is nothing to see.
+    """Check that every file of an instance in a folder may be read; a bucket is not checked.
 
     Raises:
-        StoreError: one may not.
+        StoreError: a file may not be read.
     """
     database, journal, staged = location.database, location.journal, location.staged
     if database is None or journal is None or staged is None:
@@ -100,7 +100,7 @@ def check_readable(location: StoreLocation) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files in a folder and those below it; none if there is no such folder."""
+    """The files in a folder and its subfolders; none if the folder does not exist."""
 
     def on_error(exc: OSError) -> None:
         if not isinstance(exc, FileNotFoundError):
@@ -116,7 +116,7 @@ def _choose(root: Path, instance: str | None) -> str:
         raise StoreError(f"there is no store at {root}: no such folder", path=str(root))
     found = instances(root)
     if not found:
-        raise StoreError(f"there is no store at {root}: the folder has no database in it", path=str(root), instances=[])
+        raise StoreError(f"there is no store at {root}: the folder has no database", path=str(root), instances=[])
     if instance is None:
         if len(found) == 1:
             return found[0]

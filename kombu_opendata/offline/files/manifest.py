@@ -1,4 +1,4 @@
-"""What a manifest says, against the tables and the WAL files that are there: a manifest has no checksum of its own."""
+"""Compares a manifest, which has no checksum of its own, with the tables and the WAL files that exist."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DAY_MS = 86_400_000
 def check_manifest(
     manifest: Any, tables: list[TableFile], wal: list[TableFile], highest_wal: int, now_ms: int, file: str
 ) -> Iterator[Finding]:
-    """What contradicts the files.
+    """What in the manifest contradicts the files.
 
     Args:
         manifest: the binding's VersionedManifest.
-        tables: those of its tables that are there.
-        wal: its WAL files that are to be replayed, in order, without the empty ones.
-        highest_wal: the number of the last WAL file, empty or not.
-        file: the manifest's, for the findings.
+        tables: those of its tables that exist.
+        wal: the WAL files that would be replayed, in order, without the empty ones.
+        highest_wal: the number of the last WAL file, even if it is empty.
+        file: the manifest's file, for the findings.
     """
     for text in (
         *_tables_differ(manifest, tables),
@@ -34,23 +34,23 @@ def check_manifest(
 
 
 def _tables_differ(manifest: Any, tables: list[TableFile]) -> Iterator[str]:
-    """The manifest repeats each table's info."""
+    """The manifest repeats the info of each table."""
     by_name = {table.path.stem: table for table in tables}
     views = [*manifest.l0, *(view for run in manifest.compacted for view in run.sst_views)]
     for view in views:
         table = by_name.get(view.sst.id.value)
         if table is not None and table.info is not None and _info(view.sst.info) != table.info:
-            yield f"it describes {view.sst.id.value}.sst otherwise than that does itself"
+            yield f"its description of {view.sst.id.value}.sst differs from the file's own"
         if view.visible_range is not None:
-            yield f"it shows a part of {view.sst.id.value}.sst only, which this program never asks for"
+            yield f"it shows only a part of {view.sst.id.value}.sst, which this program never requests"
     names = [view.sst.id.value for view in views]
     if len(set(names)) < len(names):
         yield "it names a table twice"
     for what, unexpected in (("segments", manifest.segments), ("other databases", manifest.external_dbs)):
         if unexpected:
-            yield f"it has {what}, which this program never makes"
+            yield f"it has {what}, which this program never creates"
     if manifest.wal_object_store_uri is not None or not manifest.initialized:
-        yield "it has settings that this program never makes"
+        yield "it has settings that this program never uses"
 
 
 def _info(told: Any) -> Info:
@@ -83,17 +83,17 @@ def _order(manifest: Any) -> Iterator[str]:
 
 
 def _sequence(manifest: Any, tables: list[TableFile], wal: list[TableFile]) -> Iterator[str]:
-    """The tables have every write up to the last sequence number, and the WAL those after it."""
+    """The tables have all writes up to the last sequence number, and the WAL has those after it."""
     if any(table.damage for table in (*tables, *wal)):
         return
     newest = max((table.last_seq for table in tables), default=0)
     listed = len(manifest.l0) + sum(len(run.sst_views) for run in manifest.compacted)
     if newest not in (0, manifest.last_l0_seq) and len(tables) == listed:
-        yield f"its tables end with write {newest}, it says {manifest.last_l0_seq}"
+        yield f"its tables end with write {newest}, but it says {manifest.last_l0_seq}"
     if manifest.recent_snapshot_min_seq > max(manifest.last_l0_seq, *(table.last_seq for table in wal), 0):
-        yield f"it keeps snapshots from write {manifest.recent_snapshot_min_seq} on, which is not written yet"
+        yield f"it keeps snapshots from write {manifest.recent_snapshot_min_seq} on, which does not exist yet"
     if wal and wal[0].first_seq > manifest.last_l0_seq + 1:
-        yield f"the WAL goes on with write {wal[0].first_seq}, its tables end with {manifest.last_l0_seq}"
+        yield f"the WAL continues with write {wal[0].first_seq}, but its tables end with {manifest.last_l0_seq}"
 
 
 def _numbers(manifest: Any, highest: int, now_ms: int) -> Iterator[str]:
@@ -103,11 +103,11 @@ def _numbers(manifest: Any, highest: int, now_ms: int) -> Iterator[str]:
     highest = max(highest, manifest.replay_after_wal_id)
     if not manifest.replay_after_wal_id < manifest.next_wal_sst_id <= highest + 1:
         yield (
-            f"its next WAL file is {manifest.next_wal_sst_id}, the last one is {highest}, "
+            f"its next WAL file is {manifest.next_wal_sst_id}, but the last one is {highest}, "
             f"and those up to {manifest.replay_after_wal_id} are not needed"
         )
     if not -(1 << 63) <= manifest.last_l0_clock_tick <= now_ms + _DAY_MS:
-        yield f"its last write is of {manifest.last_l0_clock_tick} ms, which is in the future"
+        yield f"its last write was at {manifest.last_l0_clock_tick} ms, which is in the future"
     for checkpoint in manifest.checkpoints:
         if not 0 < checkpoint.manifest_id <= manifest.id:
             yield f"a checkpoint refers to manifest {checkpoint.manifest_id}"

@@ -1,4 +1,4 @@
-"""SlateDB's sorted tables, byte by byte: every part of a file has a checksum, and together they are the whole file.
+"""Checks SlateDB's sorted tables byte by byte: every part of a file has a checksum, and the parts make up the file.
 
 ==============  ==============================================================================
 part            content
@@ -11,10 +11,11 @@ info            FlatBuffer: where filter, index and stats are; first and last ke
 footer          where info begins u64, version u16
 ==============  ==============================================================================
 
-Each part but the footer ends with the CRC-32 of its other bytes (u32). Integers are big endian. A row of a block, in
-versions 1 and 2 of the format: bytes shared with the key before, bytes not shared, bytes of value (varints), the
-key's rest, the value, sequence number u64, flags u8, expiry and creation i64 as the flags say; at the block's end the
-u16 offsets of its restart points and their u16 count.
+Each part but the footer ends with the CRC-32 (u32) of its other bytes. Integers are big endian. In versions 1 and 2 of
+the format, a row of a block consists of the number of bytes shared with the previous key, the number of bytes not
+shared, and the size of the value (varints); the rest of the key; the value; the sequence number u64; flags u8; and
+expiry and creation i64 if the flags say so. A block ends with the u16 offsets of its restart points and their u16
+count.
 
 Source: SlateDB 0.17, ``format/sst.rs``, ``format/row_codec_v2.rs``; ``schemas/sst.fbs``.
 """
@@ -35,7 +36,7 @@ _CRC = struct.Struct(">I")
 _SEQ_FLAGS = struct.Struct(">QB")
 _VERSIONS = (1, 2)
 _HAS_EXPIRY, _HAS_CREATION = 2, 4
-# Fields of SsTableInfo and of the index and its blocks.
+# the fields of SsTableInfo, of the index, and of its blocks
 _FIRST, _INDEX_AT, _INDEX_BYTES, _FILTER_AT, _FILTER_BYTES, _CODEC, _KIND, _LAST, _STATS_AT, _STATS_BYTES = range(10)
 _BLOCKS = 0
 _BLOCK_AT, _BLOCK_FIRST = range(2)
@@ -43,7 +44,7 @@ _BLOCK_AT, _BLOCK_FIRST = range(2)
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What a table says of itself; the manifest has the same of each."""
+    """A table's description of itself, which the manifest repeats."""
 
     first_entry: bytes | None
     last_entry: bytes | None
@@ -61,9 +62,9 @@ class TableFile:
     """What a file turned out to be.
 
     Attributes:
-        damage: what is wrong, with the place; empty when every byte is right.
-        lost: ranges of keys whose rows can't be read; None for the end of the last one: to the table's last key.
-        first_seq, last_seq: of the rows; 0 when there are none, or they were not looked at.
+        damage: what is wrong, with the position; empty if every byte is right.
+        lost: ranges of keys whose rows can't be read; an end of None means the table's last key.
+        first_seq, last_seq: sequence numbers of the rows; 0 if there are no rows, or they were not examined.
     """
 
     path: Path
@@ -78,10 +79,10 @@ class TableFile:
 
 
 def check_table(path: Path, *, with_rows: bool = False) -> TableFile:
-    """Check every byte of a table's file. It is mapped, so the system may drop what was looked at from memory.
+    """Check every byte of a table's file. The file is mapped, so the system can free the memory of checked parts.
 
     Args:
-        with_rows: look at the rows' sequence numbers, too.
+        with_rows: also examine the sequence numbers of the rows.
 
     Raises:
         OSError: it can't be read.
@@ -116,7 +117,7 @@ def _check(found: TableFile, data: mmap.mmap, with_rows: bool) -> None:
 
 
 def parse_info(data: bytes) -> Info:
-    """The info of a table.
+    """Decode the info of a table.
 
     Raises:
         ValueError, struct.error: it does not decode.
@@ -136,7 +137,7 @@ def parse_info(data: bytes) -> Info:
 
 
 def _check_parts(found: TableFile, info: Info, data: mmap.mmap, info_at: int) -> int:
-    """The parts behind the blocks, which must follow each other without a gap; returns where they begin."""
+    """Check the parts after the blocks, which must follow each other without a gap; returns where they begin."""
     parts = [
         ("filter", info.filter_offset, info.filter_len),
         ("index", info.index_offset, info.index_len),
@@ -197,7 +198,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data):
-            raise ValueError("a number that goes on after the end of its block")
+            raise ValueError("a number that extends beyond the end of its block")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -207,7 +208,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _is_whole(data: mmap.mmap, start: int, end: int) -> bool:
-    """Whether a part ends with its checksum."""
+    """Whether the checksum at the end of a part is right."""
     if not 0 <= start <= end - _CRC.size or end > len(data):
         return False
     (crc,) = _CRC.unpack_from(data, end - _CRC.size)

@@ -1,7 +1,7 @@
-"""What the journal has besides the store, as records: the checkpoint that a broker would write when it opens the store.
+"""The journal's commits that are not in the store yet, as records.
 
-The commits are replayed by the methods of recovery, and the checkpoint is made by the engine's own functions, into a
-batch that stays in memory.
+The methods of recovery replay the commits, and the engine's own functions make the checkpoint that a broker would write
+when it opens the store, in a batch that stays in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...storage.slate_reads import Reads
 from ...storage.staged_rows import Record
 from ...storage.state import StoreState
 
-#: what contradictory records and commits make of the methods of recovery
+#: what the methods of recovery raise when records and commits contradict each other
 CONTRADICTIONS = (LookupError, TypeError, ValueError, AttributeError, AssertionError, OverflowError)
 
 Changes = dict[bytes, bytes | None]
@@ -28,7 +28,7 @@ class MemoryBatch(Batch):
     """A batch that is never written.
 
     Attributes:
-        changes: key → value; None for one that is deleted. The last change of a key counts.
+        changes: the value of each key, None if it is deleted. The last change of a key counts.
     """
 
     __slots__ = ("changes",)
@@ -45,7 +45,7 @@ class MemoryBatch(Batch):
 
 
 async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock) -> Changes:
-    """The records that these commits change. Memory: about what the commits hold, and what a broker needs to open.
+    """The records that these commits change. Needs as much memory as the commits, and as a broker needs to open.
 
     Args:
         last: the sequence number of the last commit.

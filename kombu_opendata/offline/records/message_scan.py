@@ -1,37 +1,33 @@
-"""Everything that a store says about each message, one message after the other, in the order of their ids.
+"""A scan over all messages in the order of their ids, with all facts about each.
 
-Payloads, metadata, chunks, attempts, routes and dead letters are sorted by message id; the entries of the queues are
-not. So ids are taken in windows: for each window the buckets that may hold some of its ids are read, and joined with
-scans of the rest. In memory are: one small summary of each bucket, and the entries of one window.
+Payloads, metadata, chunks, attempts, routes and dead letters are sorted by message id, but the entries of queues are
+not. So the scan goes through the ids in windows: for each window it reads the buckets that may hold some of its ids,
+and joins them with scans of the other records. In memory are a small summary of each bucket, and the entries of one
+window.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from ...errors import CorruptRecord
-from ...storage.records import active, attempts, dead_letter, keys, metadata, payload, routes, settled
-from ...storage.records.dead_letter import DeadLetter
+from ...storage.records import attempts, dead_letter, keys, metadata, payload, routes
 from ...storage.records.keys import RecordKind
 from ...storage.records.kinds import PREFIXES
-from ...storage.records.metadata import Metadata
-from ...storage.records.payload import PayloadURI
-from ...storage.records.routes_block import BLOCK_BITS, KEPT_IN_CHUNKS
+from ...storage.records.routes_block import BLOCK_BITS
+from .message_facts import BUCKETS, MessageFacts, Place, Span, entries_of
 from .offline_store import OfflineStore, Pair
 from .route_entries import OnCorrupt, OnRow, RouteBlocks, RouteCursor
 
-AVAILABLE, IN_FLIGHT, DONE, FAILED, ARCHIVED = "available", "in flight", "done", "failed", "archived failed"
-
-#: entries of queues that are in memory at a time, about; and ids of a window
+#: about how many entries of queues are in memory at a time, and how many ids a window has
 WINDOW_ENTRIES = 100_000
 WINDOW_IDS = 50_000
 _BUCKETS_KEPT = 128
-#: rows of a scan, by how large they may be
+#: rows that are read at a time, for kinds with large values
 _ROWS = {RecordKind.PAYLOAD: 200, RecordKind.CHUNK: 8}
-#: kinds of records whose key has the message id right after its prefix
+#: kinds of records with the message id right after the prefix of the key
 _OWN = (
     RecordKind.PAYLOAD,
     RecordKind.METADATA,
@@ -42,89 +38,9 @@ _OWN = (
 )
 #: kinds of records that are about messages by their ids
 BY_ID = (*_OWN, RecordKind.ROUTES_BLOCK)
-#: of buckets
-BUCKETS = {
-    RecordKind.ACTIVE: active.decode,
-    RecordKind.DONE: settled.decode,
-    RecordKind.FAILED: settled.decode,
-    RecordKind.ARCHIVED_FAILED: settled.decode,
-}
-_SETTLED = {RecordKind.DONE: DONE, RecordKind.FAILED: FAILED, RecordKind.ARCHIVED_FAILED: ARCHIVED}
-
-
-class Place(NamedTuple):
-    """A message in a queue.
-
-    Attributes:
-        entry: of an available one (id, priority, visible at, retention deadline, attempts), of one in flight
-            (id, priority, claimed at, lease deadline, attempts), of a settled one (id, settled at, attempts).
-    """
-
-    queue: str
-    state: str
-    bucket: int
-    entry: tuple[int, ...]
-
-    @property
-    def attempts(self) -> int:
-        return self.entry[-1]
-
-
-class Span(NamedTuple):
-    """Which ids a bucket holds."""
-
-    low: int
-    high: int
-    entries: int
-    key: bytes
-    kind: RecordKind
-    queue: str
-    bucket: int
-
-
-@dataclass(slots=True)
-class MessageFacts:
-    """All records about one message.
-
-    Attributes:
-        chunks: (number, bytes) of each.
-        routes: in how many queues it is, as stored, of a block or a record of its own; ``routes_key`` is that one's.
-        letters: (queue that it left, dead letter).
-        corrupt: records that are there and do not decode.
-        record_bytes: keys and values of the records that it has for itself.
-    """
-
-    id: int
-    metadata: Metadata | None = None
-    payload: bytes | PayloadURI | None = None
-    chunks: list[tuple[int, int]] = field(default_factory=list)
-    attempts: list[str] | None = None
-    routes: int | None = None
-    routes_key: bytes = b""
-    letters: list[tuple[str, DeadLetter]] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
-    corrupt: set[RecordKind] = field(default_factory=set)
-    record_bytes: int = 0
-
-    @property
-    def payload_bytes(self) -> int:
-        """How large the payload is, as stored."""
-        return sum(size for _number, size in self.chunks) or (len(self.payload) if type(self.payload) is bytes else 0)
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether its count says that no queue needs it and that the log keeps it."""
-        return self.routes is not None and self.routes >= KEPT_IN_CHUNKS
-
-    @property
-    def needs(self) -> int:
-        """In how many places the payload is needed: queues, and dead letters that nothing else keeps it for."""
-        return len(self.places) + sum(letter.last_use for _queue, letter in self.letters)
-
-
 #: above every message id
 _NONE = 1 << 64
-#: of the kinds of which a message has one record: where it goes, its decoder, the key's length
+#: kinds of which a message has one record: its field in MessageFacts, its decoder, the length of its key
 _SINGLE: dict[RecordKind, tuple[str, Callable[[bytes, bytes], Any] | None, int]] = {
     kind: (kind.name.lower(), decode, len(PREFIXES[kind]) + 8)
     for kind, decode in (
@@ -135,29 +51,13 @@ _SINGLE: dict[RecordKind, tuple[str, Callable[[bytes, bytes], Any] | None, int]]
 }
 
 
-def entries_of(kind: RecordKind, value: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
-    """(state, entry) of each message of a decoded bucket."""
-    if kind is RecordKind.ACTIVE:
-        available, in_flight = value
-        yield from ((AVAILABLE, entry) for entry in available)
-        yield from ((IN_FLIGHT, entry) for entry in in_flight)
-    else:
-        yield from ((_SETTLED[kind], entry) for entry in value)
-
-
-def span_of(kind: RecordKind, key: bytes, queue: str, bucket: int, value: Any) -> Span | None:
-    """The summary of a decoded bucket; None for an empty one."""
-    ids = [entry[0] for _state, entry in entries_of(kind, value)]
-    return Span(min(ids), max(ids), len(ids), key, kind, queue, bucket) if ids else None
-
-
 class MessageScan:
     """One pass over all messages.
 
     Args:
-        spans: of every bucket of every queue.
-        on_corrupt: called with each record that does not decode.
-        on_row: called once with each record that is by id.
+        spans: summaries of all buckets of all queues.
+        on_corrupt: called for each record that does not decode.
+        on_row: called once for each record by message id.
     """
 
     def __init__(
@@ -177,11 +77,11 @@ class MessageScan:
 
     @property
     def last_id(self) -> int:
-        """The highest id of any queue's entry."""
+        """The highest id in any queue."""
         return max((span.high for span in self._spans), default=-1)
 
     async def messages(self) -> AsyncIterator[MessageFacts]:
-        """The facts about each message id that any record speaks of."""
+        """The facts about each message id that any record mentions."""
         low: int | None = await self._first_from(0)
         while low is not None:
             high = self._window_end(low)
@@ -190,7 +90,7 @@ class MessageScan:
             low = await self._first_from(high)
 
     async def _first_from(self, low: int) -> int | None:
-        """The first id from ``low`` on that a record speaks of."""
+        """The first id from ``low`` on that a record mentions."""
         if low >= keys.MAX_MESSAGE_ID:
             return None
         found = [span.low if span.low >= low else low for span in self._spans[self._next_span :][:1]]
@@ -202,7 +102,7 @@ class MessageScan:
         return min(found, default=None)
 
     def _window_end(self, low: int) -> int:
-        """Open the buckets that reach into the window from ``low`` on; returns the window's end."""
+        """Open the buckets with ids in the window that begins at ``low``; returns the end of the window."""
         self._open = [span for span in self._open if span.high >= low]
         entries = sum(span.entries for span in self._open)
         high = low + WINDOW_IDS
@@ -263,7 +163,6 @@ class MessageScan:
 
     def _add(self, facts: MessageFacts, kind: RecordKind, key: bytes, value: bytes) -> None:
         self._on_row(kind, key, value)
-        facts.record_bytes += len(key) + len(value)
         try:
             attribute, decode, size = _SINGLE.get(kind, ("", None, 0))
             if decode is not None and len(key) == size:
@@ -282,13 +181,13 @@ class MessageScan:
 
 
 class _Cursor:
-    """The records of one kind in a window; ``id`` is of the next one, at the end above all others."""
+    """The records of one kind in a window; ``id`` is that of the next one, or above all ids at the end."""
 
     __slots__ = ("_at", "_batches", "_rows", "_start", "id", "kind")
 
     def __init__(self, store: OfflineStore, kind: RecordKind, low: int, high: int) -> None:
         self.kind = kind
-        self._start = len(_prefix(kind))
+        self._start = len(PREFIXES[kind])
         self._batches = store.scan_batches(*_id_range(kind, low, high), batch=_ROWS.get(kind, 1000))
         self._rows: list[Pair] = []
         self._at = 0
@@ -299,7 +198,7 @@ class _Cursor:
         return self._at >= len(self._rows)
 
     async def fill(self) -> None:
-        """Read on, if there is more."""
+        """Read the next batch, if there is one."""
         self._rows, self._at = await anext(self._batches, []), 0
         self._look()
 
@@ -316,18 +215,14 @@ class _Cursor:
             self.id = int.from_bytes(self._rows[self._at][0][self._start : self._start + 8].ljust(8, b"\0"), "big")
 
 
-def _prefix(kind: RecordKind) -> bytes:
-    return PREFIXES[kind]
-
-
 def _id_range(kind: RecordKind, low: int, high: int) -> tuple[bytes, bytes]:
-    """The keys of a kind with ids from ``low`` up to and without ``high``."""
-    prefix = _prefix(kind)
+    """The range of keys of a kind with ids from ``low`` up to, but not including, ``high``."""
+    prefix = PREFIXES[kind]
     start, end = prefix + low.to_bytes(8, "big"), prefix + high.to_bytes(8, "big")
     return (keys.kind_range(kind)[0] if low == 0 else start), end
 
 
 def _id_of(kind: RecordKind, key: bytes) -> int:
-    """The message id in a key, as far as it goes."""
-    start = len(_prefix(kind))
+    """The message id in a key, padded if the key is too short."""
+    start = len(PREFIXES[kind])
     return int.from_bytes(key[start : start + 8].ljust(8, b"\0"), "big")

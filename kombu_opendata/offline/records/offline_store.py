@@ -1,12 +1,12 @@
-"""A store, read only, whether its broker runs or not.
+"""A store, read only, whether or not its broker runs.
 
-A broker that runs is not fenced. So that it keeps what is read, a reader beside it holds a checkpoint (:mod:`.hold`);
-nothing else is written. Commits that are in the journal only are replayed in memory.
+A running broker is not fenced. A reader beside it holds a checkpoint (:mod:`..files.checkpoint_hold`), so that the
+broker keeps the files that are read; nothing else is written. Commits that are only in the journal are replayed in
+memory.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Sequence
@@ -14,23 +14,22 @@ from pathlib import Path
 from types import TracebackType
 
 from ...errors import CorruptRecord, NewerFormat, StoreChanged, StoreError
-from ...storage.clock import Clock, SystemClock
+from ...storage.clock import Clock
 from ...storage.records import header, journal_position, keys
 from ...storage.records.header import StoreHeader
 from ...storage.rows import Rows
 from ...storage.slate_reader import ReadOnlyStore
-from ...url import LOCK_NAME
+from ..files.broker_lock import running_broker
 from ..files.checkpoint_hold import Hold
 from ..files.journal_files import JournalTail, read_tail
-from ..files.location import StoreLocation, find_store
+from ..files.location import StoreLocation
 from ..findings import Finding, finding
 from .journal_overlay import Changes, replayed
 
 Pair = tuple[bytes, bytes]
 Range = tuple[bytes, bytes | None]
 
-_TRIES = 5
-#: a run of the journal's record numbers that looks interrupted while the broker goes on
+#: findings that may only mean that the broker wrote to the journal meanwhile
 _UNSETTLED = frozenset({"journal-gap", "journal-sequence", "journal-behind", "journal-record"})
 
 
@@ -39,12 +38,12 @@ class OfflineStore:
 
     Attributes:
         location: where it is.
-        header: what the store says of itself; None where that is missing or damaged (see ``problems``).
-        journal: what the journal has besides; None where a store has none.
-        broker_pid: of the broker that runs on it; 0 for an unknown one, None when there is none.
-        problems: what was wrong when it was opened, if damage is tolerated.
-        unreadable: ranges of keys that are left out by scans, as they can't be read.
-        is_readable: False when not one record can be read.
+        header: the store's header; None if it is missing or damaged (see ``problems``).
+        journal: the end of the journal; None if the store has no journal.
+        broker_pid: the broker that runs on it; 0 if it is unknown, None if there is none.
+        problems: what was wrong when the store was opened, if damage is tolerated.
+        unreadable: ranges of keys that scans leave out because they can't be read.
+        is_readable: False if no record at all can be read.
     """
 
     def __init__(self, location: StoreLocation, reader: ReadOnlyStore | None, clock: Clock) -> None:
@@ -67,16 +66,16 @@ class OfflineStore:
 
     @property
     def unheld(self) -> str | None:
-        """Why nothing keeps the files that are read, though a broker may delete them; None when that is not so."""
+        """Why a broker may delete files that are being read; None if it may not."""
         return None if self.hold is None else self.hold.why_not
 
     # ------------------------------------------------------------------ reading
     async def get(self, key: bytes) -> bytes | None:
-        """The value of ``key``; None when there is none.
+        """The value of ``key``; None if there is no such record.
 
         Raises:
-            StoreChanged: a broker has deleted what holds it.
-            CorruptRecord: what holds it is damaged.
+            StoreChanged: a broker has deleted the file that holds it.
+            CorruptRecord: the file that holds it is damaged.
             StoreError: it can't be read.
         """
         if key in self._changes:
@@ -88,19 +87,19 @@ class OfflineStore:
             raise
 
     async def scan_batches(self, start: bytes, end: bytes | None, *, batch: int = 1000) -> AsyncIterator[list[Pair]]:
-        """The pairs with ``start <= key < end`` by key, in lists; none is empty.
+        """The pairs with ``start <= key < end`` by key, in lists that are not empty.
 
-        Ranges that are known as unreadable are left out, and one that turns out to be is added to ``unreadable``.
+        Unreadable ranges are left out; a range that turns out to be unreadable is added to ``unreadable``.
 
         Raises:
-            StoreChanged: a broker has deleted what holds it.
-            StoreError: it can't be read, for a reason that is no damage.
+            StoreChanged: a broker has deleted a file that is needed.
+            StoreError: they can't be read, for a reason other than damage.
         """
         async for rows in self.scan_rows(start, end, batch=batch):
             yield rows.pairs()
 
     async def scan_rows(self, start: bytes, end: bytes | None, *, batch: int = 1000) -> AsyncIterator[Rows]:
-        """As :meth:`scan_batches`, each batch in one piece."""
+        """As :meth:`scan_batches`, with each batch in one piece."""
         for low, high in _without(self.unreadable, start, end):
             position = low
             try:
@@ -116,18 +115,18 @@ class OfflineStore:
                 self.problems.append(finding("slatedb-unreadable", text, key=position))
 
     def _check_deleted(self, exc: StoreError) -> None:
-        """Tell a file that is gone as a broker has replaced it, which may have begun meanwhile, from a lost one."""
+        """Raise StoreChanged if a file is missing because a broker replaced it, and not because it was lost."""
         is_kept = self.hold is not None and self.hold.why_not is None
         if is_kept or "not found" not in str(exc.__cause__):
             return
         root, database = self.location.root, self.location.database
         if root is None or running_broker(root) is not None or _newest_manifest(database) != self._manifest:
-            text = f"{self.location} was written while it was read, and files that it reads are gone; open it again"
+            text = f"{self.location} was written while it was read, and files that are needed are gone; open it again"
             raise StoreChanged(text) from exc
 
     def _is_damage(self, exc: StoreError) -> bool:
-        """Whether this is damage that is tolerated."""
-        return self._tolerant and _is_damage(exc, self.location, self.broker_pid)
+        """Whether this is damage, and damage is tolerated."""
+        return self._tolerant and is_damage(exc, self.location, self.broker_pid)
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int | None = None) -> list[Pair]:
         """The pairs with ``start <= key < end``, at most ``limit``; for small ranges."""
@@ -139,11 +138,11 @@ class OfflineStore:
         return found
 
     def can_tell(self, key: bytes) -> bool:
-        """Whether a record that was not found is really not there, and not just unreadable."""
+        """Whether a record that was not found is really missing, and not only unreadable."""
         return not any(low <= key and (high is None or key < high) for low, high in self.unreadable)
 
     async def _merged(self, start: bytes, end: bytes | None, batch: int) -> AsyncIterator[Rows]:
-        """The reader's rows with the journal's changes."""
+        """The reader's rows, with the journal's changes applied."""
         changed = self._changed
         at = bisect_left(changed, start)
         last = len(changed) if end is None else bisect_left(changed, end)
@@ -185,7 +184,7 @@ class OfflineStore:
         """Read the header, and replay the journal.
 
         Raises:
-            StoreChanged: the broker was too fast; open the store again.
+            StoreChanged: the broker wrote meanwhile; open the store again.
         """
         self._tolerant = tolerant
         self._settle_for_less = tolerant and is_last_try
@@ -200,7 +199,7 @@ class OfflineStore:
             if value is not None:
                 self.header = header.decode(keys.STORE_HEADER_KEY, value)
                 return
-            text = f"there is no store header in {self.location}: it is another program's database, or damaged"
+            text = f"there is no store header in {self.location}: it is damaged, or another program's database"
             failure: StoreError = CorruptRecord(text, key=keys.STORE_HEADER_KEY, offset=0)
         except (NewerFormat, StoreChanged):
             raise
@@ -263,131 +262,27 @@ class OfflineStore:
         await self.close()
 
 
-async def open_store(
-    folder_or_url: str | Path,
-    instance: str | None = None,
-    *,
-    clock: Clock | None = None,
-    tolerate_damage: bool = False,
-    deadline_seconds: float = 30,
-    who: str = "reader",
-) -> OfflineStore:
-    """Open an instance of a store for reading; ``async with await open_store(…) as store``.
+def is_damage(exc: StoreError, location: StoreLocation, broker_pid: int | None) -> bool:
+    """Whether a store can't be read because it is damaged.
 
-    What is shown is one state, as of the opening: the one after some commit of the broker, with all commits before it.
-    While a broker runs on a local folder, that is its last commit at the time when the journal was read; on an object
-    store it is the last batch that was durable. Where SlateDB shows another state while the store is opened, that is
-    noticed, and it is opened again.
-
-    Beside a running broker of the same user, and in a bucket, the reader makes a checkpoint in SlateDB's manifest,
-    which keeps the files that it reads until it is closed, or has been dead for three minutes. Where it may not write,
-    ``unheld`` says so: the broker deletes files some 15 seconds after it has replaced them, and then reading fails
-    with StoreChanged. So it may where a broker begins on a folder that had none. Nothing else is written to the store;
-    no lock is taken.
-
-    Args:
-        folder_or_url: a store's folder, ``opendata:///folder``, ``file:///folder``, or a bucket's URL (``s3://…``).
-        instance: None for the only one, or ``default``.
-        who: of the checkpoint's name, as the broker's status shows it.
-        tolerate_damage: open what can be opened, and say in ``problems`` what is wrong. A store that does not answer is
-            an error all the same.
-
-    Raises:
-        StoreError: there is no such store or instance (the text lists those that are there), or it does not answer.
-        StoreChanged: the broker wrote so fast that each of five tries saw two states; so may a later read, then.
-        CorruptRecord: it is damaged.
-        NewerFormat: it was written by a newer version of this package.
-        InvalidURL: the URL is none of a store.
-    """
-    location = find_store(folder_or_url, instance)
-    clock = clock or SystemClock()
-    for _ in range(_TRIES - 1):
-        with contextlib.suppress(StoreChanged):
-            return await _open(location, clock, tolerate_damage, deadline_seconds, who)
-    return await _open(location, clock, tolerate_damage, deadline_seconds, who, is_last_try=True)
-
-
-async def _open(
-    location: StoreLocation,
-    clock: Clock,
-    tolerant: bool,
-    deadline_seconds: float,
-    who: str,
-    *,
-    is_last_try: bool = False,
-) -> OfflineStore:
-    problems: list[Finding] = []
-    reader = None
-    hold = Hold(location, who) if location.root is None or running_broker(location.root) is not None else None
-    if hold is not None:
-        await hold.before()
-    for skip_wal in (False, True):
-        try:
-            reader = await ReadOnlyStore.open(
-                location.url, location.instance, frozen=True, skip_wal=skip_wal, deadline_seconds=deadline_seconds
-            )
-            break
-        except StoreError as exc:
-            if not tolerant or not _is_damage(exc, location, running_broker(location.root)):
-                raise
-            problems.append(finding("slatedb-open", _opening(skip_wal, exc), file=str(location.database or "")))
-    store = OfflineStore(location, reader, clock)
-    store.problems, store.skipped_wal = problems, bool(problems)
-    if reader is None:
-        return store
-    store.hold = hold
-    try:
-        if hold is not None and not await hold.take():
-            raise StoreChanged(f"tables of {location} were replaced while it was opened")
-        await store.load(tolerant=tolerant, is_last_try=is_last_try)
-    except BaseException:
-        await store.close()
-        raise
-    return store
-
-
-def _is_damage(exc: StoreError, location: StoreLocation, broker_pid: int | None) -> bool:
-    """Whether a store can't be read as it is damaged.
-
-    SlateDB says of some damage that the store is unavailable. A bucket may be that, and a folder whose broker changes
-    files; any other folder never is.
+    SlateDB reports some damage as "unavailable". A bucket may really be unavailable, and so may files of a folder whose
+    broker is changing them; in any other folder it means damage.
     """
     if isinstance(exc, CorruptRecord):
         return True
     return location.root is not None and broker_pid is None and not isinstance(exc, StoreChanged)
 
 
-def _opening(skip_wal: bool, exc: StoreError) -> str:
-    return f"SlateDB can't open the database{' even without its WAL' if skip_wal else ''}: {exc.text}"
-
-
 def _newest_manifest(database: Path | None) -> str:
-    """The name of its file; empty where it can't be told."""
+    """The name of the newest manifest's file; empty if it can't be read."""
     try:
         return max(os.listdir(database / "manifest"), default="") if database is not None else ""
     except OSError:
         return ""
 
 
-def running_broker(root: Path | None) -> int | None:
-    """The process that holds the lock on a store's folder (0: it can't be told); None when nobody does, or not here."""
-    if root is None:
-        return None
-    try:
-        status = os.lstat(root / LOCK_NAME)  # a link may lead to the lock of any process
-        locks = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return None
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    for line in locks:
-        fields = line.split()
-        if "FLOCK" in fields and wanted in fields:
-            return int(fields[4])
-    return None
-
-
 def _without(gaps: Sequence[Range], start: bytes, end: bytes | None) -> list[Range]:
-    """The parts of a range that are in none of the gaps."""
+    """The parts of a range that are outside the gaps."""
     parts: list[Range] = []
     low = start
     for gap_start, gap_end in sorted(gaps, key=lambda gap: gap[0]):

@@ -10,7 +10,7 @@ PREVIEW_BYTES = 256
 
 
 def readable(value: Any, limit: int = PREVIEW_BYTES) -> Any:
-    """``value`` for JSON; long bytes become a preview."""
+    """A value for JSON; long bytes become a preview."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return readable(value._asdict(), limit)
     if is_dataclass(value) and not isinstance(value, type):
@@ -27,13 +27,13 @@ def readable(value: Any, limit: int = PREVIEW_BYTES) -> Any:
 
 
 def preview(data: bytes, limit: int = PREVIEW_BYTES) -> Any:
-    """Bytes as a text where they are one, else in hexadecimal; cut where they are long, with their size."""
+    """Bytes as text if they are text, else in hexadecimal; long ones are cut, with their size."""
     shown = data[:limit]
     try:
         text = shown.decode()
         kind = "text"
     except UnicodeDecodeError as exc:
-        # A cut character is no reason to show hexadecimal.
+        # a character that was cut in half does not make it hexadecimal
         whole = len(data) > limit and exc.start > len(shown) - 4
         kind, text = ("text", shown[: exc.start].decode()) if whole else ("hex", shown.hex())
     if kind == "text" and len(data) <= limit and text.isprintable():
@@ -46,5 +46,5 @@ def _name(name: Any) -> str:
 
 
 def _clean(value: Any) -> Any:
-    """Texts with surrogates, of names that are not UTF-8, can't be written to a terminal or as JSON."""
+    """A text without surrogates, which names that are not UTF-8 have and which no terminal or JSON accepts."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The entries of the routes blocks, as a scan over messages meets them: in the order of their ids."""
+"""The entries of the routes blocks in the order of message ids, for a scan over messages."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _BATCH = 100
 
 
 class RouteBlocks:
-    """The routes blocks of a store. A window may end within one, so some are decoded twice; each is reported once.
+    """The routes blocks of a store. A window may end within a block, which is then decoded twice but reported once.
 
     Attributes:
-        damaged: the numbers of those that did not decode so far.
+        damaged: the numbers of the blocks that did not decode so far.
     """
 
     def __init__(self, store: OfflineStore, on_corrupt: OnCorrupt, on_row: OnRow) -> None:
         self.store = store
         self._on_corrupt, self._on_row = on_corrupt, on_row
-        self._last = b""  # the key of the last one that was reported
+        self._last = b""  # the key of the last block that was reported
         self.damaged: set[int] = set()
 
     async def first_from(self, low: int) -> list[int]:
-        """The first id from ``low`` on that has an entry, or may have had one in a damaged block; empty without any."""
+        """The first id from ``low`` on that has an entry, or may have had one in a damaged block; empty if none has."""
         async for rows in self.store.scan_batches(*range_of(low, keys.MAX_MESSAGE_ID), batch=2):
             for key, value in rows:
                 try:
@@ -47,7 +47,7 @@ class RouteBlocks:
         return []
 
     def entries(self, key: bytes, value: bytes) -> dict[int, int]:
-        """Message id → count; none of a damaged block."""
+        """The count of each message id; empty for a damaged block."""
         is_new = key > self._last
         if is_new:
             self._last = key
@@ -62,7 +62,7 @@ class RouteBlocks:
 
 
 class RouteCursor:
-    """The entries of a window; ``id`` is of the next one, at the end above all others."""
+    """The entries of a window; ``id`` is that of the next one, or above all ids at the end."""
 
     __slots__ = ("_at", "_batches", "_blocks", "_found", "_high", "_low", "id")
 
@@ -78,7 +78,7 @@ class RouteCursor:
         return self._at >= len(self._found)
 
     async def fill(self) -> None:
-        """Read on, if there is more."""
+        """Read the next batch, if there is one."""
         self._found, self._at = [], 0
         rows: list[Pair] = await anext(self._batches, [])
         while rows and not self._found:
@@ -101,7 +101,7 @@ class RouteCursor:
 
 
 def range_of(low: int, high: int) -> tuple[bytes, bytes]:
-    """The keys of the blocks that may have ids from ``low`` up to and without ``high``."""
+    """The range of keys of the blocks that may have ids from ``low`` up to, but not including, ``high``."""
     first, end = low >> BLOCK_BITS, (high - 1 >> BLOCK_BITS) + 1
     return _PREFIX + (first.to_bytes(8, "big") if first else b""), _PREFIX + end.to_bytes(8, "big")
 
@@ -112,5 +112,5 @@ def _decode(key: bytes, value: bytes) -> dict[int, int]:
 
 
 def _number(key: bytes) -> int:
-    """The block's number in a key, as far as it goes."""
+    """The number of a block in its key, padded if the key is too short."""
     return int.from_bytes(key[len(_PREFIX) : len(_PREFIX) + 8].ljust(8, b"\0"), "big")

@@ -27,8 +27,9 @@ from kombu_opendata.offline import (
     stats,
     verify_store,
 )
-from kombu_opendata.offline.records import message_scan
-from kombu_opendata.offline.records.message_scan import MessageFacts, MessageScan
+from kombu_opendata.offline.records import message_facts, message_scan
+from kombu_opendata.offline.records.message_facts import MessageFacts
+from kombu_opendata.offline.records.message_scan import MessageScan
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import journal_position, keys
@@ -290,10 +291,11 @@ def test_a_report_keeps_so_many_findings_of_a_kind(rich: Rich, copy_of: Callable
 def test_small_windows_give_the_same_messages(rich: Rich, monkeypatch: pytest.MonkeyPatch) -> None:
     async def messages(store: OfflineStore) -> list[MessageFacts]:
         spans = []
-        for kind, decode in message_scan.BUCKETS.items():
+        for kind, decode in message_facts.BUCKETS.items():
             for key, value in await store.scan(*keys.kind_range(kind)):
                 parsed = keys.parse(key)
-                spans.append(message_scan.span_of(kind, key, parsed.name or "", parsed.bucket or 0, decode(key, value)))
+                bucket = parsed.bucket or 0
+                spans.append(message_facts.span_of(kind, key, parsed.name or "", bucket, decode(key, value)))
         return [one async for one in MessageScan(store, [span for span in spans if span is not None]).messages()]
 
     whole = look(rich.root, messages)

@@ -1,0 +1,109 @@
+"""What a store says about one message, joined from all its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...storage.records import active, settled
+from ...storage.records.dead_letter import DeadLetter
+from ...storage.records.keys import RecordKind
+from ...storage.records.metadata import Metadata
+from ...storage.records.payload import PayloadURI
+from ...storage.records.routes_block import KEPT_IN_CHUNKS
+
+AVAILABLE, IN_FLIGHT, DONE, FAILED, ARCHIVED = "available", "in flight", "done", "failed", "archived failed"
+
+#: the kinds of buckets, and how they are decoded
+BUCKETS = {
+    RecordKind.ACTIVE: active.decode,
+    RecordKind.DONE: settled.decode,
+    RecordKind.FAILED: settled.decode,
+    RecordKind.ARCHIVED_FAILED: settled.decode,
+}
+_SETTLED = {RecordKind.DONE: DONE, RecordKind.FAILED: FAILED, RecordKind.ARCHIVED_FAILED: ARCHIVED}
+
+
+class Place(NamedTuple):
+    """A message in a queue.
+
+    Attributes:
+        entry: (id, priority, visible at, retention deadline, attempts) if it is available, (id, priority, claimed at,
+            lease deadline, attempts) if it is in flight, (id, settled at, attempts) if it is settled.
+    """
+
+    queue: str
+    state: str
+    bucket: int
+    entry: tuple[int, ...]
+
+    @property
+    def attempts(self) -> int:
+        return self.entry[-1]
+
+
+class Span(NamedTuple):
+    """A summary of a bucket: the lowest and the highest id, and how many entries there are."""
+
+    low: int
+    high: int
+    entries: int
+    key: bytes
+    kind: RecordKind
+    queue: str
+    bucket: int
+
+
+@dataclass(slots=True)
+class MessageFacts:
+    """All records about one message.
+
+    Attributes:
+        chunks: the number and the bytes of each chunk.
+        routes: how many queues need it, as stored at ``routes_key``, in a block or in a record of its own.
+        letters: the queues that it left, each with the dead letter.
+        corrupt: kinds of its records that do not decode.
+    """
+
+    id: int
+    metadata: Metadata | None = None
+    payload: bytes | PayloadURI | None = None
+    chunks: list[tuple[int, int]] = field(default_factory=list)
+    attempts: list[str] | None = None
+    routes: int | None = None
+    routes_key: bytes = b""
+    letters: list[tuple[str, DeadLetter]] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    corrupt: set[RecordKind] = field(default_factory=set)
+
+    @property
+    def payload_bytes(self) -> int:
+        """The size of the payload, as stored."""
+        return sum(size for _number, size in self.chunks) or (len(self.payload) if type(self.payload) is bytes else 0)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its count says that no queue needs it and only the log keeps it."""
+        return self.routes is not None and self.routes >= KEPT_IN_CHUNKS
+
+    @property
+    def needs(self) -> int:
+        """How often the payload is needed: by queues, and by dead letters that are its last use."""
+        return len(self.places) + sum(letter.last_use for _queue, letter in self.letters)
+
+
+def entries_of(kind: RecordKind, value: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
+    """The state and the entry of each message in a decoded bucket."""
+    if kind is RecordKind.ACTIVE:
+        available, in_flight = value
+        yield from ((AVAILABLE, entry) for entry in available)
+        yield from ((IN_FLIGHT, entry) for entry in in_flight)
+    else:
+        yield from ((_SETTLED[kind], entry) for entry in value)
+
+
+def span_of(kind: RecordKind, key: bytes, queue: str, bucket: int, value: Any) -> Span | None:
+    """The summary of a decoded bucket; None if it is empty."""
+    ids = [entry[0] for _state, entry in entries_of(kind, value)]
+    return Span(min(ids), max(ids), len(ids), key, kind, queue, bucket) if ids else None

@@ -1,0 +1,103 @@
+"""Opens a store for reading, and tries again if its broker changes it meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from ...errors import StoreChanged, StoreError
+from ...storage.clock import Clock, SystemClock
+from ...storage.slate_reader import ReadOnlyStore
+from ..files.broker_lock import running_broker
+from ..files.checkpoint_hold import Hold
+from ..files.location import StoreLocation, find_store
+from ..findings import Finding, finding
+from .offline_store import OfflineStore, is_damage
+
+_TRIES = 5
+
+
+async def open_store(
+    folder_or_url: str | Path,
+    instance: str | None = None,
+    *,
+    clock: Clock | None = None,
+    tolerate_damage: bool = False,
+    deadline_seconds: float = 30,
+    who: str = "reader",
+) -> OfflineStore:
+    """Open an instance of a store for reading; ``async with await open_store(…) as store``.
+
+    The reader sees one consistent state: the store after some commit of the broker. While a broker runs on a local
+    folder, that is the last commit when the journal was read; on an object store, it is the last durable batch. If
+    SlateDB shows a newer state while the store is being opened, it is opened again.
+
+    Beside a running broker of the same user, and in a bucket, the reader makes a checkpoint in SlateDB's manifest. It
+    keeps the files that are read until the reader is closed, or has been dead for three minutes. If the reader may not
+    write, ``unheld`` says so: the broker deletes files about 15 seconds after it has replaced them, and reading then
+    fails with StoreChanged. The same can happen if a broker starts on a folder that had none. Nothing else is written
+    to the store, and no lock is taken.
+
+    Args:
+        folder_or_url: a store's folder, ``opendata:///folder``, ``file:///folder``, or a bucket's URL (``s3://…``).
+        instance: None for the only one, or for ``default``.
+        who: part of the checkpoint's name, which the broker's status shows.
+        tolerate_damage: open as much as possible, and list what is wrong in ``problems``. A store that does not answer
+            is still an error.
+
+    Raises:
+        StoreError: there is no such store or instance (the text lists the existing ones), or it does not answer.
+        StoreChanged: the broker wrote so fast that each of five attempts saw two states. Later reads may raise it, too.
+        CorruptRecord: it is damaged.
+        NewerFormat: it was written by a newer version of this package.
+        InvalidURL: the URL is not that of a store.
+    """
+    location = find_store(folder_or_url, instance)
+    clock = clock or SystemClock()
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(StoreChanged):
+            return await _open(location, clock, tolerate_damage, deadline_seconds, who)
+    return await _open(location, clock, tolerate_damage, deadline_seconds, who, is_last_try=True)
+
+
+async def _open(
+    location: StoreLocation,
+    clock: Clock,
+    tolerant: bool,
+    deadline_seconds: float,
+    who: str,
+    *,
+    is_last_try: bool = False,
+) -> OfflineStore:
+    problems: list[Finding] = []
+    reader = None
+    hold = Hold(location, who) if location.root is None or running_broker(location.root) is not None else None
+    if hold is not None:
+        await hold.before()
+    for skip_wal in (False, True):
+        try:
+            reader = await ReadOnlyStore.open(
+                location.url, location.instance, frozen=True, skip_wal=skip_wal, deadline_seconds=deadline_seconds
+            )
+            break
+        except StoreError as exc:
+            if not tolerant or not is_damage(exc, location, running_broker(location.root)):
+                raise
+            problems.append(finding("slatedb-open", _opening(skip_wal, exc), file=str(location.database or "")))
+    store = OfflineStore(location, reader, clock)
+    store.problems, store.skipped_wal = problems, bool(problems)
+    if reader is None:
+        return store
+    store.hold = hold
+    try:
+        if hold is not None and not await hold.take():
+            raise StoreChanged(f"tables of {location} were replaced while it was opened")
+        await store.load(tolerant=tolerant, is_last_try=is_last_try)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+def _opening(skip_wal: bool, exc: StoreError) -> str:
+    return f"SlateDB can't open the database{' even without its WAL' if skip_wal else ''}: {exc.text}"

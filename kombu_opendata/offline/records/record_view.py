@@ -1,0 +1,163 @@
+"""Single records as plain structures: by key, or all of a kind, a queue or a prefix."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...errors import CorruptRecord, NotFound, RequestError
+from ...storage import records as stored
+from ...storage.records import keys
+from ...storage.records.active import AvailableMessage, InFlightMessage
+from ...storage.records.keys import RecordKind
+from .message_facts import AVAILABLE, BUCKETS, IN_FLIGHT, entries_of
+from .offline_store import OfflineStore
+from .readable import readable
+from .record_ranges import kind_of
+
+DEFAULT_LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record.
+
+    Attributes:
+        key: in hexadecimal.
+        kind: what it is; ``unknown`` if its key is of no known kind.
+        of: what the key says: queue, bucket, message id, …
+        value: decoded, as texts, numbers, lists and maps; None if it does not decode.
+        size: bytes of the value.
+        problem: why it does not decode; empty if it does.
+    """
+
+    key: str
+    kind: str
+    of: dict[str, Any]
+    value: Any
+    size: int
+    problem: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def record(store: OfflineStore, key: bytes) -> Record:
+    """The record with this key.
+
+    Raises:
+        NotFound: it does not exist.
+    """
+    value = await store.get(key)
+    if value is None:
+        raise NotFound(f"there is no record with the key {key.hex()}", key=key.hex())
+    return as_record(key, value)
+
+
+async def scan(
+    store: OfflineStore,
+    *,
+    kind: RecordKind | str | None = None,
+    queue: str | None = None,
+    prefix: bytes = b"",
+    start: bytes = b"",
+    limit: int = DEFAULT_LIMIT,
+) -> AsyncIterator[Record]:
+    """Records in the order of their keys.
+
+    Args:
+        kind: only records of this kind: a :class:`RecordKind` or its name (``active``, ``dead letter``, …).
+        queue: only this queue's own records; ``kind`` must then be one that queues have, or None.
+        prefix: only keys that begin with this.
+        start: only keys from here on; to continue after a record, its key and a 0 byte.
+        limit: at most this many.
+
+    Raises:
+        RequestError: the kind is unknown or queues don't have it, or the limit is below 1.
+    """
+    if limit < 1:
+        raise RequestError(f"the limit must be at least 1, not {limit}", limit=limit)
+    left = limit
+    for low, high in _ranges(kind, queue, prefix):
+        async for rows in store.scan_batches(max(low, start), high, batch=min(left, 200)):
+            for key, value in rows[:left]:
+                yield as_record(key, value)
+            left -= min(left, len(rows))
+            if not left:
+                return
+
+
+def _ranges(kind: RecordKind | str | None, queue: str | None, prefix: bytes) -> list[tuple[bytes, bytes | None]]:
+    if isinstance(kind, str):
+        names = {known.value: known for known in RecordKind} | {known.name.lower(): known for known in RecordKind}
+        if kind not in names:
+            text = f"there is no kind of record {kind!r}: use {', '.join(sorted(k.value for k in RecordKind))}"
+            raise RequestError(text, kind=kind)
+        kind = names[kind]
+    if queue is not None:
+        kinds = list(QUEUE_PREFIXES) if kind is None else [kind]
+        if not QUEUE_PREFIXES.keys() >= set(kinds):
+            text = f"records of the kind {kinds[0].value!r} do not belong to a queue: leave out the queue"
+            raise RequestError(text, kind=kinds[0].value, queue=queue)
+        return [_within(keys.prefix_range(QUEUE_PREFIXES[each](queue)), prefix) for each in kinds]
+    if kind is not None:
+        return [_within(keys.kind_range(kind), prefix)]
+    return [keys.prefix_range(prefix) if prefix else (b"", None)]
+
+
+QUEUE_PREFIXES = {
+    RecordKind.ACTIVE: keys.active_prefix,
+    RecordKind.DONE: keys.done_prefix,
+    RecordKind.FAILED: keys.failed_prefix,
+    RecordKind.ARCHIVED_FAILED: keys.archived_failed_prefix,
+    RecordKind.CONFIG: keys.config_key,
+    RecordKind.OPTIONS: keys.options_key,
+    RecordKind.QUEUE_COUNTS: keys.queue_counts_key,
+}
+
+
+def _within(outer: tuple[bytes, bytes], prefix: bytes) -> tuple[bytes, bytes | None]:
+    if not prefix:
+        return outer
+    low, high = keys.prefix_range(prefix)
+    return max(outer[0], low), min(outer[1], high)
+
+
+def as_record(key: bytes, value: bytes) -> Record:
+    """A record as a structure, decoded as far as possible."""
+    kind = kind_of(key)
+    name = kind.value if kind is not None else "unknown"
+    try:
+        parsed = keys.parse(key)
+        decoded: Any = stored.decode_any(key, value)
+    except CorruptRecord as exc:
+        return Record(key.hex(), name, {}, None, len(value), exc.text)
+    if parsed.kind in BUCKETS:
+        decoded = _bucket(parsed.kind, decoded)
+    elif parsed.kind in _FIELD_NAMES:
+        decoded = dict(zip(_FIELD_NAMES[parsed.kind], decoded, strict=True))
+    of = {what: readable(part) for what, part in parsed._asdict().items() if part is not None and what != "kind"}
+    return Record(key.hex(), name, of, readable(decoded), len(value))
+
+
+#: kinds that decode to a plain tuple
+_FIELD_NAMES = {RecordKind.SEQ_BLOCK: ("base", "size")}
+
+
+def _bucket(kind: RecordKind, decoded: Any) -> Any:
+    if kind is RecordKind.ACTIVE:
+        available, in_flight = decoded
+        return {
+            "available": [as_entry(AVAILABLE, entry) for entry in available],
+            "in_flight": [as_entry(IN_FLIGHT, entry) for entry in in_flight],
+        }
+    return [as_entry(state, entry) for state, entry in entries_of(kind, decoded)]
+
+
+def as_entry(state: str, entry: tuple[int, ...]) -> dict[str, Any]:
+    if state == AVAILABLE:
+        return AvailableMessage(*entry)._asdict()
+    if state == IN_FLIGHT:
+        return InFlightMessage(*entry)._asdict()
+    return dict(zip(("message_id", "settled_at_ms", "attempts"), entry, strict=True))
