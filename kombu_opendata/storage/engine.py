@@ -26,9 +26,12 @@ from .looking import QueuePages
 from .operations_by_id import OperationsById
 from .payloads import Payloads
 from .records import keys
+from .redrive import Redrives
 from .removals import Removals
 from .results import Results
 from .routing import Router
+from .settled_buckets import SettledBuckets
+from .settled_moves import SettledMoves
 from .size_limit import SizeLimit
 from .slate import SlateStore
 from .slate_settings import SlateSettings
@@ -81,13 +84,16 @@ class Engine:
         )  # fmt: skip
         self.operations = OperationsById(self.state, self.payloads, clock, self.commits)
         self.loader = QueueLoader(store, self.state, self.payloads, clock, self.operations)
-        self.pages = QueuePages(store, clock, self.commits, self.payloads)
+        buckets = SettledBuckets(store, self.state, self.commits)
+        self.pages = QueuePages(store, clock, self.commits, self.payloads, buckets)
+        self.settled_moves = SettledMoves(store, self.state, clock, self.commits, self.payloads, buckets)
+        self.redrives = Redrives(store, self.state, clock, self.commits, self.payloads, buckets)
         self.results = Results(store, self.state, clock, self.commits)
         self.idempotency = Idempotency(store, self.state, clock, self.commits)
         self.removals = Removals(
             self.state, clock, self.commits, self.operations, self.loader, self.idempotency
         )  # fmt: skip
-        self.router = Router(self)
+        self.router = Router(store, self.state, clock, self.commits, buckets)
         self.staging = Staging(store, self.state, clock, self.commits, self.operations)
         self.payloads.batches = self.staging.reader
         self.history = History(

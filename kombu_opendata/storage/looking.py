@@ -17,6 +17,7 @@ from .queue_buckets import Entry, Summary
 from .queue_state import QueueState
 from .records import active, keys, settled
 from .records.metadata import Metadata
+from .settled_buckets import SettledBuckets
 from .slate import SlateStore
 from .state import Queue
 from .stored_messages import read_metadata
@@ -108,11 +109,14 @@ def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
 class QueuePages:
     """Reads the messages of durable queues, wherever they are."""
 
-    def __init__(self, store: SlateStore, clock: Clock, commits: Commits, payloads: Payloads) -> None:
+    def __init__(
+        self, store: SlateStore, clock: Clock, commits: Commits, payloads: Payloads, buckets: SettledBuckets
+    ) -> None:
         self._store = store
         self._clock = clock
         self._commits = commits
         self._payloads = payloads
+        self._buckets = buckets
 
     async def waiting(self, queue: Queue, after: int, limit: int, states: tuple[str, ...]) -> tuple[list[Row], int]:
         """Available or delayed messages above an id, by id; and from where to go on, -1 at the end."""
@@ -149,18 +153,6 @@ class QueuePages:
         return [row_of(entry, now) for entry in bucket.available.values()] if bucket is not None else []
 
     # ------------------------------------------------------------------ settled lists
-    async def settled_bucket(self, queue: Queue, which: Which, number: int) -> list[tuple[int, int, int]]:
-        """The rows (id, at, attempts) of one bucket of a list."""
-        log = settled_log(queue, which)
-        key = bucket_key(queue.name, which, number)
-        if number != log.tail and number not in log.dirty:
-            async with self._commits.checkpointing:  # else the store may be behind what memory let go
-                if number != log.tail and number not in log.dirty:
-                    value = await self._store.get(key)
-                    return list(settled.decode(key, value)) if value is not None else []
-        rows = log.rows if number == log.tail else log.dirty[number]
-        return list(settled.decode(key, settled.join(rows)))
-
     async def settled_rows(self, queue: Queue, which: Which, position: int, limit: int) -> tuple[list[Row], int]:
         """A page of a list, the oldest first; and the position to go on from, -1 at the end."""
         log = settled_log(queue, which)
@@ -171,7 +163,7 @@ class QueuePages:
         for _ in range(MAX_READS):
             if number > log.tail:
                 return found, -1
-            rows = await self.settled_bucket(queue, which, number)
+            rows = await self._buckets.read(queue, which, number)
             for id, at, attempts in rows[place : place + limit - len(found)]:
                 found.append(Row(id, which, attempts=attempts, settled_at_ms=at))
                 place += 1
@@ -222,7 +214,7 @@ class QueuePages:
                 if reads <= 0:
                     return None, 0
                 reads -= number != log.tail
-                rows = await self.settled_bucket(queue, which, number)
+                rows = await self._buckets.read(queue, which, number)
                 for found, at, attempts in rows:
                     if found == id:
                         return Row(id, which, attempts=attempts, settled_at_ms=at), reads

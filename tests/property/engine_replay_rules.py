@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from kombu_opendata.storage import settled_moves
 from kombu_opendata.storage.moves import LISTS, Which
 from kombu_opendata.storage.records.cursor import Cursor
+from kombu_opendata.storage.redrive import Redriven
 from kombu_opendata.storage.routing import Step
-from kombu_opendata.storage.settled_moves import Redriven, Selection
+from kombu_opendata.storage.settled_moves import Selection
 from tests.property.engine_model import Message, ModelQueue
 from tests.property.engine_rules import RETRY_DELAYS, TERMS, TTLS, EngineRules
 
@@ -165,11 +165,9 @@ class ReplayRules(EngineRules):
             return len(moved) < 3 * steps
 
         queues = self.engine.state.queues[name], self.engine.state.queues[to]
-        work = settled_moves.Redrive(
-            self.engine, *queues, Selection(limit=limit), lambda _messages, _bytes: True, on_step, which
-        )
+        work = self.engine.redrives.run(*queues, Selection(limit=limit), lambda _messages, _bytes: True, on_step, which)
         with self.noting_checkpoints():
-            done = self.run(work.run())
+            done = self.run(work)
         assert done.moved == len(moved) <= (limit or len(moved))
         assert set(moved) <= set(expected)
         if not limit and len(moved) < 3 * steps:
@@ -186,7 +184,7 @@ class ReplayRules(EngineRules):
         expected = [row for row in rows if row[1] >= before]
         with self.noting_checkpoints():
             deleted = self.run(
-                settled_moves.delete(self.engine, queue, which, Selection(before_ms=before), lambda _deleted: True)
+                self.engine.settled_moves.delete(queue, which, Selection(before_ms=before), lambda _deleted: True)
             )
         assert deleted == len(rows) - len(expected)
         setattr(self.model.queues[name], which, expected)
@@ -200,7 +198,8 @@ class ReplayRules(EngineRules):
         selection = Selection(before_ms=self.clock.now_ms() - age + 1, limit=limit)
         chosen = [row for row in model.failed if selection.takes(row)][: limit or None]
         with self.noting_checkpoints():
-            assert self.run(settled_moves.archive_failed(self.engine, queue, selection, lambda _n: True)) == len(chosen)
+            archived = self.run(self.engine.settled_moves.archive_failed(queue, selection, lambda _n: True))
+        assert archived == len(chosen)
         model.failed = [row for row in model.failed if row not in chosen]
         model.archived_failed += chosen
         self.end(commit)

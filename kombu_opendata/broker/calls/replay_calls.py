@@ -7,9 +7,9 @@ from collections.abc import Callable
 from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...selectors import Selector, compile_selector
-from ...storage import settled_moves
 from ...storage.engine import Engine
 from ...storage.moves import Which, which_list
+from ...storage.redrive import Redriven
 from ...storage.settled_moves import Selection
 from .. import starts
 from ..model.queue import BrokerQueue
@@ -74,14 +74,13 @@ class ReplayCalls:
         """Until all are moved, or the connection is gone."""
         session, connection = call.session, call.session.connection
 
-        def on_step(done: settled_moves.Redriven) -> bool:
+        def on_step(done: Redriven) -> bool:
             self._replays.added(target, done.ids)
             return session.connection is connection and not target.deleting and not source.deleting
 
-        work = settled_moves.Redrive(
-            self._engine, source.state(), target.state(), selection, room(target, always=True), on_step, which
+        done = await self._engine.redrives.run(
+            source.state(), target.state(), selection, room(target, always=True), on_step, which
         )
-        done = await work.run()
         return m.Redriven(rid, done.moved, done.already, done.expired, done.waiting, done.is_full)
 
     @handles(m.DeleteSettled, query=True)
@@ -99,9 +98,8 @@ class ReplayCalls:
     ) -> m.SettledDeleted:
         """Until all are gone, or the connection is."""
         which, go_on = which_list(msg.which), self._go_on(call, queue)
-        return m.SettledDeleted(
-            msg.rid, await settled_moves.delete(self._engine, queue.state(), which, selection, go_on)
-        )
+        deleted = await self._engine.settled_moves.delete(queue.state(), which, selection, go_on)
+        return m.SettledDeleted(msg.rid, deleted)
 
     @handles(m.ArchiveFailed, query=True)
     def archive_failed(self, call: Context, msg: m.ArchiveFailed) -> None:
@@ -114,7 +112,7 @@ class ReplayCalls:
     async def _archive_failed(self, call: Context, rid: int, queue: BrokerQueue, selection: Selection) -> m.Count:
         """Until all are archived, or the connection is gone."""
         go_on = self._go_on(call, queue)
-        return m.Count(rid, await settled_moves.archive_failed(self._engine, queue.state(), selection, go_on))
+        return m.Count(rid, await self._engine.settled_moves.archive_failed(queue.state(), selection, go_on))
 
     def _go_on(self, call: Context, queue: BrokerQueue) -> Callable[[int], bool]:
         """Commits each step; says whether the client still waits, and the queue is not being deleted."""

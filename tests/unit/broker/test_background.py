@@ -10,7 +10,7 @@ import pytest
 from kombu_opendata.broker.model.sessions import Peer
 from kombu_opendata.protocol.message_base import Message
 from kombu_opendata.protocol.messages import DeleteSettled, Failed
-from kombu_opendata.storage import settled_moves
+from kombu_opendata.storage.settled_moves import SettledMoves
 
 from ...support.caller import Caller
 from .test_counts import World, run
@@ -54,7 +54,7 @@ def test_an_unforeseen_error_is_answered_and_ends_no_broker(
         raise ZeroDivisionError("nobody thought of that")
 
     async def steps(world: World) -> None:
-        monkeypatch.setattr(settled_moves, "delete", broken)
+        monkeypatch.setattr(SettledMoves, "delete", broken)
         told = connect(world)
         Caller(world.instance, world.session)(DeleteSettled(7, "q", "done", -1, None, True))
         answer = await told.next()

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from kombu_opendata.selectors import compile_selector
-from kombu_opendata.storage import looking, moves, settled_log, settled_moves
+from kombu_opendata.storage import looking, moves, settled_log
 from kombu_opendata.storage.history.log import HistoryLog
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.settled_moves import Redrive, Redriven, Selection, delete
+from kombu_opendata.storage.redrive import Redriven
+from kombu_opendata.storage.settled_buckets import SettledBuckets
+from kombu_opendata.storage.settled_moves import Selection
 from kombu_opendata.storage.state import QueueOptions
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
@@ -37,7 +39,7 @@ async def redrive(world: World, source: str = "q", target: str = "", **selection
     on_step = selection.pop("on_step", lambda _done: True)
     chosen = Selection(selector=compile_selector(selector) if selector else None, **selection)
     queues = world.queue(source), world.queue(target or source)
-    return await Redrive(world.engine, *queues, chosen, accepts, on_step).run()
+    return await world.engine.redrives.run(*queues, chosen, accepts, on_step)
 
 
 def test_failed_messages_come_back_with_no_attempts_and_their_attempts_are_kept(tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: bool
 ) -> None:
     monkeypatch.setattr(settled_log, "BUCKET_ENTRIES", 4)
-    monkeypatch.setattr("kombu_opendata.storage.settled_moves._STEP", 3)
+    monkeypatch.setattr("kombu_opendata.storage.redrive._STEP", 3)
 
     async def steps(world: World) -> None:
         world.engine.operations.declare_queue("other", QueueOptions())
@@ -89,11 +91,14 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
     assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set()
 
 
-async def rows(world: World, name: str, which: str = "failed") -> list[tuple[int, int, int]]:
-    log = getattr(world.queue(name), which)
+async def rows(world: World, name: str, which: moves.Which = "failed") -> list[tuple[int, int, int]]:
+    queue = world.queue(name)
+    log = moves.settled_log(queue, which)
     found = []
     for number in range(log.first, log.tail + 1):
-        found += await settled_moves._read(world.engine, world.queue(name), which, number)  # type: ignore[arg-type]
+        found += await SettledBuckets(world.engine.store, world.engine.state, world.engine.commits).read(
+            queue, which, number
+        )
     return found
 
 
@@ -174,7 +179,9 @@ def test_settled_messages_are_deleted_by_age_by_ids_and_all(tmp_path: Path, monk
         ids += await failed(world, 5)
 
         async def remove(**selection: Any) -> int:
-            return await delete(world.engine, queue, "failed", Selection(**selection), lambda _deleted: True)
+            return await world.engine.settled_moves.delete(
+                queue, "failed", Selection(**selection), lambda _deleted: True
+            )
 
         assert await remove(before_ms=world.clock.now_ms() - 5000) == 10
         await world.engine.commits.commit()
@@ -241,7 +248,9 @@ def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(
         ids = await failed(world, 50)
         await world.engine.commits.checkpoint()
         for chosen, left in ((ids[4:12], 42), (ids[20:23], 39), (ids[0:2], 37), (ids[2:4], 35), (ids[12:], 0)):
-            await delete(world.engine, world.queue("q"), "failed", Selection(ids=frozenset(chosen)), lambda _n: True)
+            await world.engine.settled_moves.delete(
+                world.queue("q"), "failed", Selection(ids=frozenset(chosen)), lambda _n: True
+            )
             assert await world.engine.pages.count_settled(world.queue("q"), "failed") == left
             await world.engine.commits.checkpoint()
             if restart:
@@ -256,7 +265,7 @@ def test_a_list_is_counted_exactly_also_where_buckets_are_not_full(
 async def archive(world: World, **selection: Any) -> int:
     selector = selection.pop("selector", None)
     chosen = Selection(selector=compile_selector(selector) if selector else None, **selection)
-    return await settled_moves.archive_failed(world.engine, world.queue("q"), chosen, lambda _archived: True)
+    return await world.engine.settled_moves.archive_failed(world.queue("q"), chosen, lambda _archived: True)
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["in the store", "in the journal"])
@@ -301,14 +310,19 @@ def test_archived_failed_messages_are_redriven_and_deleted(tmp_path: Path) -> No
     async def steps(world: World) -> None:
         ids = await failed(world, 5)
         assert await archive(world) == 5
-        work = Redrive(
-            world.engine, world.queue("q"), world.queue("q"), Selection(ids={ids[0]}),
+        done = await world.engine.redrives.run(
+            world.queue("q"), world.queue("q"), Selection(ids={ids[0]}),
             lambda _messages, _bytes: True, lambda _done: True, "archived_failed",
         )  # fmt: skip
-        assert (await work.run()).moved == 1
+        assert done.moved == 1
         assert list(world.queue("q").messages.available) == ids[:1]
         everything = Selection(before_ms=world.clock.now_ms() + 1)
-        assert await delete(world.engine, world.queue("q"), "archived_failed", everything, lambda _deleted: True) == 4
+        assert (
+            await world.engine.settled_moves.delete(
+                world.queue("q"), "archived_failed", everything, lambda _deleted: True
+            )
+            == 4
+        )
         await world.engine.commits.commit()
         await world.crash()
         assert await rows_of(world, "archived_failed") == []
