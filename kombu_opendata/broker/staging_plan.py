@@ -102,7 +102,7 @@ class Planner:
                     targets.append(queues)
                     if any(queue.arguments.rejects for queue in queues):
                         refusing[number] = [queue for queue in queues if queue.arguments.rejects]
-                    if not envelopes and by_kind(queues)[1]:
+                    if not envelopes and by_kind(queues).transient:
                         raise NeedEnvelopes
             full = self._take(refusing[number], block.lengths[row], held) if number in refusing else None
             if full is not None:
@@ -155,7 +155,7 @@ class Planner:
         Raises:
             StoreFull: nothing happened.
         """
-        stored = [by_kind(queues)[0] for queues in plan.targets]
+        stored = [by_kind(queues).stored for queues in plan.targets]
         numbers: list[int] = []
         runs: list[int] = []
         for queues in stored:
@@ -178,7 +178,7 @@ class Planner:
         self._outbox.schedule()
 
     def _added(self, queues: list[BrokerQueue], ids: range, chunk: Chunk, block: Block, plan: Plan) -> None:
-        for queue in by_kind(queues)[1]:
+        for queue in by_kind(queues).transient:
             for id in ids:
                 row = id - chunk.first_id
                 priority, visible, ttl = (_at(v, row) for v in (block.priority, block.visible_at_ms, block.ttl_ms))

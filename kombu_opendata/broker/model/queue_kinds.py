@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ...storage.state import Queue
 from ..arguments import QueueArguments, parse_stored
@@ -36,8 +37,15 @@ class QueueMaker:
         return queue
 
 
-def by_kind(queues: Iterable[BrokerQueue]) -> tuple[list[Queue], list[TransientQueue]]:
-    """What the store has of the stored ones, which one operation puts a message into; and the transient ones."""
+class Kinds(NamedTuple):
+    """What the store has of the stored ones of some queues, and the transient ones."""
+
+    stored: list[Queue]
+    transient: list[TransientQueue]
+
+
+def by_kind(queues: Iterable[BrokerQueue]) -> Kinds:
+    """Tell the kinds apart: one operation of the storage puts a message into all stored queues."""
     stored: list[Queue] = []
     transient: list[TransientQueue] = []
     for queue in queues:
@@ -45,4 +53,4 @@ def by_kind(queues: Iterable[BrokerQueue]) -> tuple[list[Queue], list[TransientQ
             stored.append(queue.stored)
         elif isinstance(queue, TransientQueue):
             transient.append(queue)
-    return stored, transient
+    return Kinds(stored, transient)
