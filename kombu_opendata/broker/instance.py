@@ -11,7 +11,7 @@ from ..storage.engine import Engine
 from ..storage.state import DEFAULT_LEASE_SECONDS
 from .background import Background
 from .dead_letters import DeadLetters, Store
-from .delivery import Delivery
+from .delivery import Delivery, Turn
 from .failure import Failure
 from .leases import Leases
 from .maintenance import Maintenance
@@ -34,7 +34,6 @@ from .staging_plan import Planner
 from .staging_router import StagingRouter
 from .timed import TimedLeases
 from .traffic import Traffic
-from .turn import Turn
 from .upkeep import Upkeep
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ class Instance:
         )
         delivery = Delivery(self.queues, self.outbox, clock, self.traffic)
         self.upkeep = Upkeep(
-            self.queues, delivery, self.sessions, clock, self.outbox, self.failure,
+            self.queues, delivery.deliver, self.sessions, clock, self.outbox, self.failure,
             heirs_until_ms=clock.now_ms() + grace_ms,
         )  # fmt: skip
         turn = Turn(

@@ -18,15 +18,16 @@ class Outbox:
 
     Attributes:
         turn: delivers, commits and sends, once after :meth:`schedule`; set by the instance.
+        is_scheduled: there will be a turn, which clears it when it begins.
         talking: sessions with something to be told.
     """
 
-    __slots__ = ("_loop", "_parcels", "_scheduled", "talking", "turn")
+    __slots__ = ("_loop", "_parcels", "is_scheduled", "talking", "turn")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self.turn: Callable[[], None]
-        self._scheduled = False
+        self.is_scheduled = False
         self._parcels: list[Parcel] = []
         self.talking: set[Session] = set()
 
@@ -44,18 +45,14 @@ class Outbox:
     def talk(self, session: Session) -> None:
         """The session is to be told something that it has already."""
         self.talking.add(session)
-        if not self._scheduled:
+        if not self.is_scheduled:
             self.schedule()
 
     def schedule(self) -> None:
         """Deliver, commit and send in the next turn of the loop."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._begin_turn)
-
-    def _begin_turn(self) -> None:
-        self._scheduled = False
-        self.turn()
+        if not self.is_scheduled:
+            self.is_scheduled = True
+            self._loop.call_soon(self.turn)
 
     # ------------------------------------------------------------------ taking it out
     @property

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from ..errors import OpenDataError, QueueFull
 from ..storage.clock import Clock
 from .arguments import REJECT_PUBLISH_DLX
-from .delivery import Delivery
 from .failure import Failure
 from .model.queue import BrokerQueue
 from .model.sessions import Session
@@ -32,12 +31,16 @@ _RETRY_SECONDS = 10.0
 
 
 class Upkeep:
-    """The upkeep of one instance's queues."""
+    """The upkeep of one instance's queues.
+
+    Attributes:
+        changed: queues with a limit or a deadline that got a message in this turn.
+    """
 
     def __init__(
         self,
         queues: Queues,
-        delivery: Delivery,
+        deliver: Callable[[BrokerQueue], None],
         sessions: Mapping[bytes, Session],
         clock: Clock,
         outbox: Outbox,
@@ -47,14 +50,14 @@ class Upkeep:
     ) -> None:
         """``heirs_until_ms``: until then, those that held messages before a restart may come back."""
         self._queues = queues
-        self._delivery = delivery
+        self._deliver = deliver
         self._sessions = sessions
         self._clock = clock
         self._outbox = outbox
         self._failure = failure
         self._heirs_until_ms = heirs_until_ms
         self._loop = asyncio.get_running_loop()
-        self._added: set[BrokerQueue] = set()  # with a limit or a deadline, and a new message in this turn
+        self.changed: set[BrokerQueue] = set()
         self._busy: set[BrokerQueue] = set()  # that a task works on
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -76,7 +79,7 @@ class Upkeep:
         """
         if not queue.arguments.rejects or not _too_long(queue, messages, size):
             return
-        self._delivery.deliver(queue)  # what is already published and has a consumer waiting
+        self._deliver(queue)  # what is already published and has a consumer waiting
         if _too_long(queue, messages, size):
             raise QueueFull(
                 f"{full_text(queue)}: nothing was stored; publish again when it is shorter",
@@ -96,19 +99,17 @@ class Upkeep:
         if entry.deadline and not is_late and entry.deadline <= self._clock.now_ms():
             messages.fresh.add(id)
         if queue.arguments.overflow == REJECT_PUBLISH_DLX and _too_long(queue):
-            self._delivery.deliver(queue)
+            self._deliver(queue)
             if _too_long(queue) and id in messages.available:
                 messages.fresh.discard(id)
                 queue.remove((entry,), "maxlen")
-        self._added.add(queue)
+        self.changed.add(queue)
         self._outbox.schedule()
 
     def end_turn(self) -> None:
         """After what can be delivered was, and before the commit."""
-        if not self._added:
-            return
-        added, self._added = self._added, set()
-        for queue in added:
+        changed, self.changed = self.changed, set()
+        for queue in changed:
             messages = queue.messages
             fresh, messages.fresh = messages.fresh, set()
             if queue.deleting:
