@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kombu.transport import TRANSPORT_ALIASES
 
-from .batching import Batch, batch
+from .batching import batch
+from .client.publish_batch import Batch
 from .errors import (
     AccessRefused,
     ConnectionLost,
@@ -32,11 +33,10 @@ from .errors import (
     VersionMismatch,
 )
 from .url import STORE_SCHEMES
+from .version import __version__
 
 if TYPE_CHECKING:
     from .queue_client import AsyncQueueClient, QueueClient
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AccessRefused",

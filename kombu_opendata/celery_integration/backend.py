@@ -26,7 +26,7 @@ from kombu.exceptions import EncodeError
 from .. import url as urls
 from ..client.calls.result_client import Changes, ResultClient
 from ..client.connection_options import SECONDS, Options, check_broker_options
-from ..client.published_task import Awaited, awaited
+from ..client.published_task import PublishedTask, published_task
 from ..errors import ConnectionLost, InvalidURL, MessageTooLarge, RequestError, RetryLater
 from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult
@@ -148,7 +148,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         """A task is about to be published. Its message says where its result goes, in case that it expires."""
         key = self.get_key_for_task(task_id)
         self.client.note_sent(key)
-        awaited.set(Awaited(task_id, self._places, (key.decode(), self._chord_prefix, self._ttl_ms)))
+        published_task.set(PublishedTask(task_id, self._places, (key.decode(), self._chord_prefix, self._ttl_ms)))
 
     def decode(self, payload: Any) -> Any:
         if isinstance(payload, bytes) and payload.startswith(revocation.MARK):

@@ -1,7 +1,7 @@
-"""The task whose message is about to be published, and where its result is to go.
+"""The task whose message is about to be published, and where its result goes.
 
 Celery tells the result backend of a task right before it publishes the message, in the same thread, greenlet or asyncio
-task. The backend notes it here; the transport compares ids.
+task. The backend notes the task here; the transport compares its id with that of the message.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from typing import NamedTuple
 from ..url import Place
 
 
-class Awaited(NamedTuple):
-    """A task, the brokers that its result backend uses, and what its message says if one of them gets it."""
+class PublishedTask(NamedTuple):
+    """A task, and what its message says of its result.
+
+    Attributes:
+        task_id: Celery's id of the task.
+        places: the brokers that its result backend uses.
+        result: the property of the message, if one of these brokers gets it, see kombu_opendata.protocol.revocation.
+    """
 
     task_id: str
     places: frozenset[Place]
-    result: tuple[str, str, int]  # see kombu_opendata.protocol.revocation
+    result: tuple[str, str, int]
 
 
-awaited: ContextVar[Awaited | None] = ContextVar("kombu_opendata_awaited", default=None)
+published_task: ContextVar[PublishedTask | None] = ContextVar("kombu_opendata_published_task", default=None)

@@ -1,7 +1,7 @@
-"""The channel: publishing, consuming and settling, as AMQP's, over the client's connection.
+"""The channel: publishes, consumes and settles as an AMQP channel does, over the client's connection.
 
 Delivery tags count the channel's deliveries. Each stands for a lease (queue, message id, token) that survives a
-reconnect, so a tag stays good for as long as its lease does; one that is settled, or not of this channel, is refused.
+reconnect, so a tag is valid for as long as its lease. A tag that is settled, or of another channel, is refused.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import msgspec
 from kombu.exceptions import ResourceError
 from kombu.transport import virtual
 
-from ..batching import collector_for
-from ..client.published_task import Awaited, awaited
+from ..client.publish_batch import current_batch, failures_list
+from ..client.published_task import PublishedTask, published_task
 from ..client.session.broker_connection import BrokerConnection
-from ..errors import OpenDataError, PreconditionFailed, Unroutable
+from ..errors import FailedPublish, OpenDataError, PreconditionFailed, Unroutable
 from ..protocol import revocation
 from ..protocol.messages import Cancelled, Consume, Delivery, Outcome, Publish, Published
 from ..url import Address
 from . import kombu_message as messages
 from .amqp_errors import ConsumerCancelled, translate
 from .kombu_message import OutgoingMessage
-from .publish_request import encode, metadata_headers, priority_of, ttl_ms_of, visible_at_ms_of
+from .publish_request import publish_request
 from .qos import Delivered, QoS
 from .virtual_channel import VirtualChannel
 
@@ -40,11 +40,11 @@ class Channel(VirtualChannel):
     """A channel of a connection.
 
     Attributes:
-        connection: the BrokerConnection, None once closed.
+        connection: the BrokerConnection; None once the channel is closed.
         channel_id: its number on the connection.
         no_ack_consumers: tags of consumers whose messages need no ack.
-        delivered: messages that are not settled, by tag; those that the broker delivered have a lease.
-        can_consume: asked before each delivery whether it is wanted; None: the prefetch limit alone counts.
+        delivered: unsettled messages, by tag; those that the broker delivered have a lease.
+        can_consume: is asked before each delivery whether it is wanted; None means that only the prefetch limit counts.
         events: callbacks by name; ``basic_return`` gets mandatory messages that no queue takes.
     """
 
@@ -52,7 +52,7 @@ class Channel(VirtualChannel):
     QoS = QoS
 
     def __init__(self, connection: BrokerConnection, **_kwargs: Any) -> None:
-        # not the base's, which sets up polling
+        # The base's constructor would set up polling.
         self.connection = connection
         self.channel_id = self._get_free_channel_id()
         self.exchange_types = {name: cls(self) for name, cls in self.exchange_types.items()}
@@ -78,7 +78,7 @@ class Channel(VirtualChannel):
                 setattr(self, name, given[name])
 
     def _get_free_channel_id(self) -> int:
-        """The lowest free number of the connection, for this channel from now on.
+        """Take the lowest free channel number of the connection.
 
         Raises:
             ResourceError: the connection has ``Transport.channel_max`` channels.
@@ -87,7 +87,9 @@ class Channel(VirtualChannel):
         client = connection.client
         limit = virtual.Transport.channel_max if client is None else client.transport.channel_max
         if len(connection.channels) >= limit:
-            raise ResourceError(f"the connection has {limit} channels, which is the limit: close some", (20, 10))
+            raise ResourceError(
+                f"the connection has reached its limit of {limit} channels: close some of them", (20, 10)
+            )
         return connection.add_channel(self)
 
     @property
@@ -135,55 +137,70 @@ class Channel(VirtualChannel):
         confirm_timeout: float | None = None,
         **_kwargs: Any,
     ) -> Published | None:
-        """Publish; returns when the message is durable in every queue that takes it.
+        """Publish a message; returns when it is durable in every queue that it is routed to.
 
-        With ``publish_mode`` "pipeline" and in a batch it returns None once the message is sent. ``message`` is what
-        :meth:`prepare_message` made, or just a body.
+        With ``publish_mode`` "pipeline", and in a batch, it returns None once the message is sent. ``message`` is what
+        :meth:`prepare_message` returns, or just a body.
 
         Raises:
-            PublishFailed: earlier ones, sent without waiting, failed; this one was not sent.
+            PublishFailed: earlier publishes without confirmation failed; this message was not sent.
             InvalidMessage, MessageTooLarge: it was not sent.
-            Unroutable: mandatory, and no queue takes it (unless ``events["basic_return"]`` has a callback).
-            RetryLater: the broker takes nothing now.
-            socket.timeout: no answer in time; it may be stored all the same.
+            Unroutable: it is mandatory and no queue takes it (unless ``events["basic_return"]`` has a callback).
+            RetryLater: the broker takes no messages now.
+            socket.timeout: no answer in time; the message may be stored all the same.
         """
-        connection = self._connection()
+        connection = self.connection or self._connection()
         exchange, routing_key = exchange or "", routing_key or ""
         try:
             sent = message if isinstance(message, dict) else messages.outgoing(message)
-            # Celery's retry passes on mandatory=None
-            must_be_taken = bool(mandatory or self.deadletter_queue)
-            task = awaited.get()
+            task = published_task.get()
             if task is not None and task.task_id == sent["headers"].get("id"):
                 sent = _with_result(sent, task, connection.address)
-            request = _request(sent, exchange, routing_key, must_be_taken, int(connection.clock.wall() * 1000))
-            failures = None if self.deadletter_queue else collector_for(connection)
-            if failures is None:
-                return connection.publish(request, confirm_timeout if timeout is None else timeout)
-            if failures is connection.pipeline.failures:
-                connection.pipeline.raise_failures("; this message was not sent")
-            properties = sent["properties"]
-            message_id = properties.get("message_id") or properties.get("correlation_id") or ""
-            connection.pipeline.publish(request, failures, str(message_id))
-            return None
+            request = publish_request(
+                sent,
+                exchange,
+                routing_key,
+                mandatory=bool(mandatory or self.deadletter_queue),  # Celery's retry passes on mandatory=None
+                now_ms=int(connection.clock.wall() * 1000),
+            )
+            if (connection.options.pipelined or current_batch.get() is not None) and not self.deadletter_queue:
+                failures = failures_list(connection)
+                if failures is not None:
+                    self._publish_unconfirmed(request, sent["properties"], failures)
+                    return None
+            return connection.publish(request, confirm_timeout if timeout is None else timeout)
         except Unroutable as exc:
-            if not mandatory:
+            if mandatory:
+                self._return_unroutable(exc, sent, exchange, routing_key)
+            else:
                 self._put_undeliverable(sent, exchange, routing_key)
-                return None
-            error = translate(exc)
-            if not self.events["basic_return"]:
-                raise error from exc
-            returned = messages.returned(sent)
-            for callback in self.events["basic_return"]:
-                callback(error, exchange, routing_key, returned)
             return None
         except OpenDataError as exc:
             raise translate(exc) from exc
 
+    def _publish_unconfirmed(
+        self, request: Publish, properties: Mapping[str, Any], failures: list[FailedPublish]
+    ) -> None:
+        pipeline = self._connection().pipeline
+        if failures is pipeline.failures:
+            pipeline.raise_failures("; this message was not sent")
+        message_id = properties.get("message_id") or properties.get("correlation_id") or ""
+        pipeline.publish(request, failures, str(message_id))
+
+    def _return_unroutable(
+        self, unroutable: Unroutable, message: OutgoingMessage, exchange: str, routing_key: str
+    ) -> None:
+        error = translate(unroutable)
+        if not self.events["basic_return"]:
+            raise error from unroutable
+        returned = messages.returned(message)
+        for callback in self.events["basic_return"]:
+            callback(error, exchange, routing_key, returned)
+
     basic_publish_confirm = basic_publish
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until every publish of the connection is durable, those that were not waited for included.
+        """Wait until every publish of the connection is durable, including those without confirmation.
 
         Raises:
             PublishFailed: some are not.
@@ -208,7 +225,12 @@ class Channel(VirtualChannel):
         on_cancel: Callable[[str], Any] | None = None,
         argsig: Any = None,
     ) -> str:
-        """Start a consumer; returns its tag. ``callback`` gets each message, ``on_cancel`` the tag if it ends."""
+        """Start a consumer; returns its tag.
+
+        Args:
+            callback: gets each message.
+            on_cancel: gets the tag if the broker ends the consumer.
+        """
         connection = self._connection()
         tag = consumer_tag or f"ctag{self.channel_id}.{next(_consumer_numbers)}"
         if callback is not None:
@@ -231,7 +253,7 @@ class Channel(VirtualChannel):
         return tag
 
     def basic_cancel(self, consumer_tag: str, nowait: bool = False) -> None:
-        """Stop a consumer. What it delivered stays the caller's; what nobody has read yet goes back."""
+        """Stop a consumer. The caller keeps the messages that it has; those that nobody has read go back."""
         if self.connection is None:
             return
         try:
@@ -241,12 +263,12 @@ class Channel(VirtualChannel):
         finally:
             self._forget_consumer(consumer_tag)
         if self.can_consume is not None:
-            self.set_gate(self.can_consume)  # the delivery that was granted may have gone back
+            self.set_gate(self.can_consume)  # the granted delivery may have gone back to its queue
             self.grant()
 
     # ------------------------------------------------------------ one delivery at a time
     def set_gate(self, can_consume: Callable[[], bool]) -> None:
-        """From now on, take a message only when this says so."""
+        """From now on, take a message only when this function returns True."""
         connection = self._connection()
         self.can_consume = can_consume
         self._granted = False
@@ -255,7 +277,7 @@ class Channel(VirtualChannel):
         connection.set_credit(self.channel_id, 0)
 
     def grant(self) -> None:
-        """Let the broker deliver one more message, if it is wanted and none is on its way."""
+        """Let the broker deliver one more message, if one is wanted and none is on its way."""
         if self._granted or self.connection is None or self.can_consume is None or not self._callbacks:
             return
         if self.can_consume():
@@ -282,7 +304,7 @@ class Channel(VirtualChannel):
         return None if delivery is None else self._receive(delivery, held=not no_ack)
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
-        """How many unacknowledged messages the channel takes, over all its consumers; 0 is no limit."""
+        """Limit the channel's unacknowledged messages, over all its consumers; 0 means no limit."""
         connection, count = self._connection(), max(0, int(prefetch_count or 0))
         try:
             connection.set_prefetch(self.channel_id, count)
@@ -291,7 +313,7 @@ class Channel(VirtualChannel):
             raise translate(exc) from exc
 
     def deliver(self, event: Any) -> None:
-        """Hand one event to the consumer it is for."""
+        """Hand an event to its consumer."""
         if type(event) is Cancelled:
             return self._consumer_ended(event)
         self._granted = False
@@ -318,7 +340,7 @@ class Channel(VirtualChannel):
         return message
 
     def hand_in(self, consumer_tag: str, payload: OutgoingMessage) -> None:
-        """Hand a consumer a message that did not come from the broker but from :meth:`_get`."""
+        """Hand a consumer a message that :meth:`_get` took off its queue."""
         message = self.Message(payload, channel=self)
         if consumer_tag not in self.no_ack_consumers:
             self.qos.append(message, message.delivery_tag)
@@ -340,20 +362,20 @@ class Channel(VirtualChannel):
 
     # ------------------------------------------------------------ settling
     def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
-        """The message is done."""
+        """Acknowledge a message."""
         self._settle(delivery_tag, multiple, Outcome.ACK)
 
     def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
-        """Back to its queue, which costs an attempt; or to the failed ones."""
+        """Return a message to its queue, which costs it an attempt; or fail it."""
         self._settle(delivery_tag, False, Outcome.REQUEUE if requeue else Outcome.REJECT)
 
     def basic_nack(self, delivery_tag: int, multiple: bool = False, requeue: bool = True) -> None:
         self._settle(delivery_tag, multiple, Outcome.REQUEUE if requeue else Outcome.REJECT)
 
     def basic_recover(self, requeue: bool = False) -> list[tuple[BaseException, Any]]:
-        """Give back all that the channel holds; it is delivered again, at no cost of an attempt.
+        """Return all messages that the channel holds; they are delivered again, and it costs them no attempt.
 
-        Returns what could not be given back, with errors: at most messages that :meth:`_get` took.
+        Returns those that could not be returned, with errors; only messages that :meth:`_get` took can be among them.
         """
         if not requeue:
             raise NotImplementedError("basic_recover(requeue=False) is not supported: use requeue=True")
@@ -362,11 +384,11 @@ class Channel(VirtualChannel):
     basic_recover_async = basic_recover
 
     def release_leased(self) -> None:
-        """Give back all that the broker delivered."""
+        """Return all messages that the broker delivered."""
         self._settle(0, True, Outcome.RELEASE)
 
     def _leased(self) -> list[int]:
-        """The tags of what the broker delivered, in order."""
+        """The tags of the messages that the broker delivered, in order."""
         return [tag for tag, message in self.delivered.items() if isinstance(message, messages.DeliveredMessage)]
 
     def _settle(self, tag: int, multiple: bool, outcome: Outcome) -> None:
@@ -380,18 +402,20 @@ class Channel(VirtualChannel):
                 connection.settle(self.channel_id, outcome, [delivered.pop(t).lease for t in tags])
             except OpenDataError as exc:
                 raise translate(exc) from exc
-        elif tag in delivered:  # to the broker it is done already
+        elif tag in delivered:  # _get took it: the broker has settled it already
             if outcome is Outcome.REQUEUE:
                 self._restore_at_beginning(delivered[tag])
             delivered.pop(tag, None)
         elif tag or not multiple:
             raise translate(
-                PreconditionFailed(f"delivery tag {tag} is unknown on channel {self.channel_id}, or settled", tag=tag)
+                PreconditionFailed(
+                    f"delivery tag {tag} is unknown on channel {self.channel_id}, or settled already", tag=tag
+                )
             )
 
     # ------------------------------------------------------------ the end
     def close(self) -> None:
-        """Cancel the consumers and give back what is not acknowledged."""
+        """Cancel the consumers and return unacknowledged messages to their queues."""
         connection = self.connection
         if connection is None:
             return
@@ -403,7 +427,7 @@ class Channel(VirtualChannel):
             raise translate(exc) from exc
 
     def _put_back_taken(self) -> None:
-        """What :meth:`_get` took and nobody acknowledged; the rest the broker takes back by itself."""
+        """Put back unacknowledged messages that :meth:`_get` took; the broker returns the others by itself."""
         for message in self.delivered.values():
             if not isinstance(message, messages.DeliveredMessage):
                 try:
@@ -412,14 +436,14 @@ class Channel(VirtualChannel):
                     logger.exception("a message that was taken off its queue could not be put back: %r", message)
 
     def detach(self) -> None:
-        """The connection ended."""
+        """Forget the connection, which has ended."""
         if self.connection is not None and self.can_consume is not None:
             self.connection.gated.remove(self)
         self.connection = None
         self._forget_all()
 
     def after_fork_in_child(self) -> None:
-        """What the parent's channel received and consumed stays the parent's."""
+        """Leave what the parent's channel received and consumed to the parent."""
         self._forget_all()
         self.can_consume = None
         self._granted = False
@@ -435,36 +459,8 @@ class Channel(VirtualChannel):
         self.delivered.clear()
 
 
-def _with_result(message: OutgoingMessage, task: Awaited, broker: Address) -> OutgoingMessage:
-    """A task's message that says where its result goes, if that is the broker which gets the message."""
+def _with_result(message: OutgoingMessage, task: PublishedTask, broker: Address) -> OutgoingMessage:
+    """The message with the property that says where the task's result goes, if this broker stores it."""
     if broker.place not in task.places:
         return message
     return {**message, "properties": {**message["properties"], revocation.PROPERTY: task.result}}
-
-
-def _request(message: OutgoingMessage, exchange: str, routing_key: str, mandatory: bool, now_ms: int) -> Publish:
-    """The request for :meth:`Channel.basic_publish`; the client numbers it."""
-    content_type, headers, properties = message.get("content-type"), message["headers"], message["properties"]
-    priority = priority_of(properties.get("priority"))
-    return Publish(
-        0,
-        0,
-        exchange,
-        routing_key,
-        encode(
-            message["body"],
-            content_type,
-            message.get("content-encoding"),
-            headers,
-            properties,
-            exchange,
-            routing_key,
-        ),
-        metadata_headers(headers, exchange, routing_key, priority, content_type),
-        priority,
-        now_ms,
-        visible_at_ms_of(headers),
-        ttl_ms_of(properties.get("expiration")),
-        mandatory,
-        revocation.PROPERTY in properties,
-    )

@@ -1,4 +1,4 @@
-"""Messages on their way in and out, as Kombu sees them."""
+"""Kombu's messages: those that a caller publishes, and those that the broker delivers."""
 
 from __future__ import annotations
 
@@ -8,32 +8,31 @@ from kombu.message import Message as KombuMessage
 from kombu.transport import virtual
 
 from ..errors import InvalidMessage
+from ..protocol.envelope import decode
 from ..protocol.messages import Delivery
-from .publish_request import decode
 
 DELIVERY_COUNT = "x-delivery-count"
 
-
-#: what ``prepare_message`` makes and ``basic_publish`` takes, as Kombu's virtual transports have it: ``body``,
+#: what ``prepare_message`` returns and ``basic_publish`` takes in Kombu's virtual transports: ``body``,
 #: ``content-type``, ``content-encoding``, ``headers``, ``properties``
 OutgoingMessage = dict[str, Any]
 
 
 def outgoing(message: Any) -> OutgoingMessage:
-    """What a caller of ``basic_publish`` gave instead of a prepared message: a bare body.
+    """A message for a bare body, which ``basic_publish`` takes in place of a prepared message.
 
     Raises:
-        InvalidMessage: it is neither.
+        InvalidMessage: the argument is not a body either.
     """
     if isinstance(message, (str, bytes, bytearray, memoryview)):
         return {"body": message, "headers": {}, "properties": {}}
     raise InvalidMessage(
-        f"basic_publish takes what prepare_message makes, or a body as text or bytes, not {type(message).__name__}"
+        f"basic_publish takes what prepare_message returns, or a body as text or bytes, not {type(message).__name__}"
     )
 
 
 def returned(message: OutgoingMessage) -> KombuMessage:
-    """A message that no queue takes, as callbacks for ``basic_return`` get it."""
+    """An unroutable message, in the form that callbacks for ``basic_return`` get."""
     return KombuMessage(  # type: ignore[no-untyped-call]
         message["body"],
         content_type=message.get("content-type"),
@@ -44,7 +43,7 @@ def returned(message: OutgoingMessage) -> KombuMessage:
 
 
 def unpacked(channel: Any, message: OutgoingMessage) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The decoded body, the properties and the ``delivery_info`` of a message as virtual transports store it."""
+    """The decoded body, the properties and the ``delivery_info`` of a message in the form of virtual transports."""
     properties = dict(message.get("properties") or {})
     properties.pop("delivery_tag", None)
     info = properties.pop("delivery_info", None) or {}
@@ -52,14 +51,14 @@ def unpacked(channel: Any, message: OutgoingMessage) -> tuple[Any, dict[str, Any
 
 
 class Message(virtual.Message):
-    """A message, made from what virtual transports store: ``Message(payload, channel=channel)``."""
+    """A message in the form of virtual transports: ``Message(payload, channel=channel)``."""
 
 
 class DeliveredMessage(Message):
     """A message that the broker delivered.
 
-    ``delivery_tag`` counts the channel's deliveries; ``delivery_info`` is AMQP's. The header
-    ``x-delivery-count`` says how many deliveries before this one failed; there is none before the first did.
+    ``delivery_tag`` counts the channel's deliveries; ``delivery_info`` is AMQP's. The header ``x-delivery-count`` says
+    how many earlier deliveries failed; it is absent if none did.
 
     Attributes:
         lease: queue, message id and token, which settle it.
@@ -73,7 +72,7 @@ class DeliveredMessage(Message):
         if delivery[5] > 1:
             headers[DELIVERY_COUNT] = delivery[5] - 1
         else:
-            headers.pop(DELIVERY_COUNT, None)  # a publisher's, or that of a copy of an earlier delivery
+            headers.pop(DELIVERY_COUNT, None)  # set by the publisher, or copied from an earlier delivery
         KombuMessage.__init__(  # type: ignore[no-untyped-call]
             self,
             body,
@@ -93,7 +92,7 @@ class DeliveredMessage(Message):
         )
 
     def serializable(self) -> OutgoingMessage:
-        """The message as virtual transports store it, its body encoded as ``body_encoding`` says."""
+        """The message in the form of virtual transports, its body encoded by ``body_encoding``."""
         body, encoding = self.channel.encode_body(self.body, self.channel.body_encoding)
         info = {name: self.delivery_info.get(name) for name in ("exchange", "routing_key")}
         properties = {

@@ -1,4 +1,4 @@
-"""What Kombu's messages become: envelopes (:mod:`kombu_opendata.protocol.envelope`), priorities and times."""
+"""The request that publishes a message of Kombu: its envelope, metadata headers, priority and times."""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ from math import ceil
 from typing import Any
 
 from ..errors import InvalidMessage
-from ..protocol.envelope import MAX_HEADERS, Envelope, decode, encode_fields, metadata_headers
-
-__all__ = [
-    "MAX_HEADERS",
-    "Envelope",
-    "decode",
-    "encode",
-    "metadata_headers",
-    "priority_of",
-    "ttl_ms_of",
-    "visible_at_ms_of",
-]
+from ..protocol import revocation
+from ..protocol.envelope import encode_fields, metadata_headers
+from ..protocol.messages import Publish
+from .kombu_message import OutgoingMessage
 
 MAX_PRIORITY = 255
 
@@ -34,6 +26,35 @@ _BODY_TYPES = (bytes, str, bytearray, memoryview)
 _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
+def publish_request(
+    message: OutgoingMessage, exchange: str, routing_key: str, *, mandatory: bool, now_ms: int
+) -> Publish:
+    """The request for a message; the session numbers it.
+
+    Raises:
+        InvalidMessage: a value can't be encoded, or is not what its property must be.
+    """
+    content_type, headers, properties = message.get("content-type"), message["headers"], message["properties"]
+    priority = priority_of(properties.get("priority"))
+    visible_at_ms, ttl_ms = visible_at_ms_of(headers), ttl_ms_of(properties.get("expiration"))
+    encoding = message.get("content-encoding")
+    envelope = encode(message["body"], content_type, encoding, headers, properties, exchange, routing_key)
+    return Publish(
+        0,
+        0,
+        exchange,
+        routing_key,
+        envelope,
+        metadata_headers(headers, exchange, routing_key, priority, content_type),
+        priority,
+        now_ms,
+        visible_at_ms,
+        ttl_ms,
+        mandatory,
+        revocation.PROPERTY in properties,
+    )
+
+
 def encode(
     body: Any,
     content_type: str | None,
@@ -45,10 +66,10 @@ def encode(
 ) -> bytes:
     """The envelope of a message.
 
-    A property that AMQP doesn't have and msgpack can't encode is left out, as clients of RabbitMQ leave it out.
+    A property that AMQP does not define and msgpack can't encode is left out, as clients of RabbitMQ do.
 
     Raises:
-        InvalidMessage: another value that msgpack can't encode; the text names the header or property.
+        InvalidMessage: msgpack can't encode another value; the text names the header or property.
     """
     if not isinstance(body, _BODY_TYPES):
         raise InvalidMessage(f"the body must be bytes or text, not {type(body).__name__}", name="body")
@@ -84,7 +105,7 @@ def _culprit(body: Any, headers: Mapping[Any, Any], properties: Mapping[Any, Any
 
 
 def priority_of(value: Any) -> int:
-    """A message's priority, 0 (lowest) to 255; raises InvalidMessage."""
+    """A message's priority, 0 (lowest) to 255, 0 if None; raises InvalidMessage."""
     if value is None:
         return 0
     if type(value) is int and 0 <= value <= MAX_PRIORITY:
@@ -95,16 +116,17 @@ def priority_of(value: Any) -> int:
             return number
     except (TypeError, ValueError):
         pass
-    raise InvalidMessage(f"priority {value!r} is no number from 0 to {MAX_PRIORITY}", name="priority")
+    raise InvalidMessage(f"priority {value!r} is not a number from 0 to {MAX_PRIORITY}", name="priority")
 
 
 def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
-    """When a Celery task with an ``eta`` header (ISO 8601; UTC where it names no zone) is due, ms since the epoch.
+    """When a Celery task with an ``eta`` header is due, in ms since the epoch; 0 means at once.
 
-    0 when there is none: at once. Such a message waits in the store, not in a worker's memory.
+    The header is an ISO 8601 time, in UTC if it has no zone. Such a message waits in the store, not in a worker's
+    memory.
 
     Raises:
-        InvalidMessage: the header is no time.
+        InvalidMessage: the header is not a time.
     """
     eta = headers.get("eta")
     if eta is None or "task" not in headers:
@@ -115,11 +137,11 @@ def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
             due = due.replace(tzinfo=UTC)
         return max(0, ceil(due.timestamp() * 1000))  # never early: a worker would hold it for the rest
     except (TypeError, ValueError, OverflowError) as exc:
-        raise InvalidMessage(f"the eta header {eta!r} is no ISO 8601 time", name="eta") from exc
+        raise InvalidMessage(f"the eta header {eta!r} is not an ISO 8601 time", name="eta") from exc
 
 
 def ttl_ms_of(expiration: Any) -> int:
-    """AMQP's ``expiration`` property, milliseconds as text; -1 when there is none; raises InvalidMessage."""
+    """AMQP's ``expiration`` property, milliseconds as text; -1 means no TTL; raises InvalidMessage."""
     if expiration is None or expiration == "":
         return -1
     try:
@@ -127,5 +149,5 @@ def ttl_ms_of(expiration: Any) -> int:
     except (TypeError, ValueError):
         ttl_ms = -1
     if ttl_ms < 0:
-        raise InvalidMessage(f"expiration {expiration!r} is no number of milliseconds from 0 up", name="expiration")
+        raise InvalidMessage(f"expiration {expiration!r} is not a number of milliseconds from 0 up", name="expiration")
     return ttl_ms

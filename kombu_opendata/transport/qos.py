@@ -1,34 +1,52 @@
-"""A channel's unacknowledged messages, as helpers for Kombu's virtual transports see them."""
+"""A channel's unacknowledged messages and its prefetch limit, with the interface of Kombu's virtual transports."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kombu.transport import virtual
 
-if TYPE_CHECKING:
-    from .channel import Channel
-
 
 class Delivered(dict[Any, Any]):
-    """Unacknowledged messages by delivery tag. ``restored``: they were given back by ``restore_unacked_once``."""
+    """Unacknowledged messages by delivery tag.
+
+    Attributes:
+        restored: ``restore_unacked_once`` gave them back.
+    """
 
     restored = False
+
+
+class LeasingChannel(Protocol):
+    """What this needs of its channel."""
+
+    delivered: Delivered
+    can_consume: Callable[[], bool] | None
+
+    def set_gate(self, can_consume: Callable[[], bool]) -> None: ...
+
+    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None: ...
+
+    def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None: ...
+
+    def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None: ...
+
+    def release_leased(self) -> None: ...
 
 
 class QoS(virtual.QoS):
     """What a channel holds, and how much it may hold.
 
-    Messages that the broker delivered have a lease: the broker returns them when the channel closes or its process
-    dies. Those that :meth:`append` adds are the client's alone, as ``Channel._get`` has taken them off their queue.
-    They count in the limit that :meth:`can_consume` looks at, and closing the channel puts them back, but a process
-    that dies loses them.
+    Messages that the broker delivered have a lease: the broker returns them to their queue when the channel closes or
+    its process dies. Those that :meth:`append` adds are known to the client alone, because ``Channel._get`` has taken
+    them off their queue. They count towards the limit of :meth:`can_consume`, and closing the channel puts them back,
+    but a process that dies loses them.
     """
 
-    def __init__(self, channel: Channel, prefetch_count: int = 0) -> None:
-        # not the base's: it registers an exit handler that would restore what the broker returns by itself
+    def __init__(self, channel: LeasingChannel, prefetch_count: int = 0) -> None:
+        # The base's constructor would register an exit handler that restores what the broker returns by itself.
         self.channel = channel
         self.limit = prefetch_count or 0
         self._delivered = channel.delivered
@@ -39,7 +57,7 @@ class QoS(virtual.QoS):
 
     @property
     def prefetch_count(self) -> int:
-        """How many unacknowledged messages the channel takes; 0 is no limit."""
+        """How many unacknowledged messages the channel takes; 0 means no limit."""
         return self.limit
 
     @prefetch_count.setter
@@ -48,8 +66,11 @@ class QoS(virtual.QoS):
 
     @property
     def can_consume(self) -> Callable[[], bool]:
-        """Whether one more message is wanted. Celery's ``worker_disable_prefetch`` puts its own function here; from
-        then on the broker sends a message only when it says so."""
+        """Whether one more message is wanted.
+
+        Celery's ``worker_disable_prefetch`` puts its own function here. From then on the broker delivers a message only
+        when that function returns True.
+        """
         return self.channel.can_consume or super().can_consume
 
     @can_consume.setter

@@ -12,15 +12,16 @@ import amqp.exceptions as amqp
 from kombu.transport import virtual
 
 from .. import url as urls
-from ..celery_integration.worker import adapt
 from ..client.connection_options import SECONDS, Options, check_broker_options
 from ..client.session.broker_connection import BrokerConnection
 from ..client.session.session import channel_of
 from ..errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, StoreError, VersionMismatch
+from ..version import __version__
 from . import channel as channels
 from . import connection_fields
 from . import kombu_message as messages
 from .amqp_errors import NotAdmitted, translate
+from .celery_worker import adapt
 from .connection_fields import address_of
 from .event_loop import LoopReader
 from .kombu_message import OutgoingMessage
@@ -72,11 +73,9 @@ class Transport(virtual.Transport):
         self.client = client
         if client is not None:
             connection_fields.fill_in(client)
-        adapt()
+        adapt(Transport)
 
     def driver_version(self) -> str:
-        from .. import __version__
-
         return __version__
 
     # ------------------------------------------------------------ connections
@@ -132,12 +131,12 @@ class Transport(virtual.Transport):
         for gated in connection.gated:
             gated.grant()
         try:
-            connection.drain(timeout)
+            if not connection.events:
+                connection.drain(timeout)
+            event = connection.events.popleft()
         except OpenDataError as exc:
             raise translate(exc) from exc
-        try:
-            event = connection.events.popleft()
-        except IndexError:  # another thread was faster
+        except IndexError:  # another thread took it
             raise TimeoutError("no event in time") from None
         if connection.link.reconnect_thread is None and connection.session.held:
             connection.link.start_reconnect_thread()  # for as long as the callback takes

@@ -410,14 +410,14 @@ def test_priorities_are_strict_in_a_backlog_that_is_not_in_memory(
 @pytest.mark.parametrize("priority", [300, -1, "high"])
 def test_a_priority_that_is_none(channel: Any, priority: Any) -> None:
     make(channel, "q")
-    with pytest.raises(errors.InvalidMessage, match="is no number from 0 to 255"):
+    with pytest.raises(errors.InvalidMessage, match="is not a number from 0 to 255"):
         send(channel, "q", "x", priority=priority)
     assert channel._size("q") == 0
 
 
 def test_an_eta_that_is_no_time_and_one_that_is_far(channel: Any) -> None:
     make(channel, "q")
-    with pytest.raises(errors.InvalidMessage, match="eta header 'soon' is no ISO 8601 time"):
+    with pytest.raises(errors.InvalidMessage, match="eta header 'soon' is not an ISO 8601 time"):
         send(channel, "q", "x", headers={"task": "t", "eta": "soon"})
     send(channel, "q", "far", headers={"task": "t", "eta": "9999-12-31T23:59:59+00:00"})
     assert channel._size("q") == 1

@@ -230,7 +230,7 @@ def test_a_message_over_the_brokers_limit_is_named(
         ({"task_id": 5}, "task_id is 5 and must be a text"),
         ({"headers": {5: "x"}}, "headers has the name 5, which must be a text"),
         ({"args": None, "kwargs": {5: "id"}}, "kwargs has the name 5, which must be a text"),
-        ({"priority": 300}, "priority 300 is no number from 0 to 255"),
+        ({"priority": 300}, "priority 300 is not a number from 0 to 255"),
         ({"producer": None}, "'producer' can't be among the options of apply_async"),
         ({"app": 5, "broker_url": None}, "app is 5 and must be a Celery app"),
         ({"args": [{1, 2}]}, r"args\[0\] can't be an argument with the serializer 'json'"),

@@ -11,6 +11,7 @@ from amqp import exceptions as amqp
 from kombu_opendata import errors
 from kombu_opendata.client.clock import Clock
 from kombu_opendata.client.connection_options import DEFAULTS
+from kombu_opendata.protocol import envelope
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.transport import Channel, publish_request
 
@@ -99,7 +100,7 @@ def test_a_publish_carries_envelope_headers_priority_and_times(channel: Channel,
         "priority": "9",
         "content_type": "text/plain",
     }
-    assert publish_request.decode(request.envelope)[4] == {"expiration": "1500", "priority": 9}
+    assert envelope.decode(request.envelope)[4] == {"expiration": "1500", "priority": 9}
 
 
 def test_an_unroutable_message_is_an_error_or_a_callback(channel: Channel, connection: Connection) -> None:

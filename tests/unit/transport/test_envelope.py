@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import InvalidMessage
+from kombu_opendata.protocol import envelope
 from kombu_opendata.transport import publish_request
 
 
@@ -20,7 +21,7 @@ def encode(body: Any = b"body", headers: Any = None, properties: Any = None) -> 
 def test_it_comes_back_as_it_was(body: Any) -> None:
     headers = {"task": "t", "timelimit": [None, 3], "stamps": {"a": [1]}, "none": None, "float": 1.5}
     data = encode(body, headers, {"priority": 3, "correlation_id": "c"})
-    assert publish_request.decode(data) == (
+    assert envelope.decode(data) == (
         body,
         "application/json",
         "utf-8",
@@ -29,11 +30,11 @@ def test_it_comes_back_as_it_was(body: Any) -> None:
         "x",
         "k",
     )
-    assert type(publish_request.decode(data)[0]) is type(body)
+    assert type(envelope.decode(data)[0]) is type(body)
 
 
 def test_a_buffer_comes_back_as_bytes() -> None:
-    assert publish_request.decode(encode(memoryview(b"abc")))[0] == b"abc"
+    assert envelope.decode(encode(memoryview(b"abc")))[0] == b"abc"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_a_property_that_amqp_does_not_have_is_left_out_when_it_can_not_be_encod
     recursive: list[Any] = []
     recursive.append(recursive)
     properties = {"correlation_id": "c", "lock": object(), "huge": 2**70, "deep": recursive, "note": ["kept"]}
-    sent = publish_request.decode(encode(b"", {}, properties))[4]
+    sent = envelope.decode(encode(b"", {}, properties))[4]
     assert sent == {"correlation_id": "c", "note": ["kept"]}
     assert set(properties) == {"correlation_id", "lock", "huge", "deep", "note"}
 
@@ -84,7 +85,7 @@ def test_metadata_headers_are_the_scalars_as_text() -> None:
         "kwargsrepr": "{}",
         "exchange": "forged",
     }
-    assert publish_request.metadata_headers(headers, "x", "k", 7, "application/json") == {
+    assert envelope.metadata_headers(headers, "x", "k", 7, "application/json") == {
         "task": "t.add",
         "retries": "3",
         "ratio": "0.5",
@@ -98,27 +99,27 @@ def test_metadata_headers_are_the_scalars_as_text() -> None:
 
 
 def test_subclasses_of_text_are_text() -> None:
-    seen = publish_request.metadata_headers({"colour": Colour.RED}, "", "", 0, None)
+    seen = envelope.metadata_headers({"colour": Colour.RED}, "", "", 0, None)
     assert type(seen["colour"]) is str
     assert "red" in seen["colour"].lower()
 
 
 def test_the_number_of_headers_is_limited() -> None:
     most = {f"h{n}": n for n in range(251)}
-    assert len(publish_request.metadata_headers(most, "x", "k", 0, "t")) == 255
+    assert len(envelope.metadata_headers(most, "x", "k", 0, "t")) == 255
     with pytest.raises(InvalidMessage, match="256 headers; the limit is 255"):
-        publish_request.metadata_headers({**most, "one": 1}, "x", "k", 0, "t")
+        envelope.metadata_headers({**most, "one": 1}, "x", "k", 0, "t")
 
 
 def test_the_length_of_a_header_is_limited_in_bytes() -> None:
-    publish_request.metadata_headers({"h": "x" * 65_535}, "", "", 0, None)
+    envelope.metadata_headers({"h": "x" * 65_535}, "", "", 0, None)
     with pytest.raises(InvalidMessage, match="value of header 'h' has 65536 bytes; the limit is 65535"):
-        publish_request.metadata_headers({"h": "x" * 65_536}, "", "", 0, None)
+        envelope.metadata_headers({"h": "x" * 65_536}, "", "", 0, None)
     with pytest.raises(InvalidMessage, match="has 80000 bytes"):
-        publish_request.metadata_headers({"h": "ä" * 40_000}, "", "", 0, None)
+        envelope.metadata_headers({"h": "ä" * 40_000}, "", "", 0, None)
     with pytest.raises(InvalidMessage, match="name of header"):
-        publish_request.metadata_headers({"x" * 65_536: "h"}, "", "", 0, None)
-    publish_request.metadata_headers({"argsrepr": "x" * 100_000}, "", "", 0, None)
+        envelope.metadata_headers({"x" * 65_536: "h"}, "", "", 0, None)
+    envelope.metadata_headers({"argsrepr": "x" * 100_000}, "", "", 0, None)
 
 
 @pytest.mark.parametrize(("value", "priority"), [(None, 0), (0, 0), (255, 255), ("9", 9)])
