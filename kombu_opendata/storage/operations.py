@@ -132,14 +132,16 @@ class Operations:
     def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes, lease_ms: int = 0) -> None:
         """Lease these available messages to a session, for the queue's lease or so many ms."""
         # One that was returned within this millisecond is claimed as of the next: the token is the claim's time.
-        at = max([self.clock.now_ms(), *(entry.visible_at for entry in entries)])
-        until = at + (lease_ms or 1000 * queue.options.lease_seconds)
+        at = self.clock.now_ms()
         pairs: list[int] = []
         redelivered = 0
         for entry in entries:
             pairs += entry.id, entry.bucket
+            if entry.visible_at > at:
+                at = entry.visible_at
             if entry.attempts or entry.returned:
                 redelivered += 1
+        until = at + (lease_ms or 1000 * queue.options.lease_seconds)
         effect = (
             ClaimAgain(queue.name, session, at, until, pairs, redelivered)
             if redelivered

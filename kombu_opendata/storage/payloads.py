@@ -26,15 +26,18 @@ def chunk_count(envelope: bytes) -> int:
     return -(-len(envelope) // CHUNK_BYTES) if len(envelope) > payload.MAX_INLINE_BYTES else 0
 
 
-def rows(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
+def rows(id: int, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:
     """The records of one payload: one row, or chunks and a row that points at them."""
     if len(envelope) <= payload.MAX_INLINE_BYTES:
-        yield keys.payload_key(id), payload.encode_inline(envelope)
-        return
-    chunks = range(0, len(envelope), CHUNK_BYTES)
-    for number, start in enumerate(chunks):
+        return ((keys.payload_key(id), payload.encode_inline(envelope)),)
+    return _chunks(id, envelope)
+
+
+def _chunks(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
+    starts = range(0, len(envelope), CHUNK_BYTES)
+    for number, start in enumerate(starts):
         yield keys.chunk_key(id, number), envelope[start : start + CHUNK_BYTES]
-    yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(chunks), len(envelope)))
+    yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(starts), len(envelope)))
 
 
 def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:

@@ -77,7 +77,9 @@ class QueueState:
         old = self.tail
         self.tail, self.tail_used = number, 0
         self.buckets[number] = Bucket()
-        self._drop_if_empty(old)
+        bucket = self.buckets[old]
+        if not bucket.available and not bucket.in_flight:
+            self._drop_empty(old, bucket)
 
     def add(
         self, bucket: int, id: int, priority: int, visible_at: int, deadline: int, now: int, size: int = 0
@@ -204,10 +206,12 @@ class QueueState:
 
     def settle(self, entry: Entry) -> None:
         """in flight → out of the active messages (done or failed, which the caller records)."""
+        bucket = self.buckets[entry.bucket]
         del self.in_flight[entry.id]
-        del self.buckets[entry.bucket].in_flight[entry.id]
+        del bucket.in_flight[entry.id]
         self.dirty.add(entry.bucket)
-        self._drop_if_empty(entry.bucket)
+        if not bucket.in_flight and not bucket.available:
+            self._drop_empty(entry.bucket, bucket)
 
     def put_back(self, entry: Entry, now: int, *, costs_attempt: bool, visible_at: int = 0) -> None:
         """in flight → available, at its old place, at once or from ``visible_at``.
@@ -226,12 +230,14 @@ class QueueState:
 
     def remove(self, entry: Entry) -> None:
         """available → gone (expired or purged)."""
+        bucket = self.buckets[entry.bucket]
         del self.available[entry.id]
-        del self.buckets[entry.bucket].available[entry.id]
+        del bucket.available[entry.id]
         if self.counts_bytes:
             self.available_bytes -= entry.size
         self.dirty.add(entry.bucket)
-        self._drop_if_empty(entry.bucket)
+        if not bucket.available and not bucket.in_flight:
+            self._drop_empty(entry.bucket, bucket)
 
     def delay(self, entry: Entry, visible_at: int, now: int) -> None:
         """Make an available message visible from then on, sooner or later than it was; see :meth:`put_back`."""
@@ -263,12 +269,9 @@ class QueueState:
                 found.append(number)
         return found
 
-    def _drop_if_empty(self, number: int) -> None:
+    def _drop_empty(self, number: int, bucket: Bucket) -> None:
         """An empty bucket goes, but for the tail and bucket 0, which always has a record."""
         if number == self.tail:
-            return
-        bucket = self.buckets[number]
-        if bucket.available or bucket.in_flight:
             return
         if number == 0:
             self.dirty.add(0)

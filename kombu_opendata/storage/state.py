@@ -157,12 +157,13 @@ class StoreState:
 
     def unlease(self, entry: Entry) -> None:
         """A session holds the message no more."""
-        leases = self.leases.get(entry.session)
+        session = entry.session
+        leases = self.leases.get(session)
         if leases is not None:
             leases.pop((entry.queue, entry.id), None)
-            self.dirty.sessions.add(entry.session)
+            self.dirty.sessions.add(session)
             if not leases:
-                del self.leases[entry.session]
+                del self.leases[session]
 
     def record_attempt(self, entry: Entry, consumer: str) -> None:
         """The RFC's attempts record: who claimed it, in order. The first in an only queue needs no old record."""

@@ -26,17 +26,15 @@ class Claim(Effect, tag=3):
     pairs: list[int]
 
     def apply(self, state: StoreState) -> None:
-        name, session, at, until = self.queue, self.session, self.at_ms, self.lease_until_ms
+        name, session, at, ids = self.queue, self.session, self.at_ms, self.pairs[::2]
         queue = state.queues[name]
         messages = queue.messages
-        available, claim = messages.available, messages.claim
         leases = state.leases.get(session)
         if leases is None:
             leases = state.leases[session] = {}
-        ids = self.pairs[::2]
         for id in ids:
-            entry = available[id]
-            claim(entry, session, at, until)
+            entry = messages.available[id]
+            messages.claim(entry, session, at, self.lease_until_ms)
             leases[name, id] = entry
         state.dirty.sessions.add(session)
         queue.counts.delivered += len(ids)
@@ -65,20 +63,18 @@ class Ack(Effect, tag=4):
     pairs: list[int]
 
     def apply(self, state: StoreState) -> None:
-        at, history, staged = self.at_ms, state.history, state.staged
-        queue = state.queues[self.queue]
-        messages, counts, append = queue.messages, queue.counts, queue.done.append
-        in_flight = messages.in_flight
+        at, queue, history = self.at_ms, state.queues[self.queue], state.history
+        messages = queue.messages
         for id in self.pairs[::2]:
-            entry = in_flight[id]
+            entry = messages.in_flight[id]
             if history is not None:
                 history.ended(entry, state.session_names.get(entry.session, ""), at, ACKED)
             state.unlease(entry)
             messages.settle(entry)
-            append(id, at, entry.attempts)
-            counts.acked += 1
-            if staged.active:
-                staged.count(self.queue, id, DONE, at)
+            queue.done.append(id, at, entry.attempts)
+            queue.counts.acked += 1
+            if state.staged.active:
+                state.staged.count(self.queue, id, DONE, at)
 
     def active_buckets(self) -> Iterable[tuple[str, int]]:
         return buckets_of(self.queue, self.pairs)
