@@ -287,7 +287,7 @@ class Handlers:
             )
         elif self._exchange_is_new(msg):
             if msg.durable:
-                self.engine.operations.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
+                self.engine.definitions.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
             else:
                 self.topology.add_exchange(msg.exchange, msg.type, False, msg.auto_delete, msg.arguments)
         warnings = arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
@@ -309,7 +309,7 @@ class Handlers:
             if msg.if_unused and exchange.bindings:
                 raise PreconditionFailed(f"exchange {msg.exchange!r} has bindings", exchange=msg.exchange)
             if exchange.durable:
-                self.engine.operations.delete_exchange(msg.exchange)
+                self.engine.definitions.delete_exchange(msg.exchange)
             else:
                 self.topology.remove_exchange(msg.exchange)
         self._ok(msg.rid)

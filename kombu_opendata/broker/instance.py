@@ -64,7 +64,7 @@ class Instance:
         self.outbox = Outbox(loop)
         self.background = Background(loop, self.outbox, self.sessions)
         self.queues = Queues(
-            state.topology, operations, engine.idempotency, self.sessions, self.outbox, clock, self.notices
+            state.topology, engine.definitions, engine.idempotency, self.sessions, self.outbox, clock, self.notices
         )
         delivery = Delivery(self.queues, self.outbox, clock, self.traffic)
         self.upkeep = Upkeep(
@@ -103,8 +103,8 @@ class Instance:
             self.queues.drop_transient,
         )  # fmt: skip
         storage = Storage(
-            operations, engine.loader, engine.payloads, engine.pages, engine.removals, engine.collector,
-            state.topology, clock,
+            operations, engine.definitions, engine.loader, engine.payloads, engine.pages, engine.removals,
+            engine.collector, state.topology, clock,
         )  # fmt: skip
         self.maker = QueueMaker(storage, around)
         self.queues.update((queue.name, self.maker.recover(queue)) for queue in state.queues.values())

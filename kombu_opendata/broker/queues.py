@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from ..protocol.messages import Cancelled
 from ..storage.clock import Clock
+from ..storage.definitions import Definitions
 from ..storage.idempotency import Idempotency
-from ..storage.operations import Operations
 from ..storage.records.kinds import FIRST_TRANSIENT_ID
 from ..storage.removals import Call
 from ..storage.topology import Topology
@@ -32,7 +32,7 @@ class Queues(dict[str, BrokerQueue]):
     def __init__(
         self,
         topology: Topology,
-        operations: Operations,
+        definitions: Definitions,
         idempotency: Idempotency,
         sessions: Mapping[bytes, Session],
         outbox: Outbox,
@@ -45,7 +45,7 @@ class Queues(dict[str, BrokerQueue]):
         self.on_gone: Callable[[BrokerQueue], None] | None = None
         self._next_transient_id = FIRST_TRANSIENT_ID
         self._topology = topology
-        self._operations = operations
+        self._definitions = definitions
         self._idempotency = idempotency
         self._sessions = sessions
         self._outbox = outbox
@@ -150,6 +150,6 @@ class Queues(dict[str, BrokerQueue]):
         exchange = self._topology.exchanges.get(name)
         if exchange is not None and exchange.auto_delete and not exchange.bindings:
             if exchange.durable:
-                self._operations.delete_exchange(name)
+                self._definitions.delete_exchange(name)
             else:
                 self._topology.remove_exchange(name)

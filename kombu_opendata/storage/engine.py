@@ -14,6 +14,7 @@ from . import recovery
 from .clock import Clock
 from .collector import Collector
 from .commits import Commits
+from .definitions import Definitions
 from .disk_space import LOOK_SECONDS, DiskSpace
 from .figures import EngineFigures
 from .history.service import DEFAULT_RETENTION_SECONDS, History
@@ -23,7 +24,7 @@ from .journal import SEGMENT_BYTES, Journal
 from .loader import QueueLoader
 from .log_retention import LogSweep
 from .looking import QueuePages
-from .operations_by_id import OperationsById
+from .operations import Operations
 from .payloads import Payloads
 from .records import keys
 from .redrive import Redrives
@@ -82,7 +83,8 @@ class Engine:
         self.commits = Commits(
             store, journal, clock, self.state, self.payloads, self.figures, sync=settings.sync
         )  # fmt: skip
-        self.operations = OperationsById(self.state, self.payloads, clock, self.commits)
+        self.definitions = Definitions(self.state, clock, self.commits)
+        self.operations = Operations(self.state, self.payloads, clock, self.commits)
         self.loader = QueueLoader(store, self.state, self.payloads, clock, self.operations)
         buckets = SettledBuckets(store, self.state, self.commits)
         self.pages = QueuePages(store, clock, self.commits, self.payloads, buckets)
@@ -91,7 +93,7 @@ class Engine:
         self.results = Results(store, self.state, clock, self.commits)
         self.idempotency = Idempotency(store, self.state, clock, self.commits)
         self.removals = Removals(
-            self.state, clock, self.commits, self.operations, self.loader, self.idempotency
+            self.state, clock, self.commits, self.operations, self.definitions, self.loader, self.idempotency
         )  # fmt: skip
         self.router = Router(store, self.state, clock, self.commits, buckets)
         self.staging = Staging(store, self.state, clock, self.commits, self.operations)

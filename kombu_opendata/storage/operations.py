@@ -1,17 +1,16 @@
-"""What can be done to the durable queues. Each operation changes memory at once and notes its effects for the commit.
+"""What can be done to the messages of durable queues. Each operation changes memory at once and notes its effect.
 
 Nothing an operation did may be shown to anybody before :class:`~kombu_opendata.storage.commits.Commits` committed it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from ..errors import InvalidMessage, RequestError
+from ..errors import InvalidMessage
 from .clock import Clock
 from .commits import Commits
-from .effects.definitions import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
+from .effects.by_id import Archive, Delay, Delete, Extend
 from .effects.deliveries import (
     Ack,
     Claim,
@@ -26,7 +25,6 @@ from .effects.deliveries import (
     ReturnExpired,
     ReturnLater,
 )
-from .effects.effect import Effect
 from .effects.publishes import DeadLetterSent, Publish, ReserveIds
 from .effects.sessions import ForgetSession, NameSession
 from .limits import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
@@ -34,12 +32,10 @@ from .payloads import Payloads
 from .queue_buckets import Entry
 from .records.dead_letter import REVOKED
 from .records.producer import Producer
-from .state import UNLIMITED_ATTEMPTS, Queue, QueueOptions, StoreState
+from .state import UNLIMITED_ATTEMPTS, Queue, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log
 BLOCK_IDS = 4096
-#: of a queue's filter, whose text is in its config record
-MAX_FILTER_BYTES = 0xFFFF
 
 
 class Operations:
@@ -51,35 +47,35 @@ class Operations:
     """
 
     def __init__(self, state: StoreState, payloads: Payloads, clock: Clock, commits: Commits) -> None:
-        self.state = state
-        self.payloads = payloads
-        self.clock = clock
-        self.commits = commits
-        self.effects = commits.effects
+        self._state = state
+        self._payloads = payloads
+        self._clock = clock
+        self._commits = commits
+        self._effects = commits.effects
         self.expired = 0
         self.on_dead_letters: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------ publishing
     def allocate_id(self) -> int:
         """A message id that was never used. Its block is stored in the same commit or an earlier one."""
-        state = self.state
+        state = self._state
         id = state.next_id
         if id >= state.block_end:
-            self.commits.apply(ReserveIds(id, BLOCK_IDS))
+            self._commits.apply(ReserveIds(id, BLOCK_IDS))
         state.next_id = id + 1
         return id
 
     def allocate_ids(self, count: int) -> int:
         """The first of ``count`` consecutive message ids that were never used, as :meth:`allocate_id`."""
-        state = self.state
+        state = self._state
         first = state.next_id
         if first + count > state.block_end:
-            self.commits.apply(ReserveIds(first, count + BLOCK_IDS))
+            self._commits.apply(ReserveIds(first, count + BLOCK_IDS))
         return first
 
     def published(self, session: bytes, seq: int) -> Producer | None:
         """The session's last publish, if ``seq`` was applied before (that one, or one before it)."""
-        last = self.state.producers.get(session)
+        last = self._state.producers.get(session)
         return last if last is not None and last.has(seq) else None
 
     def publish(
@@ -108,7 +104,7 @@ class Operations:
         """
         if not 0 <= priority <= 255:
             raise InvalidMessage(f"priority {priority} is not within 0–255", priority=priority)
-        now = self.clock.now_ms()
+        now = self._clock.now_ms()
         id = self.allocate_id()
         deadline = min(now + ttl_ms, MAX_DEADLINE_MS) if ttl_ms >= 0 else 0
         retention = retention_of(ttl_ms)
@@ -120,9 +116,9 @@ class Operations:
         )
         value = effect.metadata()
         effect.places = [(queue.name, queue.messages.place()) for queue in queues]
-        effect.apply(self.state)
-        self.effects.append(effect)
-        commits = self.commits
+        effect.apply(self._state)
+        self._effects.append(effect)
+        commits = self._commits
         commits.needs_sync = True
         commits.new_bytes += len(envelope)
         commits.stage(id, value, envelope)
@@ -132,7 +128,7 @@ class Operations:
     def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes, lease_ms: int = 0) -> None:
         """Lease these available messages to a session, for the queue's lease or so many ms."""
         # One that was returned within this millisecond is claimed as of the next: the token is the claim's time.
-        at = self.clock.now_ms()
+        at = self._clock.now_ms()
         pairs: list[int] = []
         redelivered = 0
         for entry in entries:
@@ -147,23 +143,23 @@ class Operations:
             if redelivered
             else Claim(queue.name, session, at, until, pairs)
         )
-        effect.apply(self.state)
-        self.effects.append(effect)
+        effect.apply(self._state)
+        self._effects.append(effect)
 
     def ack(self, queue: Queue, entries: Iterable[Entry]) -> None:
         """in flight → done."""
-        at = self.clock.now_ms()
+        at = self._clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
-            self.payloads.drop(entry.id)
+            self._payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
         effect = Ack(queue.name, at, pairs)
-        effect.apply(self.state)
-        last = self.effects[-1] if self.effects else None
+        effect.apply(self._state)
+        last = self._effects[-1] if self._effects else None
         if type(last) is Ack and last.at_ms == at and last.queue == queue.name:
             last.pairs += pairs
         else:
-            self.effects.append(effect)
+            self._effects.append(effect)
 
     def fail(
         self,
@@ -175,16 +171,14 @@ class Operations:
         lease_expired: bool = False,
     ) -> None:
         """in flight → failed. With a reason they are dead letters as well, if the queue has an exchange for them."""
-        at = self.clock.now_ms()
+        at = self._clock.now_ms()
         given_up = reason == "delivery_limit"
         reason = reason if queue.dead_letters_to is not None else ""
-        pairs: list[int] = []
-        for entry in entries:
-            pairs += entry.id, entry.bucket
+        pairs = _pairs(entries)
         if given_up:
-            self.commits.apply(GiveUp(queue.name, at, pairs, consumer, reason, given_up, lease_expired))
+            self._commits.apply(GiveUp(queue.name, at, pairs, consumer, reason, given_up, lease_expired))
         else:
-            self.commits.apply(Fail(queue.name, at, pairs, consumer, reason))
+            self._commits.apply(Fail(queue.name, at, pairs, consumer, reason))
         if reason:
             self.on_dead_letters()
 
@@ -195,57 +189,57 @@ class Operations:
         consumer: str,
         *,
         costs_attempt: bool,
+        at_once: bool = False,
         lease_expired: bool = False,
     ) -> None:
         """in flight → available; to failed when it costs an attempt and none is left.
 
         Args:
+            at_once: also where the queue has a delay between attempts.
             lease_expired: the lease ended by itself; nobody rejected or released the message.
         """
-        at = self.clock.now_ms()
+        at = self._clock.now_ms()
         back: list[int] = []
         spent: list[Entry] = []
         for entry in entries:
             if costs_attempt and UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
                 spent.append(entry)
                 continue
-            if costs_attempt and queue.limits.retry_delay_ms:
+            if costs_attempt and queue.limits.retry_delay_ms and not at_once:
                 visible_at = queue.limits.retry_at(at, entry.attempts)
                 pair = [entry.id, entry.bucket]
                 if lease_expired:
-                    self.commits.apply(ReturnExpired(queue.name, at, pair, costs_attempt, consumer, visible_at, True))
+                    self._commits.apply(ReturnExpired(queue.name, at, pair, costs_attempt, consumer, visible_at, True))
                 else:
-                    self.commits.apply(ReturnLater(queue.name, at, pair, costs_attempt, consumer, visible_at))
+                    self._commits.apply(ReturnLater(queue.name, at, pair, costs_attempt, consumer, visible_at))
                 continue
             back += entry.id, entry.bucket
         if back and lease_expired:
-            self.commits.apply(ReturnExpired(queue.name, at, back, costs_attempt, consumer, 0, True))
+            self._commits.apply(ReturnExpired(queue.name, at, back, costs_attempt, consumer, 0, True))
         elif back:
-            self.commits.apply(Return(queue.name, at, back, costs_attempt, consumer))
+            self._commits.apply(Return(queue.name, at, back, costs_attempt, consumer))
         if spent:
             self.fail(queue, spent, consumer, "delivery_limit", lease_expired=lease_expired)
 
-    def remove(self, queue: Queue, entries: Iterable[Entry], reason: str = "") -> int:
+    def remove(self, queue: Queue, entries: Collection[Entry], reason: str = "") -> int:
         """available → gone: expired, dropped or purged. Returns how many.
 
         With a reason they become dead letters, if the queue has an exchange for them, or if they expired and the
         results of their tasks may be due.
         """
-        at = self.clock.now_ms()
+        at = self._clock.now_ms()
         why = reason
         if queue.dead_letters_to is None:
-            reason = REVOKED if why == "expired" and self.state.results.has_revocable else ""
-        pairs: list[int] = []
-        for entry in entries:
-            if not reason:
-                self.payloads.drop(entry.id)
-            pairs += entry.id, entry.bucket
+            reason = REVOKED if why == "expired" and self._state.results.has_revocable else ""
+        pairs = _pairs(entries)
+        if not reason:
+            self._drop_payloads(entries)
         count = len(pairs) // 2
         if pairs:
             if why == reason:
-                self.commits.apply(Remove(queue.name, pairs, reason, at))
+                self._commits.apply(Remove(queue.name, pairs, reason, at))
             else:
-                self.commits.apply(RemoveFor(queue.name, pairs, reason, at, why))
+                self._commits.apply(RemoveFor(queue.name, pairs, reason, at, why))
             if reason:
                 self.on_dead_letters()
         if why == "expired":
@@ -254,59 +248,61 @@ class Operations:
 
     def dead_letter_sent(self, queue: str, id: int) -> None:
         """Forget a dead letter, in one step with its publish: both are in the same commit."""
-        self.payloads.drop(id)
-        self.commits.apply(DeadLetterSent(queue, id))
+        self._payloads.drop(id)
+        self._commits.apply(DeadLetterSent(queue, id))
 
     def renew(self, session: bytes, lease_ms: int) -> None:
         """Prolong all leases of a session by ``lease_ms`` from now."""
-        self.commits.apply(Renew(session, self.clock.now_ms() + lease_ms))
+        self._commits.apply(Renew(session, self._clock.now_ms() + lease_ms))
 
     def renew_by_queue(self, session: bytes) -> None:
         """Prolong all leases of a session, each by its queue's lease from now."""
-        at = self.clock.now_ms()
-        self.commits.apply(RenewByQueue(session, at, at))
+        at = self._clock.now_ms()
+        self._commits.apply(RenewByQueue(session, at, at))
 
-    # ------------------------------------------------------------------ definitions
-    def _define(self, effect: Effect) -> None:
-        self.commits.apply(effect)
-        self.commits.needs_sync = True
+    # ------------------------------------------------------------------ by id, and leases for a time
+    def extend(self, queue: Queue, entries: Collection[Entry], lease_ms: int) -> int:
+        """Have leases that nobody renews end in so many ms; returns when, ms since the epoch."""
+        at = self._clock.now_ms()
+        until = at + lease_ms
+        self._commits.apply(Extend(queue.name, at, _pairs(entries), until))
+        return until
 
-    def declare_queue(self, name: str, options: QueueOptions) -> Queue:
-        """Create a durable queue: its config and its empty active, done and failed records."""
-        self._define(DeclareQueue(name, *options, self.clock.now_ms()))
-        return self.state.queues[name]
+    def delay(self, queue: Queue, entries: Collection[Entry], delay_ms: int) -> None:
+        """Make available messages visible in so many ms, sooner or later than they were."""
+        at = self._clock.now_ms()
+        self._commits.apply(Delay(queue.name, at, _pairs(entries), at + delay_ms))
 
-    def drop_queue(self, name: str) -> None:
-        self._define(DeleteQueue(name))
+    def release(self, queue: Queue, entries: Collection[Entry], consumer: str, delay_ms: int) -> None:
+        """in flight → available in so many ms, at no cost of an attempt."""
+        at = self._clock.now_ms()
+        self._commits.apply(ReturnLater(queue.name, at, _pairs(entries), False, consumer, at + delay_ms))
 
-    def declare_exchange(self, name: str, type: str, auto_delete: bool, arguments: dict[str, Any]) -> None:
-        self._define(DeclareExchange(name, type, True, auto_delete, arguments))
+    def delete(self, queue: Queue, entries: Collection[Entry]) -> None:
+        """available or in flight → gone, without a trace in the done or failed messages."""
+        at = self._clock.now_ms()
+        self._drop_payloads(entries)
+        self._commits.apply(Delete(queue.name, at, _pairs(entries)))
 
-    def delete_exchange(self, name: str) -> None:
-        self._define(DeleteExchange(name))
+    def archive(self, queue: Queue, entries: Collection[Entry], operator: str) -> None:
+        """available → done, without a claim."""
+        at = self._clock.now_ms()
+        self._drop_payloads(entries)
+        self._commits.apply(Archive(queue.name, at, _pairs(entries), operator))
 
-    def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
-        """Bind a durable queue to a durable exchange.
-
-        Raises:
-            RequestError: the queue has so many bindings that its filter would not fit its record; nothing was changed.
-        """
-        size = self.state.topology.filter_size(queue, exchange, routing_key, arguments)
-        if size > MAX_FILTER_BYTES:
-            raise RequestError(
-                f"queue {queue!r} has too many bindings: its filter would have {size} bytes, the limit is "
-                f"{MAX_FILTER_BYTES}; use a topic pattern that covers several routing keys",
-                queue=queue,
-                limit=MAX_FILTER_BYTES,
-            )
-        self._define(Bind(queue, exchange, routing_key, arguments))
-
-    def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
-        self._define(Unbind(queue, exchange, routing_key, arguments))
-
+    # ------------------------------------------------------------------ sessions
     def name_session(self, session: bytes, name: str) -> None:
-        if self.state.session_names.get(session) != name:
-            self.commits.apply(NameSession(session, name))
+        if self._state.session_names.get(session) != name:
+            self._commits.apply(NameSession(session, name))
 
     def forget_session(self, session: bytes) -> None:
-        self.commits.apply(ForgetSession(session))
+        self._commits.apply(ForgetSession(session))
+
+    def _drop_payloads(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._payloads.drop(entry.id)
+
+
+def _pairs(entries: Iterable[Entry]) -> list[int]:
+    """The flat list id, bucket, id, bucket, … of these messages."""
+    return [part for entry in entries for part in (entry.id, entry.bucket)]

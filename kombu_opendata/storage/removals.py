@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from .clock import Clock
 from .commits import Commits
+from .definitions import Definitions
 from .effects.sessions import NoteRemoval
 from .idempotency import Idempotency
 from .loader import QueueLoader
@@ -33,6 +34,7 @@ class Removals:
         clock: Clock,
         commits: Commits,
         operations: Operations,
+        definitions: Definitions,
         loader: QueueLoader,
         idempotency: Idempotency,
     ) -> None:
@@ -40,6 +42,7 @@ class Removals:
         self._clock = clock
         self._commits = commits
         self._operations = operations
+        self._definitions = definitions
         self._loader = loader
         self._idempotency = idempotency
 
@@ -86,6 +89,6 @@ class Removals:
         removed = await self._remove_available(queue, call)
         self.note(call, removed, is_over=True)
         self._idempotency.drop_queue(queue.name)
-        self._operations.drop_queue(queue.name)  # with no await in between: nothing is left in it
+        self._definitions.drop_queue(queue.name)  # with no await in between: nothing is left in it
         await self._commits.checkpoint()
         return removed

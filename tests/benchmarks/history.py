@@ -88,7 +88,7 @@ class Filler:
         self._engine, self._clock = engine, clock
         self._filled = 0
         for number in range(QUEUES):
-            engine.operations.declare_queue(f"q{number}", QueueOptions())
+            engine.definitions.declare_queue(f"q{number}", QueueOptions())
         engine.operations.name_session(SESSION, "worker")
 
     async def fill(self, upto: int) -> None:

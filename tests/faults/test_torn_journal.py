@@ -243,7 +243,7 @@ def test_a_tear_below_the_checkpoint_costs_nothing(tmp_path: Path) -> None:
 
     async def work() -> set[int]:
         engine = await Engine.open(f"file://{tmp_path / 'store'}", "default", SystemClock())
-        queue = engine.operations.declare_queue(QUEUE, QueueOptions())
+        queue = engine.definitions.declare_queue(QUEUE, QueueOptions())
         ids = set()
         for _ in range(10):
             ids.add(

@@ -137,7 +137,8 @@ class ByIdRules(ReplayRules):
         model, messages = found
         queue, now = self.engine.state.queues[name], self.clock.now_ms()
         self.stale += [(name, message.id, message.token) for message in messages]
-        self.engine.operations.give_up(queue, [queue.messages.in_flight[message.id] for message in messages], "reader")
+        entries = [queue.messages.in_flight[message.id] for message in messages]
+        self.engine.operations.put_back(queue, entries, "reader", costs_attempt=True, at_once=True)
         delay, model.retry_delay_ms = model.retry_delay_ms, 0
         for message in messages:
             self.model.attempts.setdefault(message.id, []).append("reader")

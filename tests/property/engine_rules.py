@@ -78,20 +78,20 @@ class EngineRules(CrashableEngine):
                 arguments["x-message-ttl"] = ttl_ms
             if has_dead_letters:
                 arguments |= {"x-dead-letter-exchange": "", **LETTERS_GO_TO_B}
-            self.engine.operations.declare_queue(name, QueueOptions(max_attempts, done, failed, 30, arguments))
+            self.engine.definitions.declare_queue(name, QueueOptions(max_attempts, done, failed, 30, arguments))
             self.end(commit)
 
     @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())
     def bind(self, name: str, binding: tuple[str, str, str], commit: bool) -> None:
         if name in self.model.queues:
-            self.engine.operations.bind(name, *binding[1:], {})
+            self.engine.definitions.bind(name, *binding[1:], {})
             self.model.bindings.add((name, *binding[1:]))
             self.end(commit)
 
     @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())
     def unbind(self, name: str, binding: tuple[str, str, str], commit: bool) -> None:
         if (name, *binding[1:]) in self.model.bindings:
-            self.engine.operations.unbind(name, *binding[1:], {})
+            self.engine.definitions.unbind(name, *binding[1:], {})
             self.model.bindings.discard((name, *binding[1:]))
             self.end(commit)
 
@@ -127,7 +127,7 @@ class EngineRules(CrashableEngine):
         self.model.orphans.update({(name, id): reason for id, reason in gone.letters.items()})
         if again:  # declared again before the checkpoint
             self.run(self.engine.removals._remove_available(self.engine.state.queues[name]))
-            self.engine.operations.drop_queue(name)
+            self.engine.definitions.drop_queue(name)
             self.forget_swept(name)
             self.declare(name, 2, 2, 1, commit)
         else:

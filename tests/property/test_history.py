@@ -66,7 +66,7 @@ class Story(World):
     async def begin(self) -> None:
         await self.open()
         for name in QUEUES:
-            self.engine.operations.declare_queue(name, QueueOptions(max_attempts=2))
+            self.engine.definitions.declare_queue(name, QueueOptions(max_attempts=2))
         await self.introduce()
 
     async def introduce(self) -> None:

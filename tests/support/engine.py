@@ -78,7 +78,7 @@ def run(root: Path, steps: Callable[[World], Awaitable[None]], settings: EngineS
     async def main() -> None:
         await world.open()
         if "q" not in world.engine.state.queues:
-            world.engine.operations.declare_queue("q", QueueOptions(max_attempts=2))
+            world.engine.definitions.declare_queue("q", QueueOptions(max_attempts=2))
         await world.engine.commits.commit()
         await steps(world)
         await world.engine.close()

@@ -80,16 +80,16 @@ async def _define(world: World) -> None:
     engine = world.engine
     letters = {"x-dead-letter-exchange": "amq.fanout", "x-dead-letter-routing-key": "gone"}
     for name in ("many", "a", "b", "c", "held", "settled"):
-        engine.operations.declare_queue(name, QueueOptions(max_attempts=2))
-    engine.operations.declare_queue("letters", QueueOptions(max_attempts=1, arguments=letters))
-    engine.operations.declare_queue("späti 'ö'", QueueOptions(arguments={"x-message-ttl": 10_000}))
-    engine.operations.declare_exchange("x", "headers", False, {})
-    engine.operations.declare_exchange("t", "topic", False, {"alternate-exchange": "amq.fanout"})
+        engine.definitions.declare_queue(name, QueueOptions(max_attempts=2))
+    engine.definitions.declare_queue("letters", QueueOptions(max_attempts=1, arguments=letters))
+    engine.definitions.declare_queue("späti 'ö'", QueueOptions(arguments={"x-message-ttl": 10_000}))
+    engine.definitions.declare_exchange("x", "headers", False, {})
+    engine.definitions.declare_exchange("t", "topic", False, {"alternate-exchange": "amq.fanout"})
     for arguments in ({"x-match": "any", "kind": "b"}, {"kind": "a", "n": 1}):
-        engine.operations.bind("a", "x", "", arguments)
-    engine.operations.bind("a", "t", "x.#", {})
-    engine.operations.bind("b", "t", "it's.*", {})
-    engine.operations.bind("a", "amq.direct", "key", {})
+        engine.definitions.bind("a", "x", "", arguments)
+    engine.definitions.bind("a", "t", "x.#", {})
+    engine.definitions.bind("b", "t", "it's.*", {})
+    engine.definitions.bind("a", "amq.direct", "key", {})
     await engine.commits.commit()
 
 

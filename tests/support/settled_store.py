@@ -45,7 +45,7 @@ def write_store(folder: Path, queue: str, records: Iterable[Record]) -> None:
 
     async def write() -> None:
         engine = await Engine.open(f"file://{folder}", "default", SystemClock(), EngineSettings(sync=False))
-        engine.operations.declare_queue(queue, QueueOptions())
+        engine.definitions.declare_queue(queue, QueueOptions())
         await engine.close()
         # opened again: what the engine knows of the queue must not be written after the records
         engine = await Engine.open(f"file://{folder}", "default", SystemClock(), EngineSettings(sync=False))

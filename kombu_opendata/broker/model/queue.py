@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from ...storage.counts import QueueCounts
@@ -103,7 +103,7 @@ class BrokerQueue(ConsumedQueue):
 
     # ------------------------------------------------------------------ messages that wait
     @abstractmethod
-    def remove(self, entries: Iterable[Entry], reason: str) -> None:
+    def remove(self, entries: Collection[Entry], reason: str) -> None:
         """Take them out because they expired or the queue is too long; they may become dead letters."""
 
     @abstractmethod

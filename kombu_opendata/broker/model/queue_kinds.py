@@ -24,7 +24,7 @@ class QueueMaker:
         if not properties.stored:
             self._around.topology.add_queue(name, properties.arguments)
             return TransientQueue(name, properties, arguments, self._around)
-        stored = self._storage.operations.declare_queue(name, arguments.options(properties.arguments))
+        stored = self._storage.definitions.declare_queue(name, arguments.options(properties.arguments))
         return StoredQueue(stored, properties, arguments, self._storage)
 
     def recover(self, stored: Queue) -> StoredQueue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...protocol.envelope import headers_in
@@ -10,11 +10,12 @@ from ...protocol.messages import Delivery, Outcome
 from ...storage import looking
 from ...storage.clock import Clock
 from ...storage.collector import Collector
+from ...storage.definitions import Definitions
 from ...storage.exchange import Exchange
 from ...storage.loader import QueueLoader
 from ...storage.looking import IN_FLIGHT, QueuePages, Row
 from ...storage.moves import LISTS, which_list
-from ...storage.operations_by_id import OperationsById
+from ...storage.operations import Operations
 from ...storage.payloads import Payloads
 from ...storage.queue_buckets import Entry
 from ...storage.removals import Call, Removals
@@ -28,7 +29,8 @@ from .sessions import Channel, Session
 class Storage(NamedTuple):
     """What the stored queues of an instance use of its storage engine."""
 
-    operations: OperationsById
+    operations: Operations
+    definitions: Definitions
     loader: QueueLoader
     payloads: Payloads
     pages: QueuePages
@@ -88,7 +90,7 @@ class StoredQueue(BrokerQueue):
             costs = outcome == Outcome.REQUEUE
             operations.put_back(stored, (entry,), holder, costs_attempt=costs, lease_expired=lease_expired)
         elif outcome == Outcome.REQUEUE:
-            operations.give_up(stored, (entry,), holder)
+            operations.put_back(stored, (entry,), holder, costs_attempt=True, at_once=True)
         else:
             operations.release(stored, (entry,), holder, delay_ms)
 
@@ -96,7 +98,7 @@ class StoredQueue(BrokerQueue):
         self._operations.extend(self.stored, (entry,), lease_ms)
 
     # ------------------------------------------------------------------ messages that wait
-    def remove(self, entries: Iterable[Entry], reason: str) -> None:
+    def remove(self, entries: Collection[Entry], reason: str) -> None:
         self._operations.remove(self.stored, entries, reason)
 
     def archive(self, entry: Entry, operator: str) -> None:
@@ -172,9 +174,9 @@ class StoredQueue(BrokerQueue):
 
     # ------------------------------------------------------------------ bindings
     def bind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        place = self._operations if exchange.durable else self._storage.topology
+        place = self._storage.definitions if exchange.durable else self._storage.topology
         place.bind(self.name, exchange.name, routing_key, arguments)
 
     def unbind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        place = self._operations if exchange.durable else self._storage.topology
+        place = self._storage.definitions if exchange.durable else self._storage.topology
         place.unbind(self.name, exchange.name, routing_key, arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
@@ -126,7 +126,7 @@ class TransientQueue(BrokerQueue):
         entry.lease_until = self._clock.now_ms() + lease_ms
 
     # ------------------------------------------------------------------ messages that wait
-    def remove(self, entries: Iterable[Entry], reason: str) -> None:
+    def remove(self, entries: Collection[Entry], reason: str) -> None:
         for entry in entries:
             self.messages.remove(entry)
             self.counts.removed(1, reason)

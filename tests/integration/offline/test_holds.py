@@ -39,7 +39,7 @@ async def broker(root: Path) -> AsyncIterator[World]:
     lock.acquire()
     world = World(root, SETTINGS)
     await world.open()
-    world.engine.operations.declare_queue("q", QueueOptions())
+    world.engine.definitions.declare_queue("q", QueueOptions())
     maintenance = asyncio.create_task(world.engine.run_maintenance())
     try:
         await fill(world)

@@ -145,7 +145,7 @@ def test_a_store_of_a_newer_version(rich: Rich, copy_of: Callable[[Rich], Path])
 def test_a_store_in_memory() -> None:
     async def main() -> None:
         engine = await Engine.open("memory://offline", "default", ManualClock())
-        engine.operations.declare_queue("q", QueueOptions())
+        engine.definitions.declare_queue("q", QueueOptions())
         await engine.commits.commit()
         async with await open_store("memory://offline", "default") as store:
             assert list((await stats(store)).queues) == ["q"]

@@ -24,7 +24,7 @@ def counted(world: World, name: str = "q") -> dict[str, int]:
 async def do_everything(world: World) -> None:
     """Each kind of end once or twice, in the queue ``many``."""
     engine = world.engine
-    engine.operations.declare_queue(
+    engine.definitions.declare_queue(
         "many", QueueOptions(max_attempts=2, arguments={"x-dead-letter-exchange": "amq.fanout"})
     )
     queue = world.queue("many")
@@ -92,13 +92,13 @@ def test_a_queue_that_comes_again_begins_at_0(tmp_path: Path) -> None:
         world.publish("q")
         await world.engine.commits.checkpoint()
         world.clock.advance(1000)
-        world.engine.operations.drop_queue("q")
-        world.engine.operations.declare_queue("q", QueueOptions())
+        world.engine.definitions.drop_queue("q")
+        world.engine.definitions.declare_queue("q", QueueOptions())
         await world.engine.commits.commit()
         await world.crash()
         assert counted(world) == {}
         assert world.queue("q").counts.created_at_ms == world.clock.now_ms()
-        world.engine.operations.drop_queue("q")
+        world.engine.definitions.drop_queue("q")
         await world.engine.commits.checkpoint()
         assert await world.engine.store.get(keys.queue_counts_key("q")) is None
 
@@ -125,7 +125,7 @@ def test_a_store_without_counters_opens(tmp_path: Path) -> None:
 
 def test_counters_are_written_for_queues_in_which_something_happened(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.operations.declare_queue("idle", QueueOptions())
+        world.engine.definitions.declare_queue("idle", QueueOptions())
         await world.engine.commits.checkpoint()
         batch = world.engine.store.batch()
         for name in ("q", "idle"):

@@ -33,7 +33,7 @@ def test_a_new_queue_has_its_config_and_three_empty_records(tmp_path: Path) -> N
             written.append({key for key, _ in await world.engine.store.scan(b"", None)} - {key for key, _ in before})
 
         world.engine.store.write = spy  # type: ignore[method-assign]
-        world.engine.operations.declare_queue("new", QueueOptions(3, 60))
+        world.engine.definitions.declare_queue("new", QueueOptions(3, 60))
         await world.engine.commits.checkpoint()
         settings = keys.config_key, keys.options_key, keys.queue_counts_key
         lists = keys.active_key, keys.done_key, keys.failed_key
@@ -111,7 +111,7 @@ def test_ids_are_never_used_twice(tmp_path: Path) -> None:
 
 def test_attempts_of_two_queues_and_over_checkpoints(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.operations.declare_queue("r", QueueOptions())
+        world.engine.definitions.declare_queue("r", QueueOptions())
         world.publish("q", "r")
         for name, consumer in (("q", "one"), ("r", "two"), ("q", "three")):
             entry = await world.claim(name)
@@ -227,7 +227,7 @@ async def _result(world: World) -> None:
 
 async def _queue(world: World) -> None:
     world.clock.advance(10_000)
-    world.engine.operations.declare_queue("new", QueueOptions())
+    world.engine.definitions.declare_queue("new", QueueOptions())
 
 
 async def _staged(world: World) -> None:
@@ -269,7 +269,7 @@ def test_with_and_without_syncing(tmp_path: Path, sync: bool) -> None:
         for round in range(3):
             await world.open()
             if not round:
-                world.engine.operations.declare_queue("q", QueueOptions())
+                world.engine.definitions.declare_queue("q", QueueOptions())
             assert len(world.queue("q").messages) == round
             world.publish("q")
             await world.engine.close()

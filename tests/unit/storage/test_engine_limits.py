@@ -40,10 +40,10 @@ def test_what_can_not_be_stored_is_refused_before_anything_changed(tmp_path: Pat
         assert len(world.queue("q").messages) == 0
         number = 0
         while world.engine.state.topology.filter_size("q", "amq.direct", f"{number:0200}", {}) <= 65_535:
-            world.engine.operations.bind("q", "amq.direct", f"{number:0200}", {})
+            world.engine.definitions.bind("q", "amq.direct", f"{number:0200}", {})
             number += 1
         with pytest.raises(RequestError, match="too many bindings") as caught:
-            world.engine.operations.bind("q", "amq.direct", f"{number:0200}", {})
+            world.engine.definitions.bind("q", "amq.direct", f"{number:0200}", {})
         assert caught.value.queue == "q"  # type: ignore[attr-defined]
         world.publish("q")
 

@@ -70,7 +70,7 @@ def test_one_message_in_two_queues_is_stored_once(tmp_path: Path) -> None:
     large = bytes(100_000)
 
     async def steps(world: World) -> None:
-        world.engine.operations.declare_queue("r", QueueOptions())
+        world.engine.definitions.declare_queue("r", QueueOptions())
         for envelope in (b"small", large):
             world.publish("q", "r", envelope=envelope)
         for _ in range(2):

@@ -65,8 +65,8 @@ def test_a_queue_that_is_deleted_and_declared_again_at_once(tmp_path: Path) -> N
         world.engine.operations.ack(world.queue("q"), (await world.claim("q"),))
         await world.engine.commits.checkpoint()
         await world.engine.removals.purge(world.queue("q"))
-        world.engine.operations.drop_queue("q")
-        world.engine.operations.declare_queue("q", QueueOptions(max_attempts=9))
+        world.engine.definitions.drop_queue("q")
+        world.engine.definitions.declare_queue("q", QueueOptions(max_attempts=9))
         world.publish("q", envelope=b"new")
         await world.engine.commits.commit()
         await world.crash()
@@ -138,7 +138,7 @@ def test_a_removal_that_a_crash_cut_returns_the_whole_count(tmp_path: Path, what
         assert await call(7)(world.engine, world.queue("q")) == 100
         await world.crash()
         if what == "delete_queue":
-            world.engine.operations.declare_queue("q", QueueOptions())
+            world.engine.definitions.declare_queue("q", QueueOptions())
         world.publish("q")
         before = world.engine.removals.before(Call(SESSION, 7))
         assert (before.messages, before.is_over) == (100, True)

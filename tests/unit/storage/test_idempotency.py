@@ -62,7 +62,7 @@ def test_a_queue_of_the_same_name_has_keys_of_its_own(tmp_path: Path) -> None:
             await world.engine.removals.delete_queue(world.queue("q"))
             await world.crash()
             assert not await is_known(world)
-            world.engine.operations.declare_queue("q", options)
+            world.engine.definitions.declare_queue("q", options)
 
     run(tmp_path / "s", steps)
 

@@ -15,7 +15,7 @@ from tests.support.plain_store import PlainStore
 
 def declare(world: World, name: str, max_attempts: int = 20, lease_seconds: int = 60, **arguments: int) -> None:
     given = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-    world.engine.operations.declare_queue(
+    world.engine.definitions.declare_queue(
         name, QueueOptions(max_attempts, lease_seconds=lease_seconds, arguments=given)
     )
 

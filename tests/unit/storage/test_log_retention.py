@@ -48,7 +48,7 @@ async def collect(world: World) -> None:
 async def replayed(world: World, name: str) -> list[int]:
     """What a new queue gets that begins with the first stored message; it is delivered, payloads and all, and done."""
     arguments = {"x-filter": "routing_key = 'q'"}
-    queue = world.engine.operations.declare_queue(name, QueueOptions(arguments=arguments))
+    queue = world.engine.definitions.declare_queue(name, QueueOptions(arguments=arguments))
     world.engine.router.start(queue, Cursor(0, 0, world.engine.state.next_id, started_at_ms=world.clock.now_ms()))
     while not (await world.engine.router.step(name, 1.0)).is_over:
         pass

@@ -187,7 +187,7 @@ def test_a_store_of_before_is_opened_and_its_messages_last_until_their_last_queu
     large = bytes(70_000)
 
     async def make(world: World) -> None:
-        world.engine.operations.declare_queue("r", QueueOptions(max_attempts=5))
+        world.engine.definitions.declare_queue("r", QueueOptions(max_attempts=5))
         ids["both"] = world.publish("q", "r")
         ids["failed once"] = world.publish("q", "r")
         ids["large"] = world.publish("r", envelope=large)
@@ -239,7 +239,7 @@ def test_a_checkpoint_of_many_blocks_goes_through_them_in_portions(
     monkeypatch.setattr(checkpoint, "_COUNTS_PER_TURN", 3)
 
     async def steps(world: World) -> None:
-        world.engine.operations.declare_queue("r", QueueOptions())
+        world.engine.definitions.declare_queue("r", QueueOptions())
         for _ in range(700):
             world.publish("q", "r")
         await world.engine.commits.checkpoint()

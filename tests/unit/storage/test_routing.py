@@ -20,10 +20,10 @@ from tests.support.plain_store import PlainStore
 
 def declare(world: World, name: str, *, until: int | None = None, **fields: Any) -> Queue:
     """A new queue whose cursor begins at the first message."""
-    queue = world.engine.operations.declare_queue(
+    queue = world.engine.definitions.declare_queue(
         name, QueueOptions(max_attempts=2, arguments=fields.pop("arguments", {}))
     )
-    world.engine.operations.bind(name, "amq.fanout", "", {})
+    world.engine.definitions.bind(name, "amq.fanout", "", {})
     end = world.engine.state.next_id if until is None else until
     start = fields.pop("start", 0)
     cursor = Cursor(start, start, end, started_at_ms=world.clock.now_ms(), **fields)
@@ -170,7 +170,7 @@ def test_priority_delay_and_deadline_are_the_messages_own(tmp_path: Path) -> Non
 
 def test_again_takes_what_is_settled_and_leaves_what_is_active(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.operations.bind("q", "amq.fanout", "", {})
+        world.engine.definitions.bind("q", "amq.fanout", "", {})
         ids = [publish(world, "q") for _ in range(30)]
         done, failed, held = ids[:12], ids[12:16], ids[16:18]
         for _ in done:

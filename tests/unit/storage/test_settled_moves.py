@@ -69,7 +69,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
     monkeypatch.setattr("kombu_opendata.storage.redrive._STEP", 3)
 
     async def steps(world: World) -> None:
-        world.engine.operations.declare_queue("other", QueueOptions())
+        world.engine.definitions.declare_queue("other", QueueOptions())
         ids = await failed(world, 18)
         await world.engine.commits.checkpoint()
         ids += await failed(world, 4)
@@ -116,7 +116,7 @@ def test_by_selector_by_ids_with_a_limit(tmp_path: Path) -> None:
 
 def test_what_the_target_has_is_not_put_there_twice(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.operations.declare_queue("other", QueueOptions())
+        world.engine.definitions.declare_queue("other", QueueOptions())
         ids = [world.publish("q", "other") for _ in range(6)]
         for _ in ids:
             world.engine.operations.fail(world.queue("q"), [await world.claim("q")], "me")
@@ -158,7 +158,7 @@ def test_a_full_target_takes_no_more(tmp_path: Path) -> None:
 
 def test_a_dead_letter_that_waits_keeps_its_message_failed(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.operations.declare_queue("letters", QueueOptions(arguments={"x-dead-letter-exchange": "x"}))
+        world.engine.definitions.declare_queue("letters", QueueOptions(arguments={"x-dead-letter-exchange": "x"}))
         ids = await failed(world, 2, "letters")
         assert (await redrive(world, "letters")).waiting == 2
         for id in ids:
@@ -220,7 +220,7 @@ def test_retention_goes_on_where_messages_were_taken_out(tmp_path: Path, monkeyp
 
 def test_history_tells_of_both_moves(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.operations.declare_queue("other", QueueOptions())
+        world.engine.definitions.declare_queue("other", QueueOptions())
         ids = await failed(world, 2)
         history = world.engine.state.history = HistoryLog()
         assert (await redrive(world, ids={ids[0]})).moved == 1

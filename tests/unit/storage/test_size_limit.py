@@ -83,7 +83,7 @@ def test_the_oldest_done_messages_go_first(tmp_path: Path) -> None:
     ids: dict[str, list[int]] = {}
 
     async def steps(world: World) -> None:
-        world.engine.operations.declare_queue("other", QueueOptions())
+        world.engine.definitions.declare_queue("other", QueueOptions())
         ids["failed"] = await settled(world, 100, fail=True)
         ids["old"] = await settled(world, 1000)
         ids["waiting"] = [world.publish("q", envelope=bytes(1000)) for _ in range(50)]

@@ -205,7 +205,7 @@ def test_what_the_stored_index_has_is_not_kept(tmp_path: Path, crashes: bool) ->
 
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.operations.declare_queue("q", QueueOptions(done_retention_seconds=1))
+        engine.definitions.declare_queue("q", QueueOptions(done_retention_seconds=1))
         ids = [world.publish("q", headers={"task": TASKS[number % 2]}) for number in range(20)]
         for _ in ids:
             engine.operations.ack(world.queue("q"), (await world.claim("q"),))

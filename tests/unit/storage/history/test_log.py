@@ -133,7 +133,7 @@ def test_every_outcome(tmp_path: Path) -> None:
 def test_why_a_message_left(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.operations.declare_queue("r", QueueOptions())
+        engine.definitions.declare_queue("r", QueueOptions())
         first = world.publish("q", "r", ttl_ms=5)
         second = world.publish("q", "r")
         world.clock.advance(10)

@@ -79,7 +79,7 @@ def test_attempts_go_when_their_time_is_over(tmp_path: Path) -> None:
 def test_the_index_goes_with_the_messages(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.operations.declare_queue("short", QueueOptions(done_retention_seconds=60))
+        engine.definitions.declare_queue("short", QueueOptions(done_retention_seconds=60))
         publish(world, "short", 60)
         await ack(world, "short", 60)
         engine.state.next_id = engine.state.block_end  # as after a restart: the segment gets no more messages
@@ -114,7 +114,7 @@ def test_attempts_outlive_their_messages(tmp_path: Path) -> None:
 
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.operations.declare_queue("short", QueueOptions(done_retention_seconds=60))
+        engine.definitions.declare_queue("short", QueueOptions(done_retention_seconds=60))
         ids = publish(world, "short", 60)
         await ack(world, "short", 60)
         await index_all(engine)
