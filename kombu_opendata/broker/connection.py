@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, cast
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, cast
 
 from ..errors import AccessRefused, OpenDataError, ProtocolError, RequestError, VersionMismatch
 from ..protocol import messages as m
@@ -23,16 +24,17 @@ from ..protocol.framing import (
 from ..protocol.message_base import Message
 from ..protocol.tcp import is_tcp, set_tcp_options
 from ..selectors.selector import precompile
+from .admission import Slot
 from .calls.context import Context
 from .calls.registry import Handler, Special
+from .connections import Connections
 from .greeting import Admitted, Greeting
 from .handlers import Handlers
 from .heartbeat import Heartbeat
-
-if TYPE_CHECKING:
-    from .admission import Slot
-    from .logins import Logins
-    from .server import Server
+from .host import Host, Hosts
+from .logins import Logins
+from .queries import Queries
+from .settings import BrokerSettings, broker_version
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,6 @@ _QUERIES = frozenset(
         q.Peek, q.GetMessage, q.ListByState, q.GetMetrics, q.ListQueues, q.ListWorkers,
     }
 )  # fmt: skip
-_MAX_QUERIES = 4
 _ABOUT_INSTANCES = frozenset({m.CreateInstance, m.ListInstances})
 _WITH_FILTERS = frozenset({m.DeclareQueue, q.Read})
 #: of a connection that was told why it is closed, and does not read; of one that has not logged in, as there may be
@@ -62,19 +63,24 @@ _STRANGER_LINGER_SECONDS = 0.1
 class Connection(asyncio.Protocol):
     """The protocol of one socket."""
 
-    def __init__(self, server: Server, slot: Slot) -> None:
-        self._server = server
+    def __init__(
+        self, slot: Slot, connections: Connections, hosts: Hosts, logins: Logins | None, settings: BrokerSettings
+    ) -> None:
         self.slot = slot
+        self._connections = connections
+        self._settings = settings
+        self._hosts = hosts
         self._transport: asyncio.Transport | None = None
         self._preamble = b""
         self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
+        self._host: Host | None = None  # from its session on
         self._handlers: Handlers | None = None
         self._context: Context | None = None
-        self._calls: dict[type[Message], Handler] = {}
+        self._calls: Mapping[type[Message], Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: deque[Any] = deque()  # came in, and must wait
-        self._queries: Counter[int] = Counter()  # under way, by their numbers
-        self._greeting = Greeting(slot, server.logins, server.instances.for_client)
+        self._queries = Queries()
+        self._greeting = Greeting(slot, logins, hosts)
         self._heartbeat = Heartbeat()
         self._preparing = False  # a message waits for its filter to be compiled, and what came after it waits too
         self._leaving = False
@@ -86,7 +92,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.slot.turn_away = self._cut_off
-        self._server.connections.add(self)
+        self._connections.add(self)
         if is_tcp(self._socket()):
             set_tcp_options(self._socket(), user_timeout_ms=None)
 
@@ -96,10 +102,10 @@ class Connection(asyncio.Protocol):
         self._heartbeat.stop()
         if self._lingering is not None:
             self._lingering.cancel()
-        self._server.connections.discard(self)
-        handlers, self._handlers = self._handlers, None
-        if handlers is not None and handlers.session.connection is self:
-            handlers.instance.lifecycle.detach(handlers.session)
+        self._connections.discard(self)
+        context, self._context = self._context, None
+        if context is not None and self._host is not None and context.session.connection is self:
+            self._host.lifecycle.detach(context.session)
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -108,15 +114,15 @@ class Connection(asyncio.Protocol):
         self.writable = True
         if self._transport is not None and not self._transport.is_closing():
             self._go_on()
-        if self._handlers is not None:
-            self._handlers.instance.queues.wake_session(self._handlers.session)
+        if self._context is not None and self._host is not None:
+            self._host.queues.wake_session(self._context.session)
 
     def data_received(self, data: bytes) -> None:
         try:
             if len(self._preamble) < PREAMBLE_BYTES:
                 data = self._read_preamble(data)
             for message in self._reader.feed(data):
-                if self._backlog or self._preparing or self._queries.total() >= _MAX_QUERIES:
+                if self._backlog or self._preparing or self._queries.is_full:
                     self._hold(message)
                 else:
                     self._handle(message)
@@ -144,7 +150,7 @@ class Connection(asyncio.Protocol):
         """Handle what was left for later, as far as it can be, and read again when that is all."""
         try:
             while self._transport is not None and not self._transport.is_closing() and not self._preparing:
-                if self._queries.total() >= _MAX_QUERIES or self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+                if self._queries.is_full or self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
                     return
                 if not self._backlog:
                     self._transport.resume_reading()
@@ -154,10 +160,10 @@ class Connection(asyncio.Protocol):
             self._cut_off(exc)
 
     def _handle(self, message: Any) -> None:
-        handlers = self._handlers
+        handlers, host = self._handlers, self._host
         if self._leaving:
             return
-        if handlers is None or self._context is None:
+        if handlers is None or self._context is None or host is None:
             self._greet(message)
             return
         kind = type(message)
@@ -172,11 +178,11 @@ class Connection(asyncio.Protocol):
                 self._spawn(self._prepare(message, text))
                 return
         if kind in _QUERIES:
-            self._note_query(message)
+            self._queries.begin(message.rid, kind.__name__)
         if kind in _ABOUT_INSTANCES:
             self._spawn(self._run_about_instances(self._context, message))
             return
-        if kind in Handlers.ADMIN or (kind in Handlers.DEFINITIONS and handlers.instance.queues.lock.locked()):
+        if kind in Handlers.ADMIN or (kind in Handlers.DEFINITIONS and host.queues.lock.locked()):
             self._spawn(self._run_admin(self._context, handlers, message))
             return
         try:
@@ -191,7 +197,7 @@ class Connection(asyncio.Protocol):
             self._refuse(self._context, message, OpenDataError(f"the broker failed at this call: {exc!r}; see its log"))
         if kind is m.Goodbye:
             self._leaving = True
-            handlers.instance.outbox.answer_last(self, m.Ok(message.rid))
+            host.outbox.answer_last(self, m.Ok(message.rid))
 
     def _run(self, handler: Handler, message: Any) -> None:
         context = self._context
@@ -215,18 +221,13 @@ class Connection(asyncio.Protocol):
                 self._spawn(self._prepare(message, text))
                 return False
         if special.query:
-            self._note_query(message)
+            self._queries.begin(message.rid, type(message).__name__)
         return True
-
-    def _note_query(self, message: Any) -> None:
-        if not message.rid:
-            raise ProtocolError(f"a {type(message).__name__} without a request number could not be answered")
-        self._queries[message.rid] += 1
 
     def _refuse(self, context: Context, message: Any, exc: OpenDataError) -> None:
         if isinstance(exc, ProtocolError):
             raise exc
-        self._server.connections.calls_refused[exc.code] += 1
+        self._connections.calls_refused[exc.code] += 1
         rid = getattr(message, "rid", 0)
         if rid:
             context.reply(m.Failed(rid, exc.code, exc.text, exc.values))
@@ -235,7 +236,7 @@ class Connection(asyncio.Protocol):
         """Compile a filter beside the loop, so that a long one holds up nobody but its own connection."""
         try:
             await asyncio.to_thread(precompile, text)
-            if self._handlers is not None and self._handlers.session.connection is self:
+            if self._context is not None and self._context.session.connection is self:
                 self._handle(message)
         except ProtocolError as exc:
             self._cut_off(exc)
@@ -245,7 +246,7 @@ class Connection(asyncio.Protocol):
 
     async def _run_about_instances(self, context: Context, message: m.CreateInstance | m.ListInstances) -> None:
         try:
-            context.reply(await self._server.instances.answer(message))
+            context.reply(await self._hosts.answer(message))
         except OpenDataError as exc:
             self._refuse(context, message, exc)
 
@@ -271,14 +272,14 @@ class Connection(asyncio.Protocol):
             admitted = await self._greeting.check(hello, self._socket())
         except OpenDataError as exc:
             who = f"{hello.name[:100]!r} at {self.slot.peer}"
-            self._server.connections.note_refused(exc, "a client was refused", who)
+            self._connections.note_refused(exc, "a client was refused", who)
             self.send_all([m.Failed(hello.rid, exc.code, exc.text, exc.values)])
             self._close_soon()
             return
         if self._transport is None or self._transport.is_closing():
             return
         self.slot.logged_in()
-        self._reader.max_frame_bytes = self._server.settings.max_frame_bytes
+        self._reader.max_frame_bytes = self._settings.max_frame_bytes
         if hello.resume_follows:
             self.send_all([m.LoggedIn(hello.rid)])
         else:
@@ -286,24 +287,21 @@ class Connection(asyncio.Protocol):
         self._go_on()
 
     def _begin(self, admitted: Admitted, said: m.Hello | m.Resume) -> None:
-        settings, (instance, hello) = self._server.settings, admitted
-        session, adopted = instance.lifecycle.begin(hello, said, self)
-        self._handlers = Handlers(instance, session, settings.max_message_bytes, self._server.status)
-        self._calls = self._server.instances.calls[instance.name]
-        self._context = Context(session, instance.outbox, instance.background, instance.queues, instance.name)
-        last = instance.engine.state.producers.get(session.id)
-        ours_ms = int(1000 * settings.heartbeat_seconds)
-        instance.outbox.reply(
-            session,
+        settings, (host, hello) = self._settings, admitted
+        session, adopted = host.lifecycle.begin(hello, said, self)
+        self._handlers = host.handlers(session)
+        self._host, self._calls = host, host.calls
+        self._context = Context(session, host.outbox, host.background, host.queues, host.name)
+        self._context.reply(
             m.Welcome(
                 said.rid,
-                self._server.version,
+                broker_version(),
                 settings.max_frame_bytes,
                 settings.max_message_bytes,
-                self._heartbeat.start(self._transport, hello.heartbeat_ms, ours_ms),
-                last.last_sequence if last is not None else 0,
+                self._heartbeat.start(self._transport, hello.heartbeat_ms, int(1000 * settings.heartbeat_seconds)),
+                host.lifecycle.last_publish(session),
                 adopted,
-            ),
+            )
         )
 
     def _socket(self) -> Any:
@@ -320,21 +318,11 @@ class Connection(asyncio.Protocol):
                 frames.append(frame(message))
         self._write(b"".join(frames))
         if self._queries:
-            self._answered(outgoing)
+            self._queries.answered(outgoing)
+            if self._backlog:
+                asyncio.get_running_loop().call_soon(self._go_on)
         if self._leaving and self._transport is not None:
             self._transport.close()
-
-    def _answered(self, outgoing: list[Any]) -> None:
-        """Some of the queries under way may be among these answers."""
-        queries = self._queries
-        for message in outgoing:
-            rid = getattr(message, "rid", 0)
-            if rid in queries:
-                queries[rid] -= 1
-                if not queries[rid]:
-                    del queries[rid]
-        if self._backlog:
-            asyncio.get_running_loop().call_soon(self._go_on)
 
     def _write(self, data: bytes) -> None:
         transport = self._transport
@@ -353,7 +341,7 @@ class Connection(asyncio.Protocol):
             self._cut_off(exc)
 
     def _cut_off(self, exc: OpenDataError) -> None:
-        self._server.connections.note_refused(exc, "a connection was closed", self.slot.peer)
+        self._connections.note_refused(exc, "a connection was closed", self.slot.peer)
         if len(self._preamble) < PREAMBLE_BYTES:
             self._write(PREAMBLE)  # without it the client would not understand the rest
         self._write(frame(m.Failed(0, exc.code, exc.text, exc.values)))
@@ -365,7 +353,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
             self._heartbeat.stop()
-            seconds = _STRANGER_LINGER_SECONDS if self._handlers is None else _LINGER_SECONDS
+            seconds = _STRANGER_LINGER_SECONDS if self._host is None else _LINGER_SECONDS
             self._lingering = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def say_goodbye(self, reason: str) -> None:

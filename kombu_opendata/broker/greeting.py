@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from ..errors import AccessRefused, ProtocolError
 from ..private_folder import is_trusted, peer_uid, user_name
 from ..protocol import messages as m
 from .admission import Slot
-from .instance import Instance
+from .host import Host, Hosts
 from .logins import Logins
 
 
 class Admitted(NamedTuple):
     """A client that has logged in."""
 
-    instance: Instance
+    host: Host
     hello: m.Hello
 
 
@@ -32,14 +31,12 @@ class Greeting:
         admitted: the client has logged in.
     """
 
-    __slots__ = ("_busy", "_find_instance", "_hash", "_logins", "_slot", "_user", "admitted")
+    __slots__ = ("_busy", "_hash", "_hosts", "_logins", "_slot", "_user", "admitted")
 
-    def __init__(
-        self, slot: Slot, logins: Logins | None, find_instance: Callable[[m.Hello], Awaitable[Instance]]
-    ) -> None:
+    def __init__(self, slot: Slot, logins: Logins | None, hosts: Hosts) -> None:
         self._slot = slot
         self._logins = logins
-        self._find_instance = find_instance
+        self._hosts = hosts
         self._busy = False  # the Hello is being checked
         self._user = self._hash = ""
         self.admitted: Admitted | None = None
@@ -74,7 +71,7 @@ class Greeting:
             self._hash = await self._logins.check(hello.user, hello.secret, address)
         elif sock is not None and sock.family == socket.AF_UNIX:
             _check_peer(peer_uid(sock))
-        self.admitted = Admitted(await self._find_instance(hello), hello)
+        self.admitted = Admitted(await self._hosts.host_for(hello), hello)
         self._busy = False
         return self.admitted
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from ..errors import OpenDataError, RequestError
 from ..protocol import messages as m
-from ..protocol.message_base import Message
 from ..storage.clock import Clock
 from ..storage.engine import Engine
 from ..storage.slate_databases import database_exists
 from .arguments import MAX_NAME_BYTES
 from .calls.compose import handlers_of
-from .calls.registry import Handler
 from .handlers import Handlers
+from .host import Host
 from .instance import Instance
 from .instance_names import InstanceNames, check_name
 from .logs import code_of
@@ -42,7 +42,7 @@ class Instances:
         stop: Callable[[str], None],
     ) -> None:
         self.open: dict[str, Instance] = {}
-        self.calls: dict[str, dict[type[Message], Handler]] = {}  # of each instance
+        self._hosts: dict[str, Host] = {}
         self._settings = settings
         self._clock = clock
         self._status = status
@@ -63,18 +63,23 @@ class Instances:
             if found is None:
                 engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine)
                 found = self.open[name] = Instance(name, engine, self._settings)
-                self.calls[name] = handlers_of(found, self._settings)
-                own = Handlers(found, Session(b"", "the broker"), self._settings.max_message_bytes, self._status)
-                found.start(own.store)
+                self._hosts[name] = Host(
+                    name, found.lifecycle, found.outbox, found.background, found.queues,
+                    handlers_of(found, self._settings), partial(self._handlers, found),
+                )  # fmt: skip
+                found.start(self._handlers(found, Session(b"", "the broker")).store)
                 found.failure.future.add_done_callback(lambda done: self._failed(name, done))
         return found
+
+    def _handlers(self, instance: Instance, session: Session) -> Handlers:
+        return Handlers(instance, session, self._settings.max_message_bytes, self._status)
 
     def _failed(self, name: str, failure: asyncio.Future[None]) -> None:
         text = "instance %s failed, the broker stops: %s"
         log.critical(text, name, failure.exception(), extra={"instance": name, **code_of(failure.exception())})
         self._stop(f"instance {name} failed: {failure.exception()}")
 
-    async def for_client(self, hello: m.Hello) -> Instance:
+    async def host_for(self, hello: m.Hello) -> Host:
         """The instance that a client who has logged in asks for.
 
         Raises:
@@ -90,7 +95,8 @@ class Instances:
         if len(hello.name.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         await self._names.check(hello.instance, self.open)
-        return await self.get(hello.instance)
+        await self.get(hello.instance)
+        return self._hosts[hello.instance]
 
     async def answer(self, call: m.CreateInstance | m.ListInstances) -> m.InstanceCreated | m.InstanceList:
         """Answer a call about instances; :meth:`get` says what it raises."""

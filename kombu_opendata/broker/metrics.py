@@ -29,6 +29,7 @@ from .metrics_slate import slate_families
 from .metrics_snapshot import InstanceView, Measured, Snapshot
 from .metrics_text import render
 from .pace import Pace
+from .settings import broker_version
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ class Metrics:
         for view in list(self._views.values()):
             await view.collect(found, Pace())
         self._measure(found)
-        found.set("build_info", 1, version("kombu-opendata"), version("slatedb"), platform.python_version())
+        found.set("build_info", 1, broker_version(), version("slatedb"), platform.python_version())
         found.set("event_loop_delay_seconds", began - asked_at)
         found.set("snapshot_duration_seconds", time.monotonic() - began)
         return found

@@ -22,6 +22,7 @@ from . import logs
 from .admission import raise_descriptor_limit
 from .options import LOOPBACK, BrokerOptions, Listen
 from .server import Server
+from .settings import broker_version
 
 if TYPE_CHECKING:
     from .metrics import Metrics
@@ -138,7 +139,7 @@ def run(options: BrokerOptions) -> int:
 
 def _say_start(options: BrokerOptions) -> None:
     text = "kombu-opendata %s (SlateDB %s, Python %s, pid %d) starts on %s: %s"
-    versions = version("kombu-opendata"), version("slatedb"), platform.python_version()
+    versions = broker_version(), version("slatedb"), platform.python_version()
     log.info(text, *versions, os.getpid(), masked(options.store), ", ".join(options.described()))
 
 

@@ -8,7 +8,6 @@ import os
 import socket
 import ssl
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Any
 
 from ..errors import InvalidUsersFile
@@ -21,7 +20,7 @@ from .instances import Instances
 from .listener import BACKLOG, Listener
 from .logins import Logins
 from .logs import code_of
-from .settings import BrokerSettings
+from .settings import BrokerSettings, broker_version
 from .sockets import bind_tcp, bind_unix
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,6 @@ class Server:
     def __init__(self, settings: BrokerSettings, clock: Clock | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
-        self.version = version("kombu-opendata")
         self.connections = Connections(settings.connections.within(descriptor_limit()))
         self.logins = Logins(settings.users, loop.time) if settings.users is not None else None
         self.instances = Instances(settings, clock or SystemClock(), self.status, self.stop)
@@ -64,7 +62,7 @@ class Server:
 
     def connection(self, slot: Slot) -> Connection:
         """The protocol of a new connection."""
-        return Connection(self, slot)
+        return Connection(slot, self.connections, self.instances, self.logins, self.settings)
 
     # ------------------------------------------------------------------ life
     async def run(self) -> str:
@@ -139,7 +137,7 @@ class Server:
         """What the status call reports. Queues may be of moments that are some milliseconds apart."""
         queues = {name: await one.queue_figures() for name, one in list(self.instances.open.items())}
         return {
-            "version": self.version,
+            "version": broker_version(),
             "pid": os.getpid(),
             "store": masked(self.settings.store),
             "connections": len(self.connections.open),

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
 
 from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ..protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from ..storage.engine import EngineSettings
 from .admission import ConnectionLimits
 from .users import UsersFile
+
+
+@cache
+def broker_version() -> str:
+    """The version of this package."""
+    return version("kombu-opendata")
 
 
 @dataclass(frozen=True)
