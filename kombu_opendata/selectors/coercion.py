@@ -1,7 +1,8 @@
-"""How the text of a header is read: as the other side of an operator asks for it (docs/rfcs/0005-selectors.md)."""
+"""Reads the text of a header as the type that the other operand needs (docs/rfcs/0005-selectors.md)."""
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -16,7 +17,7 @@ _INFINITE = float("inf")
 
 
 def number_of(text: str) -> Number | None:
-    """The number that a text is; None when it is none."""
+    """A text as a number; None if it is not one."""
     return _number_of(text) if len(text) <= MAX_NUMBER_LENGTH else None
 
 
@@ -28,30 +29,18 @@ def _number_of(text: str) -> Number | None:
 
 
 def bounded(value: Number) -> Number | None:
-    """The value if it is a number here: an integer within ±2^64, or a finite double."""
+    """The value if it is in range: an integer within ±2^64, or a finite double."""
     limit = INTEGER_LIMIT if type(value) is int else _INFINITE
     return value if -limit < value < limit else None
 
 
 def boolean_of(text: str) -> bool | None:
-    """The boolean that a text is; None when it is none."""
+    """A text as a boolean; None if it is not one."""
     return True if text == "true" else False if text == "false" else None
 
 
-def _add(left: Number, right: Number) -> Number | None:
-    return left + right
-
-
-def _subtract(left: Number, right: Number) -> Number | None:
-    return left - right
-
-
-def _multiply(left: Number, right: Number) -> Number | None:
-    return left * right
-
-
 def _divide(left: Number, right: Number) -> Number | None:
-    """Of two integers an integer, cut towards zero, as in Java; by zero nothing."""
+    """The quotient; of two integers an integer, truncated towards zero as in Java. None for a division by zero."""
     if not right:
         return None
     if type(left) is int and type(right) is int:
@@ -61,13 +50,13 @@ def _divide(left: Number, right: Number) -> Number | None:
 
 
 _OPERATIONS: dict[str, Callable[[Number, Number], Number | None]] = {
-    "+": _add, "-": _subtract, "*": _multiply, "/": _divide,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divide,
 }  # fmt: skip
 
 
-def operation(operator: str) -> Callable[[Number | None, Number | None], Number | None]:
-    """An arithmetic operator over numbers and NULL. A result that is no number here is NULL."""
-    apply = _OPERATIONS[operator]
+def operation(sign: str) -> Callable[[Number | None, Number | None], Number | None]:
+    """An arithmetic operator over numbers and NULL. A result out of range is NULL."""
+    apply = _OPERATIONS[sign]
 
     def calculate(left: Number | None, right: Number | None) -> Number | None:
         if left is None or right is None:

@@ -1,8 +1,8 @@
-"""Trees to functions.
+"""Compiles trees to functions.
 
-For each condition there are two: one says whether it is *true*, the other whether it is *false*; where both say no, it
-is unknown. So every function is plain two-valued Python, and three-valued logic is nothing but which ones are joined:
-AND is true when all its parts are true and false when one of them is false; NOT swaps the two.
+There are two functions for each condition: one says whether it is *true*, the other whether it is *false*; if both say
+no, it is unknown. So every function is plain two-valued Python, and three-valued logic is only a matter of how they are
+combined: AND is true if all its parts are true, and false if one of them is false; NOT swaps the two.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 #: the operator that is true where this one is false
 OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-#: the operator that says the same with both sides exchanged
+#: the operator that means the same with the operands exchanged
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _NUMERIC = (Number, Negative, Arithmetic)
 
@@ -121,7 +121,7 @@ def _some(functions: list[Predicate]) -> Predicate:
 
 # ---------------------------------------------------------------------- texts
 def _text_test(operand: Value, test: Callable[[str], bool], wanted: bool) -> Predicate:
-    """A condition over a text; of what is no text it is unknown."""
+    """A condition over a text; it is unknown for anything else."""
     if isinstance(operand, Text):
         return _always if test(operand.value) is wanted else _never
     if not isinstance(operand, Header):
@@ -194,7 +194,7 @@ def _with_boolean(name: str, sign: str, value: bool) -> Predicate:
 
 
 def _headers(left: str, apply: Callable[[Any, Any], bool], right: str) -> Predicate:
-    """Two headers: as numbers if both are, else as texts."""
+    """Compare two headers: as numbers if both are numbers, else as texts."""
 
     def compare(headers: Headers) -> bool:
         one, other = headers.get(left), headers.get(right)
@@ -220,7 +220,7 @@ def _numbers(apply: Callable[[Any, Any], bool], left: Value, right: Value) -> Pr
 
 
 def _number(node: Value) -> Callable[[Headers], Any]:
-    """A value as a number; None where it is none."""
+    """A value as a number; None if it is not one."""
     match node:
         case Number(value):
             return lambda headers: value
@@ -250,7 +250,7 @@ def _in(operand: Value, members: tuple[str | int | float | bool, ...], wanted: b
 
 
 def _in_mixed(name: str, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
-    """A header among texts, numbers and booleans: one look-up for each kind."""
+    """Whether a header is among texts, numbers and booleans, with one look-up for each kind."""
     texts = frozenset(member for member in members if isinstance(member, str))
     booleans = frozenset(member for member in members if isinstance(member, bool))
     numbers = frozenset(member for member in members if type(member) in (int, float))

@@ -1,4 +1,4 @@
-"""Why a selector is true, false or unknown for some headers."""
+"""Explains why a filter is true, false or unknown for some headers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from .compiler import compile_condition
 from .tree import And, Boolean, Condition, Node, Not, Or, headers_of, text_of
 
-#: of a part's text and of a header's value so much is shown
+#: how much of a part's text and of a header's value is shown
 MAX_SHOWN = 200
-#: parts that are explained; of an AND or OR with more the rest is counted
+#: how many parts are explained; the others are only counted
 MAX_PARTS = 500
 
 _WORDS = {True: "true", False: "false", None: "unknown"}
@@ -19,7 +19,7 @@ _WORDS = {True: "true", False: "false", None: "unknown"}
 
 @dataclass(frozen=True)
 class Explanation:
-    """One condition, its value (True, False or None for unknown), the headers it read, and its parts.
+    """A condition, its value (True, False or None for unknown), the headers that it read, and its parts.
 
     ``omitted`` is how many parts are not shown.
     """
@@ -31,7 +31,7 @@ class Explanation:
     omitted: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, for the wire and for JSON."""
+        """The explanation as plain data, for the wire and for JSON."""
         found: dict[str, Any] = {"text": self.text, "value": self.value}
         if self.headers:
             found["headers"] = self.headers
@@ -43,7 +43,7 @@ class Explanation:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Explanation:
-        """The other way round."""
+        """The reverse of :meth:`to_dict`."""
         parts = tuple(cls.from_dict(part) for part in found.get("parts", ()))
         return cls(found["text"], found["value"], dict(found.get("headers", {})), parts, found.get("omitted", 0))
 
@@ -63,7 +63,7 @@ def _shown(value: str | None) -> str:
 
 
 def explain(node: Condition, headers: Mapping[str, str], max_parts: int = MAX_PARTS) -> Explanation:
-    """Explain a condition for these headers, itself and its parts, ``max_parts`` in all."""
+    """Explain a condition and its parts for these headers, at most ``max_parts`` of them."""
     return _explain(node, headers, [max_parts])
 
 
@@ -76,10 +76,10 @@ def _explain(node: Condition, headers: Mapping[str, str], left: list[int]) -> Ex
             break
         parts.append(_explain(part, headers, left))
     seen = {} if below or isinstance(node, Boolean) else _seen(node, headers)
-    return Explanation(_cut(text_of(node)), value_of(node, headers), seen, tuple(parts), len(below) - len(parts))
+    return Explanation(_cut(text_of(node)), _value(node, headers), seen, tuple(parts), len(below) - len(parts))
 
 
-def value_of(node: Condition, headers: Mapping[str, str]) -> bool | None:
+def _value(node: Condition, headers: Mapping[str, str]) -> bool | None:
     """True, False, or None for unknown."""
     if compile_condition(node)(headers):
         return True

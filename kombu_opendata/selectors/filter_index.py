@@ -1,8 +1,8 @@
-"""Which of many selectors are true of a message, without asking each of them.
+"""Finds which of many filters match a message without evaluating all of them.
 
-A selector is filed under the keys of which a message must meet one (:mod:`.needs`); a message is looked up by its
-headers, and only what it meets is evaluated. Selectors under one key that read the same few headers are a *group*,
-whose answer is remembered for the values of these headers.
+A filter is filed under keys of which a message must meet at least one (:mod:`.required_conditions`). A message is
+looked up by its headers, and only the filters under the keys that it meets are evaluated. Filters under one key that
+read the same few headers form a *group*, whose answer is remembered for the values of these headers.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 from .coercion import number_of
 from .compiler import Headers
 from .index_buckets import Bucket, Ranges
-from .required_conditions import NUMBER, PREFIX, RANGE, SUFFIX, TEXT, THERE, Key, needs
+from .required_conditions import EXISTS, NUMBER, PREFIX, RANGE, SUFFIX, TEXT, Key, required_keys
 from .selector import Selector
 
-#: what a key of a kind costs when nothing is filed under it yet: it lets pass more or less
-_COSTS = {TEXT: 1.0, NUMBER: 1.1, PREFIX: 2.0, SUFFIX: 2.0, RANGE: 4.0, THERE: 50.0}
-#: a range lets pass this part of what is filed under its header
+#: the cost of a key with nothing filed under it yet: a guess at how many messages meet keys of its kind
+_COSTS = {TEXT: 1.0, NUMBER: 1.1, PREFIX: 2.0, SUFFIX: 2.0, RANGE: 4.0, EXISTS: 50.0}
+#: a guess at the share of a header's ranges that a number is in
 _RANGE_SHARE = 0.1
 
 
 class FilterIndex:
-    """Selectors by name."""
+    """Filters by name."""
 
     def __init__(self) -> None:
         self._selectors: dict[str, Selector] = {}
@@ -37,11 +37,11 @@ class FilterIndex:
         return name in self._selectors
 
     def add(self, name: str, selector: Selector) -> None:
-        """File a selector; one of that name is replaced."""
+        """File a filter; it replaces one with the same name."""
         self.remove(name)
-        found = needs(selector.condition, self._cost)
+        found = required_keys(selector.condition, self._cost)
         if found is not None:
-            found = list(dict.fromkeys(found))  # IN ('a', 'a') needs one key
+            found = list(dict.fromkeys(found))  # IN ('a', 'a') has one key
         self._selectors[name] = selector
         self._keys[name] = found
         if found is None:
@@ -50,7 +50,7 @@ class FilterIndex:
             self._headers.setdefault(key.header, _Slot()).add(key, name, selector)
 
     def remove(self, name: str) -> None:
-        """Forget a selector, if there is one of that name."""
+        """Remove a filter, if there is one with this name."""
         if self._selectors.pop(name, None) is None:
             return
         self._always.remove(name)
@@ -61,7 +61,7 @@ class FilterIndex:
                 del self._headers[key.header]
 
     def matching(self, headers: Headers) -> list[str]:
-        """The names of the selectors that are true of these headers, each once."""
+        """The names of the filters that match these headers, each once."""
         found: dict[str, None] = {}
         slots = self._headers
         if len(slots) < len(headers):
@@ -84,17 +84,17 @@ class FilterIndex:
 
 
 class _Slot:
-    """What is filed under keys of one header."""
+    """The filters under keys of one header."""
 
-    __slots__ = ("numbers", "prefixes", "ranges", "suffixes", "texts", "there")
+    __slots__ = ("existence", "numbers", "prefixes", "ranges", "suffixes", "texts")
 
     def __init__(self) -> None:
         self.texts: dict[str, Bucket] = {}
         self.numbers: dict[int | float, Bucket] = {}
-        self.prefixes: dict[int, dict[str, Bucket]] = {}  # by their length
+        self.prefixes: dict[int, dict[str, Bucket]] = {}  # by length
         self.suffixes: dict[int, dict[str, Bucket]] = {}
         self.ranges = Ranges()
-        self.there = Bucket()
+        self.existence = Bucket()
 
     def _table(self, key: Key) -> dict[Any, Bucket]:
         if key.kind == NUMBER:
@@ -105,16 +105,16 @@ class _Slot:
         return by_length.setdefault(len(str(key.value)), {})
 
     def add(self, key: Key, name: str, selector: Selector) -> None:
-        if key.kind == THERE:
-            self.there.add(name, selector)
+        if key.kind == EXISTS:
+            self.existence.add(name, selector)
         elif isinstance(key.value, tuple):
             self.ranges.add(key.value, name, selector)
         else:
             self._table(key).setdefault(key.value, Bucket()).add(name, selector)
 
     def remove(self, key: Key, name: str) -> None:
-        if key.kind == THERE:
-            self.there.remove(name)
+        if key.kind == EXISTS:
+            self.existence.remove(name)
         elif isinstance(key.value, tuple):
             self.ranges.remove(key.value, name)
         else:
@@ -129,12 +129,12 @@ class _Slot:
     @property
     def is_empty(self) -> bool:
         tables = self.texts or self.numbers or self.prefixes or self.suffixes
-        return not (tables or self.ranges.filed or self.there.selectors)
+        return not (tables or self.ranges.filed or self.existence.selectors)
 
     def filed(self, key: Key) -> float:
-        """How many selectors a message that meets the key has to be asked about, more or less."""
-        if key.kind == THERE:
-            return len(self.there.selectors)
+        """About how many filters must be evaluated for a message that meets the key."""
+        if key.kind == EXISTS:
+            return len(self.existence.selectors)
         if key.kind == RANGE:
             return _RANGE_SHARE * len(self.ranges.filed)
         by_length = self.prefixes if key.kind == PREFIX else self.suffixes
@@ -144,7 +144,7 @@ class _Slot:
         return 0 if bucket is None else len(bucket.selectors)
 
     def ask(self, text: str, headers: Headers, found: dict[str, None]) -> None:
-        """Add the names of those that are true of a message whose header is this text."""
+        """Add the names of those that match a message whose header has this text."""
         bucket = self.texts.get(text)
         if bucket is not None:
             bucket.ask(headers, found)
@@ -164,5 +164,5 @@ class _Slot:
                     bucket.ask(headers, found)
                 if self.ranges.filed:
                     self.ranges.at(number).ask(headers, found)
-        if self.there.selectors:
-            self.there.ask(headers, found)
+        if self.existence.selectors:
+            self.existence.ask(headers, found)

@@ -1,4 +1,4 @@
-"""Selectors that are filed together, and what is done so that not each of them is evaluated each time."""
+"""Buckets of filters under the same key; they remember answers, so that not every filter is evaluated each time."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable
 from .compiler import Headers
 from .selector import Selector
 
-#: fewer selectors are evaluated faster than their answer is looked up
+#: fewer filters than this are evaluated faster than their answer is looked up
 _GROUP_SIZE = 8
 _GROUP_HEADERS = 3
-#: answers that a group remembers, and how long the values may be together, in characters
+#: how many answers a group remembers, and how many characters the values of one may have in all
 _REMEMBERED = 256
 _REMEMBERED_LENGTH = 256
-#: the table of ranges has so many entries for each range at most; else all ranges are asked each time
+#: the most entries of the table of ranges for each range; above that, all ranges are evaluated each time
 _MAX_COVER = 64
 
 
 class Bucket:
-    """What is filed under one key."""
+    """The filters under one key."""
 
     __slots__ = ("_groups", "_single", "selectors")
 
@@ -37,7 +37,7 @@ class Bucket:
         self._single = None
 
     def ask(self, headers: Headers, found: dict[str, None]) -> None:
-        """Add the names of those that are true."""
+        """Add the names of those that match."""
         single = self._single
         if single is None:
             single = self._arrange()
@@ -63,7 +63,7 @@ class Bucket:
 
 
 class _Group:
-    """Selectors that read the same few headers, and their answers for the values of these headers."""
+    """Filters that read the same few headers, and their answers for the values of these headers."""
 
     __slots__ = ("_answers", "_hits", "_items", "_misses", "_names")
 
@@ -87,7 +87,7 @@ class _Group:
         if sum(len(value) for value in values if value is not None) <= _REMEMBERED_LENGTH:
             if len(answers) >= _REMEMBERED:
                 answers.clear()
-                if self._hits < self._misses:  # a header that is never the same, such as a task's id
+                if self._hits < self._misses:  # a header that is always different, such as a task's id
                     self._answers = None
                 self._hits = self._misses = 0
             answers[values] = answer
@@ -98,10 +98,10 @@ class _Group:
 
 
 class Ranges:
-    """Selectors by ranges of numbers: which ranges have this number in them?
+    """Filters by ranges of numbers, to find those whose range includes a number.
 
-    The ends of all ranges cut the numbers into points and the gaps between them; for each there is the bucket of the
-    ranges over it. Where ranges overlap so much that this table would be large, there is one bucket with all of them.
+    The ends of all ranges divide the numbers into points and the gaps between them; each has a bucket with the ranges
+    that include it. If ranges overlap so much that this table would be large, one bucket has all of them.
     """
 
     __slots__ = ("_buckets", "_points", "filed")
@@ -109,7 +109,7 @@ class Ranges:
     def __init__(self) -> None:
         self.filed: dict[tuple[tuple[float, float], str], Selector] = {}
         self._points: list[float] = []
-        self._buckets: list[Bucket] | None = None  # gap, point, gap, point, …, gap; None: to be made again
+        self._buckets: list[Bucket] | None = None  # gap, point, gap, point, …, gap; None: not built yet
 
     def add(self, ends: tuple[float, float], name: str, selector: Selector) -> None:
         self.filed[ends, name] = selector
@@ -120,7 +120,7 @@ class Ranges:
         self._buckets = None
 
     def at(self, number: float) -> Bucket:
-        """What may be true of this number."""
+        """The filters that may match this number."""
         buckets = self._arrange() if self._buckets is None else self._buckets
         return buckets[self._place(number) if len(buckets) > 1 else 0]
 

@@ -1,9 +1,9 @@
-"""LIKE without regular expressions: the time is linear in the text, whatever the pattern.
+"""LIKE without regular expressions: the time is linear in the text for every pattern.
 
-A pattern is cut at its ``%`` into segments. The first is anchored at the beginning, the last at the end; each between
-them is taken where it comes first, which is never wrong, as what follows then has the most room. A segment is found by
-:meth:`str.find`, or where it has ``_`` by one bit per character of the segment, shifted along the text (the
-"shift-and" method of Baeza-Yates and Gonnet).
+The ``%`` of a pattern divide it into segments. The first one is anchored at the beginning, the last one at the end.
+Each segment between them is matched at its first occurrence, which is always right, because it leaves the most room
+for the rest. A segment is found by :meth:`str.find` or, if it has ``_``, by one bit per character of the segment,
+shifted along the text (the "shift-and" method of Baeza-Yates and Gonnet).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Matcher = Callable[[str], bool]
 
 
 def compile_like(pattern: str, escape: str = "") -> Matcher:
-    """Whether a text matches the pattern."""
+    """A function that says whether a text matches the pattern."""
     segments = _segments(pattern, escape)
     if len(segments) == 1:
         return _exact(segments[0])
@@ -26,7 +26,7 @@ def compile_like(pattern: str, escape: str = "") -> Matcher:
 
 
 def constant_prefix(pattern: str, escape: str = "") -> tuple[str, bool]:
-    """What every matching text begins with, and whether that is all of it."""
+    """The beginning of every matching text, and whether that is the whole text."""
     segments = _segments(pattern, escape)
     first = segments[0]
     end = first.index(None) if None in first else len(first)
@@ -34,7 +34,7 @@ def constant_prefix(pattern: str, escape: str = "") -> tuple[str, bool]:
 
 
 def constant_suffix(pattern: str, escape: str = "") -> str:
-    """What every matching text ends with."""
+    """The end of every matching text."""
     last = _segments(pattern, escape)[-1]
     begin = len(last) - last[::-1].index(None) if None in last else 0
     return "".join(map(str, last[begin:]))
@@ -92,7 +92,7 @@ def _general(segments: list[list[Part]]) -> Matcher:
 
 
 def _here(segment: list[Part]) -> Callable[[str, int], bool]:
-    """Whether the segment stands at a place of a text that is long enough for it."""
+    """A function that says whether the segment occurs at a position of a text that is long enough."""
     runs = []
     at = 0
     while at < len(segment):
@@ -106,7 +106,7 @@ def _here(segment: list[Part]) -> Callable[[str, int], bool]:
 
 
 def _finder(segment: list[Part]) -> Callable[[str, int, int], int]:
-    """Where the segment stands first in ``text[place:limit]``; -1 for nowhere."""
+    """A function that finds the first occurrence of the segment in ``text[place:limit]``; -1 means none."""
     if None not in segment:
         wanted = "".join(map(str, segment))
         return lambda text, place, limit: text.find(wanted, place, limit)

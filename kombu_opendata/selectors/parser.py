@@ -1,7 +1,7 @@
 """Parses the text of a filter into a tree of nodes. The grammar is ``grammar.lark``.
 
-This module imports lark and builds its tables, which takes about a tenth of a second: import it when there is a filter
-to parse.
+This module imports lark and builds its tables, which takes about a tenth of a second, so it is only imported when there
+is a filter to parse.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from functools import cache
 
 from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
 
-from ..errors import SelectorError
 from . import language
-from .syntax_errors import refusal
+from .syntax_errors import Mistake, position, shown, syntax_error, unexpected, unreadable
 from .tree import Condition
-from .tree_builder import Mistake, TreeBuilder, place, shown
+from .tree_builder import TreeBuilder
 
-_KEPT = ("NOT", "TRUE", "FALSE")  # the other keywords only separate, and lark leaves out what begins with "_"
+_KEPT = ("NOT", "TRUE", "FALSE")  # the other keywords only separate: lark drops tokens that begin with "_"
 _KEYWORDS = {word: word if word in _KEPT else f"_{word}" for word in language.KEYWORDS}
 
 
@@ -25,7 +24,7 @@ def parse(text: str, *, stored: bool = False) -> Condition:
     """The tree of a filter.
 
     Args:
-        stored: the text is the whole filter of a queue, which may be longer and hold any character.
+        stored: the text is the whole filter of a queue, which may be longer and contain any character.
 
     Raises:
         SelectorError: it is not a valid filter; the error has line, column and caret.
@@ -39,11 +38,11 @@ def parse(text: str, *, stored: bool = False) -> Condition:
         tree: Condition = parser.feed_eof()  # type: ignore[no-untyped-call]
     except UnexpectedToken as exc:
         accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
-        raise _unexpected(text, exc.token, accepted, bounds) from None
+        raise unexpected(text, exc.token, accepted, bounds.unclosed) from None
     except UnexpectedCharacters as exc:
-        raise _unreadable(text, exc.pos_in_stream) from None  # type: ignore[arg-type]
+        raise unreadable(text, exc.pos_in_stream) from None  # type: ignore[arg-type]
     except Mistake as exc:
-        raise refusal(text, exc.at, exc.what) from None
+        raise syntax_error(text, exc.at, exc.what) from None
     return tree
 
 
@@ -51,12 +50,12 @@ def _check_characters(text: str, stored: bool) -> None:
     limit = language.MAX_STORED_BYTES if stored else language.MAX_BYTES
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > limit:
-        raise refusal(text, 0, f"the filter has {size} bytes, the limit is {limit}")
+        raise syntax_error(text, 0, f"the filter has {size} bytes; the limit is {limit}")
     bad = re.search("[\ud800-\udfff]" if stored else "[\0\ud800-\udfff]", text)
     if bad:
-        raise refusal(text, bad.start(), f"the character U+{ord(bad[0]):04X} can't be part of a filter")
+        raise syntax_error(text, bad.start(), f"the character U+{ord(bad[0]):04X} can't be part of a filter")
     if not text.strip():
-        raise refusal(text, len(text), "the filter is empty")
+        raise syntax_error(text, len(text), "the filter is empty")
 
 
 @cache
@@ -72,28 +71,33 @@ def _language() -> Lark:
 
 
 def _keyword_or_name(token: Token) -> Token:
-    # isascii: the long s is a letter whose capital is S
+    # isascii, because the capital of the long s is S
     keyword = _KEYWORDS.get(token.upper()) if token.isascii() else None
     return token if keyword is None else Token.new_borrow_pos(keyword, token.value, token)
 
 
 class _Bounds:
-    """Counts what is bounded, token by token, so that a hostile text is refused early."""
+    """Checks the bounds token by token, so that a hostile text is refused early."""
 
     def __init__(self, max_terms: int) -> None:
         self.open: list[Token] = []  # parentheses
-        self._prefixes = [0]  # NOTs and signs that wait for their operand: outside, and in each open parenthesis
+        self._prefixes = [0]  # NOTs and signs that wait for an operand: outside, and in each open parenthesis
         self._terms_left = max_terms
         self._max_terms = max_terms
         self._arithmetic = 0
-        self.in_list = False  # in the list of an IN, or in the arguments of topic(): one term
+        self.in_list = False  # inside the list of an IN or the arguments of topic(), which count as one term
         self._previous: Token | None = None
 
+    @property
+    def unclosed(self) -> Token | None:
+        """The parenthesis that a ``)`` would close here."""
+        return self.open[-1] if self.open and not self.in_list else None
+
     def count(self, token: Token) -> None:
-        """Take note of the next token.
+        """Count the next token.
 
         Raises:
-            Mistake: that is one too many.
+            Mistake: a bound is exceeded.
         """
         previous, self._previous = self._previous, token
         kind, before = token.type, previous.type if previous is not None else ""
@@ -103,7 +107,7 @@ class _Bounds:
             self.in_list = True
             if before == "NAME" and previous.lower() != "topic":
                 what = f"there is no function {shown(previous)}: the only one is topic(header, 'pattern')"
-                raise Mistake(place(previous), what)
+                raise Mistake(position(previous), what)
         elif kind == "LPAR":
             self.open.append(token)
             self._prefixes.append(0)
@@ -121,72 +125,23 @@ class _Bounds:
         if token.type != "NOT":
             self._arithmetic += 1
             if self._arithmetic > language.MAX_ARITHMETIC:
-                raise Mistake(place(token), f"the filter has more than {language.MAX_ARITHMETIC} arithmetic operators")
+                raise Mistake(
+                    position(token), f"the filter has more than {language.MAX_ARITHMETIC} arithmetic operators"
+                )
         if is_prefix:
             self._prefixes[-1] += 1
             self._check_depth(token)
 
     def _check_depth(self, token: Token) -> None:
         if len(self.open) + sum(self._prefixes) > language.MAX_DEPTH:
-            raise Mistake(place(token), f"the filter is nested more than {language.MAX_DEPTH} levels deep")
+            raise Mistake(position(token), f"the filter is nested more than {language.MAX_DEPTH} levels deep")
 
     def _term(self, token: Token) -> None:
         self._prefixes[-1] = 0
         self._terms_left -= 1
         if self._terms_left < 0:
             what = f"the filter has more than {self._max_terms} headers and constants"
-            raise Mistake(place(token), f"{what}; the list of an IN counts as one")
+            raise Mistake(position(token), f"{what}; the list of an IN counts as one")
 
 
 _TERMS = ("NAME", "QUOTED_NAME", "TEXT", "NUMBER", "TRUE", "FALSE")
-
-
-# ---------------------------------------------------------------------- errors
-def _unexpected(text: str, token: Token, accepted: set[str], bounds: _Bounds) -> SelectorError:
-    """The error for a token that can't stand where it stands, or for the end of the text."""
-    wanted = next(what for tokens, what in _WANTED if tokens <= accepted)
-    if token.type == "$END":
-        if bounds.open and "RPAR" in accepted and not bounds.in_list:
-            return refusal(text, place(bounds.open[-1]), "this ( is never closed")
-        return refusal(text, len(text), f"the filter ends where {wanted} must follow")
-    if token.type == "RPAR" and "$END" in accepted:
-        return refusal(text, place(token), "this ) closes nothing")
-    if token.type == "_NULL" and "NAME" in accepted:
-        return refusal(text, place(token), "NULL can't be compared: use IS NULL or IS NOT NULL")
-    return refusal(text, place(token), f"found {shown(token)} where {wanted} must stand")
-
-
-#: what to ask for where these tokens are accepted: the first that fits
-_WANTED = (
-    ({"NAME", "NUMBER"}, "a header, a constant or a condition"),
-    ({"NAME"}, "a header's name"),
-    ({"TEXT", "NUMBER"}, "a constant"),
-    ({"TEXT"}, "a text constant in single quotes"),
-    ({"NUMBER"}, "a number"),
-    ({"_OR", "COMPARISON"}, "an operator, AND, OR or the end"),
-    ({"_OR"}, "AND, OR or the end"),
-    ({"PLUS", "_AND"}, "AND and the upper bound of BETWEEN"),
-    ({"COMMA", "RPAR"}, "a comma or )"),
-    ({"COMMA"}, "a comma"),
-    ({"LPAR"}, "( and a list of constants"),
-    ({"RPAR"}, ")"),
-    ({"_NULL"}, "NULL or NOT NULL"),
-    ({"_IN"}, "IN, LIKE or BETWEEN"),
-    ({"$END"}, "the end"),
-)
-
-
-def _unreadable(text: str, at: int) -> SelectorError:
-    """The error for a character that begins no token."""
-    found = text[at]
-    if found in "'\"":
-        what = "text constant" if found == "'" else "header name"
-        return refusal(text, at, f"the {what} has no closing {found}")
-    if text.startswith("--", at):
-        return refusal(text, at, "a filter has no comments; put a space between two minus signs")
-    if found == ".":
-        return refusal(text, at, 'found . here: a header name with dots stands in double quotes: "a.b"')
-    if found in "!;":
-        return refusal(text, at, f"found {found}, which is not part of the language")
-    hint = 'a header name with other characters than letters, digits, _ and $ stands in double quotes: "name"'
-    return refusal(text, at, f"found {found if found.isprintable() else f'U+{ord(found):04X}'}: {hint}")

@@ -1,16 +1,16 @@
-"""What must hold for a selector to be true: a few hash look-ups that need not evaluate it.
+"""Conditions that must hold for a filter to be true, in the form of a few hash look-ups.
 
-:func:`needs` gives keys of which a message meets at least one whenever the selector is true of it.
+:func:`required_keys` gives keys of which a message meets at least one if the filter matches it.
 
 ==========  ======================================  =====================================
-kind        the message has this header …           comes from
+kind        the message has this header …           derived from
 ==========  ======================================  =====================================
-``TEXT``    and it is this text                     ``=``, IN, LIKE and topic without wildcards
-``NUMBER``  and it reads as this number             ``= 5``, IN
-``PREFIX``  and it begins like this                 LIKE and topic
-``SUFFIX``  and it ends like this                   LIKE
-``RANGE``   and it reads as a number in the range   ``< <= > >=`` with a number, BETWEEN
-``THERE``   whatever it is                          any other condition over a header
+``TEXT``    with this text                          ``=``, IN, LIKE and topic without wildcards
+``NUMBER``  with this number                        ``= 5``, IN
+``PREFIX``  and it begins with this                 LIKE and topic
+``SUFFIX``  and it ends with this                   LIKE
+``RANGE``   with a number in this range             ``< <= > >=`` with a number, BETWEEN
+``EXISTS``  with any value                          any other condition over a header
 ==========  ======================================  =====================================
 """
 
@@ -40,8 +40,8 @@ from .tree import (
     Value,
 )
 
-TEXT, NUMBER, PREFIX, SUFFIX, RANGE, THERE = "text", "number", "prefix", "suffix", "range", "there"
-#: a selector with more alternatives is looked up by another condition, or always evaluated
+TEXT, NUMBER, PREFIX, SUFFIX, RANGE, EXISTS = "text", "number", "prefix", "suffix", "range", "exists"
+#: a filter with more alternatives is looked up by another condition, or always evaluated
 MAX_KEYS = 2_000
 
 
@@ -49,30 +49,30 @@ _INFINITE = float("inf")
 
 
 class Key(NamedTuple):
-    """One way to meet a need. The value of a RANGE is its ends, which belong to it."""
+    """A condition that a message can be looked up by. The value of a RANGE is its ends, both included."""
 
     kind: str
     header: str
     value: str | int | float | tuple[float, float] = ""
 
 
-#: how many messages a key lets pass that it should not, as a guess; lower is better
+#: a guess at how many messages meet a key without matching the filter; lower is better
 Cost = Callable[[Key], float]
 
 
-def needs(node: Condition, cost: Cost, wanted: bool = True) -> list[Key] | None:
-    """Keys of which one is met whenever the condition is true (false, with ``wanted`` False); None: no such keys.
+def required_keys(node: Condition, cost: Cost, wanted: bool = True) -> list[Key] | None:
+    """Keys of which one is met if the condition is true (or false, with ``wanted`` False); None if there are none.
 
-    Where there is a choice, it takes what costs least.
+    If there is a choice, it takes the cheapest keys.
     """
     match node:
         case And(parts) | Or(parts):
-            found = [needs(part, cost, wanted) for part in parts]
+            found = [required_keys(part, cost, wanted) for part in parts]
             return _cheapest(found, cost) if isinstance(node, And) is wanted else _union(found)
         case Not(part):
-            return needs(part, cost, not wanted)
+            return required_keys(part, cost, not wanted)
         case IsNull(header):
-            return None if wanted else [Key(THERE, header.name)]
+            return None if wanted else [Key(EXISTS, header.name)]
         case Header(name):
             return [Key(TEXT, name, "true" if wanted else "false")]
         case Boolean(value):
@@ -80,22 +80,22 @@ def needs(node: Condition, cost: Cost, wanted: bool = True) -> list[Key] | None:
         case Compare(sign, left, right):
             return _compared(sign if wanted else OPPOSITES[sign], left, right)
     if not wanted:
-        return _there(node)
+        return _existing(node)
     match node:
         case In(Header(name), members):
-            return [_member(name, member) for member in members] if len(members) <= MAX_KEYS else _there(node)
+            return [_member(name, member) for member in members] if len(members) <= MAX_KEYS else _existing(node)
         case Like(Header(name), pattern, escape):
             return _like(name, pattern, escape)
         case Topic(Header(name), pattern):
             return _begins(name, *topic_match.constant_prefix(pattern))
         case Between(Header(name), low, high):
             ends = number(low), number(high)
-            return _there(node) if None in ends else [Key(RANGE, name, ends)]  # type: ignore[arg-type]
-    return _there(node)
+            return _existing(node) if None in ends else [Key(RANGE, name, ends)]  # type: ignore[arg-type]
+    return _existing(node)
 
 
 def number(node: Value) -> int | float | None:
-    """The number that a constant is, with its sign."""
+    """A constant as a number with its sign; None if it is not a number."""
     match node:
         case Number(value):
             return value
@@ -117,7 +117,7 @@ def _compared(sign: str, left: Value, right: Value) -> list[Key] | None:
             return [Key(RANGE, left.name, (value, _INFINITE))]
         if value is not None and sign in ("<", "<="):
             return [Key(RANGE, left.name, (-_INFINITE, value))]
-    return _there(Compare(sign, left, right))
+    return _existing(Compare(sign, left, right))
 
 
 def _like(name: str, pattern: str, escape: str) -> list[Key]:
@@ -147,11 +147,11 @@ def _member(name: str, member: str | float | bool) -> Key:
 def _begins(name: str, prefix: str, whole: bool) -> list[Key]:
     if whole:
         return [Key(TEXT, name, prefix)]
-    return [Key(PREFIX, name, prefix) if prefix else Key(THERE, name)]
+    return [Key(PREFIX, name, prefix) if prefix else Key(EXISTS, name)]
 
 
-def _there(node: Condition) -> list[Key] | None:
-    """A comparison is known only if the headers that it compares are there."""
+def _existing(node: Condition) -> list[Key] | None:
+    """A comparison can only be true or false if the headers in it exist."""
     match node:
         case Compare(_, left, right):
             operands: tuple[Value, ...] = (left, right)
@@ -161,7 +161,7 @@ def _there(node: Condition) -> list[Key] | None:
             operands = (header,)
         case _:
             return None
-    return next(([Key(THERE, operand.name)] for operand in operands if isinstance(operand, Header)), None)
+    return next(([Key(EXISTS, operand.name)] for operand in operands if isinstance(operand, Header)), None)
 
 
 def _cheapest(found: Iterable[list[Key] | None], cost: Cost) -> list[Key] | None:

@@ -1,4 +1,4 @@
-"""A selector, ready to be asked."""
+"""A compiled filter: a text or a tree as a function over headers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Selector:
     """A filter over the headers of messages.
 
     Attributes:
-        text: as it was given.
-        condition: the tree (:mod:`.nodes`).
-        matches: ``matches(headers)``: whether it is true of these headers; unknown is no match. Never raises.
+        text: the text of the filter.
+        condition: the tree (:mod:`.tree`).
+        matches: ``matches(headers)`` says whether it is true for these headers; unknown does not match. Never raises.
     """
 
     def __init__(self, condition: Condition, text: str | None = None) -> None:
@@ -29,16 +29,8 @@ class Selector:
         """The headers that it reads."""
         return frozenset(headers_of(self.condition))
 
-    @cached_property
-    def _is_false(self) -> Predicate:
-        return compile_condition(self.condition, wanted=False)
-
-    def evaluate(self, headers: Headers) -> bool | None:
-        """True, False, or None for unknown."""
-        return True if self.matches(headers) else False if self._is_false(headers) else None
-
     def explain(self, headers: Headers) -> Explanation:
-        """What each part of it is for these headers."""
+        """The value of each of its parts for these headers."""
         return explain(self.condition, headers)
 
     def __repr__(self) -> str:
@@ -46,18 +38,18 @@ class Selector:
 
 
 def compile_selector(text: str, *, stored: bool = False) -> Selector:
-    """The selector that a text is.
+    """Compile the text of a filter.
 
     Args:
-        stored: the text is that of a queue's config record, so it may be as long as the record can hold. Parsing takes
-            some tenths of a second then, where it is some tens of milliseconds at most otherwise.
+        stored: the text comes from a queue's config record, so it may be as long as the record can hold. Parsing then
+            takes up to some tenths of a second, otherwise at most some tens of milliseconds.
 
     Raises:
-        SelectorError: it is none; the error says where.
-        RequestError: it is no text.
+        SelectorError: it is not a valid filter; the error says where.
+        RequestError: it is not a text.
     """
     if not isinstance(text, str):
-        raise RequestError(f"a filter is a text, not {type(text).__name__}")
+        raise RequestError(f"a filter must be a str, not {type(text).__name__}")
     found = _compile(text, stored)
     if isinstance(found, SelectorError):
         raise SelectorError(found.text, **found.values)
@@ -65,7 +57,7 @@ def compile_selector(text: str, *, stored: bool = False) -> Selector:
 
 
 def precompile(text: str) -> None:
-    """Compile a selector ahead, in any thread: the next :func:`compile_selector` of this text takes no time."""
+    """Compile a filter in advance, in any thread, so that the next :func:`compile_selector` of it takes no time."""
     _compile(text, False)
 
 

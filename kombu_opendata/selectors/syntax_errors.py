@@ -1,15 +1,38 @@
-"""Where in a selector's text something is wrong, shown with a caret."""
+"""Syntax errors of filters: what was expected, and where, with a caret below the position."""
 
 from __future__ import annotations
 
+from lark import Token
+
 from ..errors import SelectorError
 
-#: of a long line so much is shown on either side of the place
+#: how much of a long line is shown on either side of the position
 _AROUND = 60
+#: how much of a word an error shows
+_MAX_SHOWN = 40
 
 
-def refusal(text: str, at: int, what: str) -> SelectorError:
-    """The error for what is wrong at character ``at`` (0 is the first, ``len(text)`` the end)."""
+class Mistake(Exception):
+    """A mistake at a position; raised where the whole text is not known."""
+
+    def __init__(self, at: int, what: str) -> None:
+        super().__init__(at, what)
+        self.at = at
+        self.what = what
+
+
+def shown(text: str) -> str:
+    """A word, shortened if it is long."""
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+
+
+def position(token: Token) -> int:
+    """Where a token begins in the text."""
+    return token.start_pos or 0
+
+
+def syntax_error(text: str, at: int, what: str) -> SelectorError:
+    """The error for a mistake at character ``at``; ``len(text)`` is the end."""
     begin = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at)
     line = text.count("\n", 0, at) + 1
@@ -19,3 +42,58 @@ def refusal(text: str, at: int, what: str) -> SelectorError:
     before, after = "…" if first > begin else "", "…" if last < (len(text) if end < 0 else end) else ""
     caret = f"{before}{shown}{after}\n{' ' * (len(before) + at - first)}^"
     return SelectorError(f"line {line}, column {column}: {what}\n{caret}", line=line, column=column, caret=caret)
+
+
+def unexpected(text: str, token: Token, accepted: set[str], unclosed: Token | None) -> SelectorError:
+    """The error for an unexpected token, or for an unexpected end of the text.
+
+    Args:
+        accepted: the types of tokens that would be right.
+        unclosed: the last open parenthesis that a ``)`` would close here.
+    """
+    expected = next(what for tokens, what in _EXPECTED if tokens <= accepted)
+    if token.type == "$END":
+        if unclosed is not None and "RPAR" in accepted:
+            return syntax_error(text, position(unclosed), "this ( is never closed")
+        return syntax_error(text, len(text), f"expected {expected}, but the filter ends")
+    if token.type == "RPAR" and "$END" in accepted:
+        return syntax_error(text, position(token), "this ) closes nothing")
+    if token.type == "_NULL" and "NAME" in accepted:
+        return syntax_error(text, position(token), "NULL can't be compared: use IS NULL or IS NOT NULL")
+    return syntax_error(text, position(token), f"expected {expected}, found {shown(token)}")
+
+
+#: what is expected where these tokens are accepted; the first match counts
+_EXPECTED = (
+    ({"NAME", "NUMBER"}, "a header, a constant or a condition"),
+    ({"NAME"}, "a header's name"),
+    ({"TEXT", "NUMBER"}, "a constant"),
+    ({"TEXT"}, "a text constant in single quotes"),
+    ({"NUMBER"}, "a number"),
+    ({"_OR", "COMPARISON"}, "an operator, AND, OR or the end"),
+    ({"_OR"}, "AND, OR or the end"),
+    ({"PLUS", "_AND"}, "AND and the upper bound of BETWEEN"),
+    ({"COMMA", "RPAR"}, "a comma or )"),
+    ({"COMMA"}, "a comma"),
+    ({"LPAR"}, "( and a list of constants"),
+    ({"RPAR"}, ")"),
+    ({"_NULL"}, "NULL or NOT NULL"),
+    ({"_IN"}, "IN, LIKE or BETWEEN"),
+    ({"$END"}, "the end"),
+)
+
+
+def unreadable(text: str, at: int) -> SelectorError:
+    """The error for a character that can't begin a token."""
+    found = text[at]
+    if found in "'\"":
+        what = "text constant" if found == "'" else "header name"
+        return syntax_error(text, at, f"the {what} has no closing {found}")
+    if text.startswith("--", at):
+        return syntax_error(text, at, "a filter can't have comments; put a space between two minus signs")
+    if found == ".":
+        return syntax_error(text, at, 'unexpected dot: a header name with dots must be in double quotes: "a.b"')
+    if found in "!;":
+        return syntax_error(text, at, f"found {found}, which is not part of the language")
+    hint = 'a header name with characters other than letters, digits, _ and $ must be in double quotes: "name"'
+    return syntax_error(text, at, f"found {found if found.isprintable() else f'U+{ord(found):04X}'}: {hint}")

@@ -1,7 +1,7 @@
-"""The patterns of topic exchanges, as AMQP 0-9-1 has them: ``*`` is one word, ``#`` any number of words.
+"""The patterns of topic exchanges, as in AMQP 0-9-1: ``*`` is one word, ``#`` is any number of words.
 
-Words are separated by dots; an empty text has none. Matching is linear in the text whatever the pattern: one bit for
-each place between words, moved along by each part of the pattern.
+Words are separated by dots; an empty text has no words. Matching takes time linear in the text for every pattern: there
+is one bit for each position between words, and each part of the pattern moves the bits along.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def topic_matches(pattern: str, routing_key: str) -> bool:
 
 @lru_cache(maxsize=10_000)
 def compile_topic(pattern: str) -> Callable[[str], bool]:
-    """Whether a text matches the pattern."""
+    """A function that says whether a text matches the pattern."""
     parts = _words(pattern)
     if "*" not in parts and "#" not in parts:
         return pattern.__eq__
@@ -32,7 +32,7 @@ def compile_topic(pattern: str) -> Callable[[str], bool]:
 
 
 def constant_prefix(pattern: str) -> tuple[str, bool]:
-    """What every matching text begins with, and whether that is all of it."""
+    """The beginning of every matching text, and whether that is the whole text."""
     parts = _words(pattern)
     end = next((at for at, part in enumerate(parts) if part in ("*", "#")), len(parts))
     if end == len(parts):
@@ -57,13 +57,13 @@ def _words_only(parts: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 def _reaches(parts: tuple[str, ...], words: tuple[str, ...]) -> bool:
-    """Whether the whole pattern takes one to the end of the words."""
+    """Whether the whole pattern matches all words."""
     where: dict[str, int] = dict.fromkeys(parts, 0)
     for at, word in enumerate(words):
         if word in where:
             where[word] |= 1 << at
     everywhere = (1 << len(words)) - 1
-    reached = 1  # a bit for each number of words that the pattern so far can take
+    reached = 1  # a bit for each number of words that the pattern so far can match
     for part in parts:
         if part == "#":
             lowest = reached & -reached

@@ -1,7 +1,7 @@
-"""The tree of a selector, and its text (docs/rfcs/0005-selectors.md).
+"""The tree of a filter, and its text (docs/rfcs/0005-selectors.md).
 
-A *value* is a header, a constant or arithmetic over them; a *condition* is true, false or unknown. A header and a
-boolean constant can stand for both. Nodes are plain data: they may be compared, hashed and shared.
+A *value* is a header, a constant or arithmetic over them; a *condition* is true, false or unknown. A header or a
+boolean constant can be both. Nodes are plain data: they may be compared, hashed and shared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .language import IDENTIFIER, KEYWORDS
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a message's header says; NULL when it has no such header."""
+    """The value of a message's header; NULL if the message has no such header."""
 
     name: str
 
@@ -30,7 +30,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number constant, never negative: the sign is a :class:`Negative`."""
+    """A number constant. It is never negative: the sign is a :class:`Negative`."""
 
     value: int | float
 
@@ -44,7 +44,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A value with a minus before it."""
+    """A value after a minus sign."""
 
     operand: Value
 
@@ -86,7 +86,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """``%`` in the pattern is any text, ``_`` any character; what follows the escape character is itself."""
+    """``%`` in the pattern matches any text, ``_`` any character; what follows the escape character matches itself."""
 
     operand: Value
     pattern: str
@@ -102,7 +102,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """The header matches a pattern of a topic exchange."""
+    """The header matches the pattern of a topic exchange."""
 
     header: Header
     pattern: str
@@ -136,13 +136,13 @@ TRUE, FALSE = Boolean(True), Boolean(False)
 
 
 def all_of(parts: list[Condition]) -> Condition:
-    """The parts joined by AND; TRUE when there is none."""
+    """The parts joined by AND; TRUE if there are none."""
     flat = [each for part in parts for each in (part.parts if isinstance(part, And) else (part,))]
     return And(tuple(flat)) if len(flat) > 1 else flat[0] if flat else TRUE
 
 
 def any_of(parts: list[Condition]) -> Condition:
-    """The parts joined by OR; FALSE when there is none."""
+    """The parts joined by OR; FALSE if there are none."""
     flat = [each for part in parts for each in (part.parts if isinstance(part, Or) else (part,))]
     return Or(tuple(flat)) if len(flat) > 1 else flat[0] if flat else FALSE
 
@@ -166,7 +166,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def headers_of(node: Node) -> Iterator[str]:
-    """The names of the headers that it reads, each as often as it stands there."""
+    """The names of the headers that it reads, with repetitions."""
     if isinstance(node, Header):
         yield node.name
     for child in children(node):
@@ -175,26 +175,26 @@ def headers_of(node: Node) -> Iterator[str]:
 
 # ---------------------------------------------------------------------- as text
 def quoted(text: str) -> str:
-    """A text constant."""
+    """A text as a constant in a filter."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def identifier(name: str) -> str:
-    """A header's name as it stands in a selector, in quotes where it must be."""
+    """A header's name as it is written in a filter, in quotes if necessary."""
     if re.fullmatch(IDENTIFIER, name) and name.upper() not in KEYWORDS:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def constant(value: str | float | bool) -> str:
-    """A constant as it stands in a selector."""
+    """A constant as it is written in a filter."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     return quoted(value) if isinstance(value, str) else repr(value)
 
 
 def text_of(node: Node) -> str:
-    """A selector's text for this tree, which parses to the same tree."""
+    """The text of a filter with this tree; parsing it gives the same tree."""
     match node:
         case Header(name):
             return identifier(name)

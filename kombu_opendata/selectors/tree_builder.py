@@ -1,4 +1,4 @@
-"""Makes the tree of a filter: a node for each construct of ``grammar.lark``, as soon as the parser has all of it."""
+"""Builds the tree of a filter: a node for each construct of ``grammar.lark``, as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from lark import Token, Transformer, v_args
 
 from . import language
+from .syntax_errors import Mistake, position, shown
 from .tree import (
     Arithmetic,
     Between,
@@ -29,30 +30,9 @@ from .tree import (
     any_of,
 )
 
-#: of a word that is shown in an error
-_MAX_SHOWN = 40
-
-
-class Mistake(Exception):
-    """What is wrong, and where: the tree builder does not know the text."""
-
-    def __init__(self, at: int, what: str) -> None:
-        super().__init__(at, what)
-        self.at = at
-        self.what = what
-
-
-def shown(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
-
-
-def place(token: Token) -> int:
-    """Where the token begins in the text."""
-    return token.start_pos or 0
-
 
 class _Part(NamedTuple):
-    """A node, and where its first header or constant stands in the text."""
+    """A node, and the position of its first header or constant in the text."""
 
     node: Node
     at: int
@@ -60,7 +40,7 @@ class _Part(NamedTuple):
 
 @v_args(inline=True)
 class TreeBuilder(Transformer[Token, Any]):
-    """A method for each name in the grammar."""
+    """Has a method for each name in the grammar."""
 
     def start(self, part: _Part) -> Condition:
         return _condition(part)
@@ -97,7 +77,7 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def topic(self, name: Token, header: _Part, pattern: Token) -> _Part:
         assert isinstance(header.node, Header)
-        return _Part(Topic(header.node, _unquoted(pattern)), place(name))
+        return _Part(Topic(header.node, _unquoted(pattern)), position(name))
 
     def arithmetic(self, left: _Part, operator: Token, right: _Part) -> _Part:
         return _Part(Arithmetic(str(operator), _value(left), _value(right)), left.at)
@@ -106,20 +86,20 @@ class TreeBuilder(Transformer[Token, Any]):
         return _Part(Negative(_value(part)), part.at)
 
     def positive(self, _sign: Token, part: _Part) -> _Part:
-        """``+a`` is a number, as ``- - a`` is, and not just ``a``."""
+        """``+a`` is a number, like ``- - a``, and not just ``a``."""
         return _Part(Negative(Negative(_value(part))), part.at)
 
     def header(self, name: Token) -> _Part:
-        return _Part(Header(_unquoted(name) if name.type == "QUOTED_NAME" else str(name)), place(name))
+        return _Part(Header(_unquoted(name) if name.type == "QUOTED_NAME" else str(name)), position(name))
 
     def text(self, token: Token) -> _Part:
-        return _Part(Text(_unquoted(token)), place(token))
+        return _Part(Text(_unquoted(token)), position(token))
 
     def number(self, token: Token) -> _Part:
-        return _Part(Number(_number(token)), place(token))
+        return _Part(Number(_number(token)), position(token))
 
     def boolean(self, token: Token) -> _Part:
-        return _Part(Boolean(token.type == "TRUE"), place(token))
+        return _Part(Boolean(token.type == "TRUE"), position(token))
 
 
 def _test(operand: _Part, negated: Token | None, node: Condition) -> _Part:
@@ -128,14 +108,14 @@ def _test(operand: _Part, negated: Token | None, node: Condition) -> _Part:
 
 def _condition(part: _Part) -> Condition:
     if isinstance(part.node, (Text, Number, Negative, Arithmetic)):
-        raise Mistake(part.at, "this is a value; a condition must stand here, such as a comparison")
+        raise Mistake(part.at, "this is a value; expected a condition, such as a comparison")
     return part.node
 
 
 def _value(part: _Part) -> Value:
     if isinstance(part.node, (Header, Text, Number, Boolean, Negative, Arithmetic)):
         return part.node
-    raise Mistake(part.at, "this is a condition; a header, a constant or arithmetic must stand here")
+    raise Mistake(part.at, "this is a condition; expected a header, a constant or arithmetic")
 
 
 def _plain(node: Node) -> str | int | float | bool:
@@ -162,22 +142,22 @@ def _number(token: Token) -> int | float:
         if value < language.INTEGER_LIMIT:
             return value
     elif re.fullmatch("0[0-9]+", source):
-        why = "an integer has no leading zero, it would be octal in Java and decimal in SQL"
-        raise Mistake(place(token), f"{shown(source)}: {why}")
+        why = "an integer can't have a leading zero, which means octal in Java and decimal in SQL"
+        raise Mistake(position(token), f"{shown(source)}: {why}")
     elif re.fullmatch(language.DECIMAL, source):
         value = float(source)
         if value != float("inf"):
             return value
     else:
-        raise Mistake(place(token), f"{shown(source)} is not a number")
-    raise Mistake(place(token), "the number is too large: integers are below 2^64, others below 1.8e308")
+        raise Mistake(position(token), f"{shown(source)} is not a number")
+    raise Mistake(position(token), "the number is too large: integers must be below 2^64, others below 1.8e308")
 
 
 def _check_escapes(pattern_at: Token, pattern: str, escape_at: Token, escape: str) -> None:
-    """As in SQL-92, the escape character stands before ``%``, ``_`` and itself only."""
+    """As in SQL-92, the escape character may only precede ``%``, ``_`` and itself."""
     if len(escape) != 1:
-        raise Mistake(place(escape_at), "the escape is one character")
+        raise Mistake(position(escape_at), "the escape must be one character")
     for found in re.finditer(f"(?s){re.escape(escape)}(.?)", pattern):
         if found[1] not in ("%", "_", escape):
             what = f"the escape character {escape} must be followed by %, _ or {escape} in the pattern"
-            raise Mistake(place(pattern_at), what)
+            raise Mistake(position(pattern_at), what)

@@ -135,7 +135,7 @@ def test_declaring_again(channel: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "column", "what"),
     [
-        ("level >", 1, 8, "the filter ends where"),
+        ("level >", 1, 8, "but the filter ends"),
         ("level = 1 AND\n  level == 2", 2, 10, "found ="),
         ("upper(level) = 'A'", 1, 1, "there is no function upper"),
         ("a = 1 OR " * 1_000 + "a = 1", 1, 2251, "more than 500 headers and constants"),

@@ -3,7 +3,7 @@
 ==========================  ============================================================================
 file                        what protects it
 ==========================  ============================================================================
-``compacted/*.sst``         checksums over every byte (:mod:`.sst`); the manifest repeats its info
+``compacted/*.sst``         checksums over every byte (:mod:`.sorted_table`); the manifest repeats its info
 ``wal/*.sst``               checksums over every byte; sequence numbers follow each other
 ``manifest/*.manifest``     no checksum: it must decode, and agree with the tables and the WAL
 ``compactions/*``           no checksum: it must decode; it lists compactions, and nothing is lost with it

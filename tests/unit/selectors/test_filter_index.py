@@ -7,7 +7,7 @@ import pytest
 from kombu_opendata.selectors import Selector, compile_selector
 from kombu_opendata.selectors.filter_index import FilterIndex
 from kombu_opendata.selectors.parser import parse
-from kombu_opendata.selectors.required_conditions import Key, needs
+from kombu_opendata.selectors.required_conditions import Key, required_keys
 
 INF = float("inf")
 
@@ -22,32 +22,32 @@ INF = float("inf")
         ("a = 'x' OR b IS NULL", None),
         ("a LIKE 'x%'", [Key("prefix", "a", "x")]),
         ("a LIKE '%x'", [Key("suffix", "a", "x")]),
-        ("a LIKE '_%'", [Key("there", "a")]),
+        ("a LIKE '_%'", [Key("exists", "a")]),
         ("a LIKE 'x'", [Key("text", "a", "x")]),
         ("topic(a, 'x.*.y')", [Key("prefix", "a", "x.")]),
         ("topic(a, 'x.#')", [Key("prefix", "a", "x")]),
-        ("topic(a, '#')", [Key("there", "a")]),
-        ("a <> 'x'", [Key("there", "a")]),
-        ("NOT a = 'x'", [Key("there", "a")]),
+        ("topic(a, '#')", [Key("exists", "a")]),
+        ("a <> 'x'", [Key("exists", "a")]),
+        ("NOT a = 'x'", [Key("exists", "a")]),
         ("NOT a > 5", [Key("range", "a", (-INF, 5))]),
         ("5 < a", [Key("range", "a", (5, INF))]),
         ("a BETWEEN -1 AND 2.5", [Key("range", "a", (-1, 2.5))]),
-        ("a BETWEEN 'a' AND 'b'", [Key("there", "a")]),
+        ("a BETWEEN 'a' AND 'b'", [Key("exists", "a")]),
         ("a", [Key("text", "a", "true")]),
         ("NOT a", [Key("text", "a", "false")]),
         ("NOT (a OR b <> 'x')", [Key("text", "a", "false")]),
         ("NOT (a AND b)", [Key("text", "a", "false"), Key("text", "b", "false")]),
-        ("a IS NOT NULL", [Key("there", "a")]),
+        ("a IS NOT NULL", [Key("exists", "a")]),
         ("a IS NULL", None),
         ("TRUE", None),
         ("FALSE", []),
         ("a + b > 5", None),
-        ("a = b", [Key("there", "a")]),
+        ("a = b", [Key("exists", "a")]),
     ],
 )
 def test_keys(text: str, keys: list[Key] | None) -> None:
-    costs = {"text": 1.0, "number": 1.0, "prefix": 2.0, "suffix": 2.0, "range": 2.5, "there": 9.0}
-    assert needs(parse(text), lambda key: costs[key.kind]) == keys
+    costs = {"text": 1.0, "number": 1.0, "prefix": 2.0, "suffix": 2.0, "range": 2.5, "exists": 9.0}
+    assert required_keys(parse(text), lambda key: costs[key.kind]) == keys
 
 
 def test_what_all_have_in_common_is_not_what_they_are_filed_under() -> None:
@@ -100,7 +100,7 @@ def test_nothing_is_remembered_of_headers_that_are_never_the_same() -> None:
     for number in range(2_000):
         assert len(index.matching({"id": f"{number}"})) == (9 if number < 10 else 10)
     index.matching({"id": "x" * 60_000})
-    (group,) = index._headers["id"].there._groups
+    (group,) = index._headers["id"].existence._groups
     assert group._answers is None
 
 

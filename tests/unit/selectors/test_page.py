@@ -60,6 +60,6 @@ def test_the_logic_is_as_its_tables_say() -> None:
     for row in rows:
         left = values[row[0]]
         for place, right in enumerate(values.values()):
-            assert compile_selector(f"{left} AND {right}").evaluate(headers) is results[row[1 + place]]
-            assert compile_selector(f"{left} OR {right}").evaluate(headers) is results[row[5 + place]]
-        assert compile_selector(f"NOT {values[row[8]]}").evaluate(headers) is results[row[9]]
+            assert compile_selector(f"{left} AND {right}").explain(headers).value is results[row[1 + place]]
+            assert compile_selector(f"{left} OR {right}").explain(headers).value is results[row[5 + place]]
+        assert compile_selector(f"NOT {values[row[8]]}").explain(headers).value is results[row[9]]
