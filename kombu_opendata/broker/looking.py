@@ -12,7 +12,7 @@ from ..protocol import queue_messages as q
 from ..protocol.envelope import headers_in
 from ..storage import looking
 from ..storage.looking import AVAILABLE, DELAYED, Row
-from ..storage.moves import LISTS
+from ..storage.settled_log import LISTS
 from .arguments import check_short
 from .model.queue import BrokerQueue
 from .pace import Pace, encoded

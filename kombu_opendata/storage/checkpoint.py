@@ -10,10 +10,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Set
 
-from . import moves, payloads
+from . import payloads
 from .ffi import Batch
 from .log_state import LogState
-from .moves import Which
 from .queue_buckets import Entry
 from .records import (
     active,
@@ -38,6 +37,7 @@ from .records.config import QueueConfig
 from .records.leases import Leases
 from .records.routes_block import KEPT, KEPT_IN_CHUNKS
 from .route_counts import RouteCounts, portions
+from .settled_log import LISTS, Which, bucket_key
 from .slate_reads import Reads
 from .state import DeletedQueue, Dirty, Queue, StoreState
 
@@ -84,7 +84,7 @@ def _put_queue(queue: Queue, batch: Batch) -> None:
         batch.delete(keys.active_key(queue.name, number))
     messages.dirty.clear()
     messages.dropped.clear()
-    for which in moves.LISTS:
+    for which in LISTS:
         _put_log(queue, which, batch)
 
 
@@ -97,9 +97,9 @@ def _put_counts(queue: Queue, batch: Batch) -> None:
 
 
 def _put_log(queue: Queue, which: Which, batch: Batch) -> None:
-    log = moves.settled_log(queue, which)
+    log = queue.settled_list(which)
     for number, rows in log.dirty.items():
-        key = moves.bucket_key(queue.name, which, number)
+        key = bucket_key(queue.name, which, number)
         if rows or number == log.tail or (number == 0 and not log.optional):
             batch.put(key, settled.join(rows))
         else:
@@ -256,8 +256,8 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
     name = queue.name
     found = {keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)}
     found.update(keys.active_key(name, number) for number in queue.messages.dirty)
-    for which in moves.LISTS:
-        found.update(moves.bucket_key(name, which, number) for number in moves.settled_log(queue, which).dirty)
+    for which in LISTS:
+        found.update(bucket_key(name, which, number) for number in queue.settled_list(which).dirty)
     return frozenset(found)
 
 

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from .clock import Clock
 from .commits import Commits
-from .moves import LISTS, Which, bucket_key, settled_log
 from .payloads import Payloads
 from .queue_buckets import Entry, Summary
 from .queue_state import QueueState
 from .records import active, keys, settled
 from .records.metadata import Metadata
 from .settled_buckets import SettledBuckets
+from .settled_log import LISTS, Which, bucket_key
 from .slate import SlateStore
 from .state import Queue
 from .stored_messages import read_metadata
@@ -155,7 +155,7 @@ class QueuePages:
     # ------------------------------------------------------------------ settled lists
     async def settled_rows(self, queue: Queue, which: Which, position: int, limit: int) -> tuple[list[Row], int]:
         """A page of a list, the oldest first; and the position to go on from, -1 at the end."""
-        log = settled_log(queue, which)
+        log = queue.settled_list(which)
         number, place = divmod(max(position, 0), _PLACES)
         if number < log.first:
             number, place = log.first, 0
@@ -176,7 +176,7 @@ class QueuePages:
 
     async def count_settled(self, queue: Queue, which: Which) -> int:
         """How long a list is. After a start its buckets are read once; past 4,096 of them, older ones count as full."""
-        log = settled_log(queue, which)
+        log = queue.settled_list(which)
         while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
             async with self._commits.checkpointing:
                 numbers = range(max(oldest, log.unread - _COUNTED_AT_ONCE), log.unread)
@@ -209,7 +209,7 @@ class QueuePages:
                 if row.id == id:
                     return row, reads
         for which in LISTS:
-            log = settled_log(queue, which)
+            log = queue.settled_list(which)
             for number in range(log.tail, log.first - 1, -1):
                 if reads <= 0:
                     return None, 0

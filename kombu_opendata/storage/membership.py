@@ -11,8 +11,8 @@ from collections.abc import Callable, Container, Iterable
 
 from ..errors import CorruptRecord
 from .commits import Commits
-from .moves import LISTS, Which, bucket_key, settled_log
 from .records import active, keys, settled
+from .settled_log import LISTS, Which, bucket_key
 from .slate import SlateStore
 from .state import Queue
 
@@ -73,7 +73,7 @@ class Membership:
     def _attach(self) -> None:
         self.queue.messages.watchers.append(self._note_cold)
         for which in LISTS:
-            log = settled_log(self.queue, which)
+            log = self.queue.settled_list(which)
             log.watchers.append(self._notes[which])
             for number in {*log.dirty, log.tail}:
                 rows = log.loaded(number) or []
@@ -84,7 +84,7 @@ class Membership:
         if self._note_cold in self.queue.messages.watchers:
             self.queue.messages.watchers.remove(self._note_cold)
         for which in LISTS:
-            watchers = settled_log(self.queue, which).watchers
+            watchers = self.queue.settled_list(which).watchers
             if self._notes[which] in watchers:
                 watchers.remove(self._notes[which])
 
@@ -119,7 +119,7 @@ class Membership:
                     self._note_cold(number, _ids(key, value, _ACTIVE_IDS))
 
     async def _read_settled(self, which: Which) -> None:
-        log = settled_log(self.queue, which)
+        log = self.queue.settled_list(which)
         prefix = bucket_key(self.queue.name, which, 0)
         async for rows in self._store.scan_batches(*keys.prefix_range(prefix), batch=_BUCKETS):
             for key, value in rows:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
-from . import moves, route_counts
+from . import route_counts
 from .clock import Clock
 from .effects import codec
 from .effects.effect import Effect
@@ -35,7 +35,7 @@ from .records import (
 )  # fmt: skip
 from .records.header import StoreHeader
 from .records.kinds import PREFIXES
-from .settled_log import SettledLog
+from .settled_log import SettledLog, bucket_key
 from .slate import SlateStore
 from .slate_reads import Reads
 from .state import QueueOptions, StoreState
@@ -91,7 +91,7 @@ async def rebuild(
     now = clock.now_ms()
     for queue in state.queues.values():
         queue.counts.start(now)
-        moves.forget_at_hand(queue)
+        queue.forget_at_hand()
     _forget_idle_sessions(state)
     await measure(store, state)
 
@@ -281,8 +281,8 @@ async def _load_settled(store: Reads, state: StoreState, commits: list[Commit]) 
         queue = state.queues.get(name)
         if queue is None:
             continue
-        log = moves.settled_log(queue, which)
-        key = moves.bucket_key(name, which, number)
+        log = queue.settled_list(which)
+        key = bucket_key(name, which, number)
         value = await store.get(key)
         if value is not None and number != log.tail:
             log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]

@@ -12,11 +12,11 @@ from .clock import Clock
 from .commits import Commits
 from .effects.moved import MoveSettled
 from .membership import Membership
-from .moves import Which, settled_log
 from .payloads import Payloads
 from .queue_buckets import QueueRow
 from .records.metadata import Metadata
 from .settled_buckets import SettledBuckets, SettledRow
+from .settled_log import Which
 from .settled_moves import ROW_BYTES, Selection
 from .slate import SlateStore
 from .state import Queue, StoreState
@@ -101,7 +101,7 @@ class Redrives:
             CorruptRecord, StoreError: the store can't be read.
         """
         call = _Redrive(source, target, selection, accepts, on_step, which, Redriven())
-        log = settled_log(source, which)
+        log = source.settled_list(which)
         last = log.tail
         if self._commits.is_dirty:
             # What came and failed just now has its metadata and size in the store only after it.

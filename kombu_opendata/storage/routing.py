@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..errors import PreconditionFailed
-from . import moves, stored_messages
+from . import stored_messages
 from .clock import Clock
 from .commits import Commits
 from .cursor_reader import Accepts, CursorReader, Found, accept_all
 from .effects.moved import Route
-from .moves import Which
 from .queue_buckets import QueueRow
 from .records.cursor import Cursor
 from .settled_buckets import SettledBuckets, rows_at_hand
+from .settled_log import Taken, Which
 from .slate import SlateStore
 from .state import Queue, StoreState
 
@@ -96,7 +96,7 @@ class Router:
         self._apply(queue, cursor, [], [])
         self._commits.needs_sync = True
 
-    def _apply(self, queue: Queue, cursor: Cursor, rows: list[QueueRow], taken: list[moves.Taken]) -> None:
+    def _apply(self, queue: Queue, cursor: Cursor, rows: list[QueueRow], taken: list[Taken]) -> None:
         at = self._clock.now_ms()
         self._commits.apply(Route(queue.name, cursor._replace(changed_at_ms=at), at, rows, taken))
         self._commits.sync_soon = True
@@ -180,11 +180,11 @@ class Router:
                 self.forget(queue.name)
             return Step([row.id for row in rows], seen, new.is_done, found.is_full)
         finally:
-            moves.forget_at_hand(queue)
+            queue.forget_at_hand()
 
     def _sort_out(
         self, reader: CursorReader, queue: Queue, cursor: Cursor, rows: list[QueueRow]
-    ) -> tuple[list[QueueRow], list[moves.Taken]]:
+    ) -> tuple[list[QueueRow], list[Taken]]:
         """Those rows that the queue gets, and what of its settled lists they are."""
         assert reader.block is not None
         letters, membership, collected = self._state.dead_letters, reader.membership, reader.block.collected
@@ -207,7 +207,7 @@ class Router:
                     taken.setdefault(place, []).append(id)
                     stored_messages.after_lease(row, at)
             kept.append(row)
-        return kept, [moves.Taken(which, number, ids) for (which, number), ids in taken.items()]
+        return kept, [Taken(which, number, ids) for (which, number), ids in taken.items()]
 
 
 def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:

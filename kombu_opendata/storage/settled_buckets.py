@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from .commits import Commits
-from .moves import Which, bucket_key, settled_log
 from .queue_buckets import QueueRow
 from .records import settled
+from .settled_log import Which, bucket_key
 from .slate import SlateStore
 from .state import Queue, StoreState
 
@@ -18,7 +18,7 @@ SettledRow = tuple[int, int, int]
 
 def rows_at_hand(queue: Queue, which: Which, number: int) -> list[SettledRow]:
     """The entries of a bucket that is in memory."""
-    log = settled_log(queue, which)
+    log = queue.settled_list(which)
     rows = log.loaded(number)
     if rows is None:
         rows = log.at_hand.get(number, [])
@@ -35,7 +35,7 @@ class SettledBuckets:
 
     async def read(self, queue: Queue, which: Which, number: int) -> list[SettledRow]:
         """The rows of one bucket of a list as they are now."""
-        log = settled_log(queue, which)
+        log = queue.settled_list(which)
         if log.loaded(number) is None:
             async with self._commits.checkpointing:  # else the store may be behind what memory let go
                 if log.loaded(number) is None:
@@ -46,7 +46,7 @@ class SettledBuckets:
 
     async def bring(self, queue: Queue, which: Which, number: int) -> None:
         """Have a bucket at hand, only while no checkpoint is under way. Whoever calls this clears ``at_hand`` then."""
-        log = settled_log(queue, which)
+        log = queue.settled_list(which)
         if log.loaded(number) is None:
             key = bucket_key(queue.name, which, number)
             value = await self._store.get(key)
@@ -60,7 +60,7 @@ class SettledBuckets:
             await self.bring(queue, which, number)
             yield rows_at_hand(queue, which, number)
         finally:
-            settled_log(queue, which).at_hand.clear()
+            queue.settled_list(which).at_hand.clear()
 
     @asynccontextmanager
     async def settled_down(self, rows: Iterable[QueueRow]) -> AsyncIterator[None]:

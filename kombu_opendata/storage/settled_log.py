@@ -3,11 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
 
-from .records import settled
+from ..errors import RequestError
+from .records import keys, settled
 
+Which = Literal["done", "failed", "archived_failed"]
+
+#: all settled lists of a queue
+LISTS: tuple[Which, ...] = ("done", "failed", "archived_failed")
+_KEYS: dict[Which, Callable[[str, int], bytes]] = {
+    "done": keys.done_key,
+    "failed": keys.failed_key,
+    "archived_failed": keys.archived_failed_key,
+}
 #: entries of a bucket; at the usual commit sizes rewriting the tail stays below the cost of its messages' payloads
 BUCKET_ENTRIES = 1024
+
+
+class Taken(NamedTuple):
+    """Messages in one bucket of one of a queue's settled lists."""
+
+    which: Which
+    bucket: int
+    ids: list[int]
+
+
+def which_list(name: str) -> Which:
+    """The settled list of this name.
+
+    Raises:
+        RequestError: there is none.
+    """
+    for which in LISTS:
+        if which == name:
+            return which
+    raise RequestError(f"settled messages are {', '.join(LISTS)}, not {name[:40]!r}", which=name[:40])
+
+
+def bucket_key(queue: str, which: Which, number: int) -> bytes:
+    """The key of a bucket of a settled list."""
+    return _KEYS[which](queue, number)
 
 
 class SettledLog:

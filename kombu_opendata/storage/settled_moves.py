@@ -12,9 +12,9 @@ from ..selectors import Selector
 from .clock import Clock
 from .commits import Commits
 from .effects.moved import ArchiveFailed, MoveSettled
-from .moves import Which, settled_log
 from .payloads import Payloads
 from .settled_buckets import SettledBuckets, SettledRow
+from .settled_log import Which
 from .slate import SlateStore
 from .state import Queue, StoreState
 from .stored_messages import read_metadata
@@ -106,7 +106,7 @@ class SettledMoves:
             StoreFull: the journal takes no more now; what was deleted is deleted.
             CorruptRecord, StoreError: the store can't be read.
         """
-        log, deleted = settled_log(queue, which), 0
+        log, deleted = queue.settled_list(which), 0
         for number in range(log.first, log.tail + 1):
             async with self._commits.checkpointing, self._buckets.hold(queue, which, number) as rows:
                 if self._state.queues.get(queue.name) is not queue:

@@ -13,7 +13,6 @@ from .history.log import HistoryLog
 from .idempotency_state import IdempotencyState
 from .limits import Limits
 from .log_state import LogState
-from .moves import Which
 from .queue_buckets import Entry
 from .queue_state import QueueState
 from .records.cursor import Cursor
@@ -21,7 +20,7 @@ from .records.dead_letter import REVOKED, DeadLetter
 from .records.producer import Producer
 from .records.removal import Removal
 from .result_state import ResultState
-from .settled_log import SettledLog
+from .settled_log import LISTS, SettledLog, Which
 from .staged_state import StagedState
 from .topology import Topology
 
@@ -63,6 +62,17 @@ class Queue:
         self.archived_failed = SettledLog(optional=True)
         self.dead_letters_to = dead_letters_to(options.arguments)
         self.counts = QueueCounts(created_at_ms)
+
+    def settled_list(self, which: Which) -> SettledLog:
+        """One of its settled lists."""
+        if which == "done":
+            return self.done
+        return self.failed if which == "failed" else self.archived_failed
+
+    def forget_at_hand(self) -> None:
+        """No bucket that was read for a move is needed any more."""
+        for which in LISTS:
+            self.settled_list(which).at_hand.clear()
 
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from kombu_opendata.errors import StoreError
-from kombu_opendata.storage import moves
 from kombu_opendata.storage.removals import Call
+from kombu_opendata.storage.settled_log import which_list
 from kombu_opendata.storage.state import QueueOptions
 from tests.property.engine_model import Message, ModelQueue, StoredMessage
 from tests.property.engine_store import PRODUCER, CrashableEngine
@@ -355,7 +355,7 @@ class EngineRules(CrashableEngine):
                 expected.dead_letter(id, "expired")
             for which, retention in (("done", expected.done_retention), ("failed", expected.failed_retention)):
                 rows = getattr(expected, which)
-                left = self.run(self.settled_rows(queue, moves.which_list(which)))
+                left = self.run(self.settled_rows(queue, which_list(which)))
                 gone = rows[: len(rows) - len(left)]
                 assert rows[len(gone) :] == left
                 assert all(retention and row[1] + 1000 * retention <= now for row in gone)
@@ -400,7 +400,7 @@ class EngineRules(CrashableEngine):
         lengths = {}
         for name, which in swept:
             queue = self.engine.state.queues[name]
-            left = self.run(self.settled_rows(queue, moves.which_list(which)))
+            left = self.run(self.settled_rows(queue, which_list(which)))
             kept = getattr(self.model.queues[name], which)
             lengths[name, which] = len(kept) - len(left)
         without = {place: len(rows) for place, rows in swept.items()}

@@ -20,12 +20,12 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
 from kombu_opendata.errors import StoreError
-from kombu_opendata.storage import moves, settled_log
+from kombu_opendata.storage import settled_log
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
-from kombu_opendata.storage.moves import Which
 from kombu_opendata.storage.queue_buckets import Entry
 from kombu_opendata.storage.records import active, keys, settled
+from kombu_opendata.storage.settled_log import Which, bucket_key
 from kombu_opendata.storage.slate_settings import SlateSettings
 from kombu_opendata.storage.state import Queue
 from tests.property.engine_model import Model
@@ -144,11 +144,11 @@ class CrashableEngine(RuleBasedStateMachine):
 
     async def settled_rows(self, queue: Queue, which: Which) -> list[tuple[int, ...]]:
         """A settled list, from memory where that has it and from the store where not."""
-        log = moves.settled_log(queue, which)
+        log = queue.settled_list(which)
         found: list[tuple[int, ...]] = []
         for number in range(log.first, log.tail + 1):
             rows = log.rows if number == log.tail else log.dirty.get(number)
-            key = moves.bucket_key(queue.name, which, number)
+            key = bucket_key(queue.name, which, number)
             value = settled.join(rows) if rows is not None else await self.engine.store.get(key)
             found += settled.decode(b"", value) if value is not None else []
         return found

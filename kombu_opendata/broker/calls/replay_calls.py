@@ -8,8 +8,8 @@ from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...selectors import Selector, compile_selector
 from ...storage.engine import Engine
-from ...storage.moves import Which, which_list
 from ...storage.redrive import Redriven
+from ...storage.settled_log import Which, which_list
 from ...storage.settled_moves import Selection
 from .. import starts
 from ..model.queue import BrokerQueue

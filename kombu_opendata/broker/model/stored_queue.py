@@ -14,11 +14,11 @@ from ...storage.definitions import Definitions
 from ...storage.exchange import Exchange
 from ...storage.loader import QueueLoader
 from ...storage.looking import IN_FLIGHT, QueuePages, Row
-from ...storage.moves import LISTS, which_list
 from ...storage.operations import Operations
 from ...storage.payloads import Payloads
 from ...storage.queue_buckets import Entry
 from ...storage.removals import Call, Removals
+from ...storage.settled_log import LISTS, which_list
 from ...storage.state import Queue
 from ...storage.topology import Topology
 from ..arguments import QueueArguments

@@ -14,10 +14,10 @@ from ...storage.counts import QueueCounts
 from ...storage.exchange import Exchange
 from ...storage.limits import Limits
 from ...storage.looking import IN_FLIGHT, Row
-from ...storage.moves import LISTS
 from ...storage.queue_buckets import Entry
 from ...storage.queue_state import QueueState
 from ...storage.removals import Call
+from ...storage.settled_log import LISTS
 from ...storage.state import Queue
 from ...storage.topology import Topology
 from ..arguments import QueueArguments

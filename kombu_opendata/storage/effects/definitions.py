@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import moves
+from ..settled_log import LISTS
 from ..staged_state import REMOVED
 from ..state import DeletedQueue, QueueOptions, StoreState
 from .effect import Effect
@@ -40,7 +40,7 @@ class DeleteQueue(Effect, tag=10):
     def apply(self, state: StoreState) -> None:
         name = self.name
         queue = state.queues.pop(name)
-        logs = {which: moves.settled_log(queue, which) for which in moves.LISTS}
+        logs = {which: queue.settled_list(which) for which in LISTS}
         known = {id for log in logs.values() for id in log.unsaved_ids()}
         letters = {id for of, id in state.dead_letters if of == name}
         kept = {id for id in letters if not state.dead_letters[(name, id)].last_use}

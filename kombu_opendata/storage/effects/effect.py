@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..moves import Which
+from ..settled_log import Which
 from ..staged_rows import Record
 from ..state import StoreState
 

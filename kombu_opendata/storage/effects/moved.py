@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..moves import Taken, Which, settled_log
 from ..queue_buckets import QueueRow
 from ..records.cursor import Cursor
+from ..settled_log import Taken, Which
 from ..staged_state import DONE, FAILED
 from ..state import Queue, StoreState
 from .effect import Effect
@@ -34,7 +34,7 @@ class Route(Effect, tag=41):
         settled: set[int] = set()
         staged = state.staged
         for taken in self.taken:
-            settled_log(queue, taken.which).take(taken.bucket, taken.ids)
+            queue.settled_list(taken.which).take(taken.bucket, taken.ids)
             settled.update(taken.ids)
             for id in taken.ids if staged.active else ():
                 staged.back(name, id, _KINDS[taken.which])
@@ -68,7 +68,7 @@ class MoveSettled(Effect, tag=42):
 
     def apply(self, state: StoreState) -> None:
         name, at, target, staged = self.queue, self.at_ms, self.target, state.staged
-        settled_log(state.queues[name], self.which).take(self.bucket, self.ids)
+        state.queues[name].settled_list(self.which).take(self.bucket, self.ids)
         if not target:
             for id in self.ids:
                 state.collect(name, id)

@@ -27,9 +27,9 @@ from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.storage.effects.moved import Route
 from kombu_opendata.storage.effects.staged_jobs import CommitStaged, RouteStaged
 from kombu_opendata.storage.effects.task_results import OpenChord
-from kombu_opendata.storage.moves import Taken
 from kombu_opendata.storage.queue_buckets import QueueRow
 from kombu_opendata.storage.records.cursor import Cursor
+from kombu_opendata.storage.settled_log import Taken
 from kombu_opendata.storage.staged_rows import Chunk
 from kombu_opendata.storage.staged_state import StagedBatch
 

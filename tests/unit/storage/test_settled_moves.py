@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from kombu_opendata.selectors import compile_selector
-from kombu_opendata.storage import looking, moves, settled_log
+from kombu_opendata.storage import looking, settled_log
 from kombu_opendata.storage.history.log import HistoryLog
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.redrive import Redriven
 from kombu_opendata.storage.settled_buckets import SettledBuckets
+from kombu_opendata.storage.settled_log import Which
 from kombu_opendata.storage.settled_moves import Selection
 from kombu_opendata.storage.state import QueueOptions
 from tests.support.engine import World, run
@@ -91,9 +92,9 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
     assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set()
 
 
-async def rows(world: World, name: str, which: moves.Which = "failed") -> list[tuple[int, int, int]]:
+async def rows(world: World, name: str, which: Which = "failed") -> list[tuple[int, int, int]]:
     queue = world.queue(name)
-    log = moves.settled_log(queue, which)
+    log = queue.settled_list(which)
     found = []
     for number in range(log.first, log.tail + 1):
         found += await SettledBuckets(world.engine.store, world.engine.state, world.engine.commits).read(
@@ -301,7 +302,7 @@ def test_archived_failed_messages_keep_all_they_have(
     assert_verified(world.root, clock=world.clock)
 
 
-async def rows_of(world: World, which: moves.Which) -> list[tuple[int, int, int]]:
+async def rows_of(world: World, which: Which) -> list[tuple[int, int, int]]:
     rows, _after = await world.engine.pages.settled_rows(world.queue("q"), which, 0, 1000)
     return [(row.id, row.settled_at_ms, row.attempts) for row in rows]
 
