@@ -79,7 +79,7 @@ class ClientConnection(BrokerConnection):
                         told = current
                         io.send(StopReading(rid))
                         continue
-                    waker = link.waker()
+                    waker = link.make_waker()
                     seconds = min(current.silence or math.inf, rest if rest > 0 else math.inf)
                 if current.wait(None if seconds == math.inf else seconds, waker=waker):
                     waker.clear()

@@ -117,7 +117,7 @@ class Transport(virtual.Transport):
             connection.abandon()
 
     def verify_connection(self, connection: BrokerConnection) -> bool:
-        return not connection.closed
+        return not connection.link.is_closed
 
     # ------------------------------------------------------------ channels and events
     def create_channel(self, connection: BrokerConnection) -> channels.Channel:

@@ -214,7 +214,7 @@ class BrokerConnection:
                     return
                 if link.current is not current:
                     continue  # it broke just now
-                waker = link.waker()
+                waker = link.make_waker()
             rest = None if deadline is None else deadline - self.clock.monotonic()
             if rest is not None and rest <= 0:
                 raise TimeoutError("no event in time")

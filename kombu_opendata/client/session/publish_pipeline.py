@@ -74,7 +74,7 @@ class PublishPipeline:
                 in_flight.remove(rid)
                 raise
             finally:
-                link.announce_events()
+                self._io.announce_events()
 
     def _make_room(self) -> None:
         in_flight, half = self._in_flight, self._link.options.pipeline_depth // 2
@@ -99,7 +99,7 @@ class PublishPipeline:
             except OpenDataError as exc:
                 self._session.fail_publishes(exc)
             finally:
-                self._link.announce_events()
+                self._io.announce_events()
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every publish is durable.

@@ -59,7 +59,7 @@ class SessionIO:
             raise
         finally:
             if session.events:
-                link.announce_events()
+                self.announce_events()
         if type(answer) is Failed:
             raise from_wire(answer.code, answer.text, answer.values)
         return answer
@@ -150,6 +150,14 @@ class SessionIO:
             current = self.link.current
             if current is not None and current.is_silent:
                 self.link.broke(TimeoutError(current.silent_text), resume=False)
+
+    def announce_events(self) -> None:
+        """If a call took in events, tell whoever waits for them."""
+        if self.session.events:
+            if self.link.observer is not None:
+                self.link.observer.events_buffered()
+            if self.link.waker is not None:
+                self.link.waker.wake()
 
     def wait_until(self, deadline: float) -> None:
         """Wait for bytes; raises TimeoutError when the time is over."""

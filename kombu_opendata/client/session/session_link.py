@@ -45,6 +45,8 @@ class SessionLink:
         is_closed: for good.
         is_closing: the session is about to end; a break is not resumed any more.
         backoff: seconds to wait before the next attempt to resume.
+        observer: the event loop that reads the socket, if there is one.
+        waker: ends a thread's wait for the socket, once one has waited.
         reconnect_thread: resumes while the process is in user code, once it was started.
     """
 
@@ -64,7 +66,7 @@ class SessionLink:
         self.backoff = FIRST_BACKOFF_SECONDS
         self.reconnect_thread: ReconnectThread | None = None
         self._more = more  # see open_session
-        self._waker: Waker | None = None
+        self.waker: Waker | None = None
         self._lost_at: float | None = None
         self._last_error: Exception | None = None  # of the attempts to resume
 
@@ -174,24 +176,16 @@ class SessionLink:
             self.observer.socket_opened(self.current.fd)
             if self.session.events:
                 self.observer.events_buffered()
-        if self._waker is not None:
-            self._waker.wake()
+        if self.waker is not None:
+            self.waker.wake()
         if self.reconnect_thread is not None:
             self.reconnect_thread.wake()
 
-    def announce_events(self) -> None:
-        """If a call took in events, tell whoever waits for them."""
-        if self.session.events:
-            if self.observer is not None:
-                self.observer.events_buffered()
-            if self._waker is not None:
-                self._waker.wake()
-
-    def waker(self) -> Waker:
-        """What ends a wait for this socket when another thread took in events or changed the socket."""
-        if self._waker is None:
-            self._waker = Waker()
-        return self._waker
+    def make_waker(self) -> Waker:
+        """What ends a thread's wait for the socket when another one took in events or changed the socket."""
+        if self.waker is None:
+            self.waker = Waker()
+        return self.waker
 
     # ------------------------------------------------------------ the reconnect thread
     def start_reconnect_thread(self) -> None:
@@ -228,8 +222,8 @@ class SessionLink:
             if resume:
                 return self.recover(cause)
             self._note_loss(cause)
-            if self._waker is not None:
-                self._waker.wake()
+            if self.waker is not None:
+                self.waker.wake()
             return None
         last_word = self._lose()
         if last_word is not None:
@@ -302,5 +296,5 @@ class SessionLink:
         current = self._detach()
         if current is not None:
             current.close()
-        if self._waker is not None:
-            self._waker.wake()
+        if self.waker is not None:
+            self.waker.wake()
