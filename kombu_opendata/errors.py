@@ -10,13 +10,32 @@ group                   what to do
 :class:`StoreError`     restore or repair the data
 ======================  =================================================
 
-Every error carries the values it speaks of as attributes, given as keyword arguments, and travels over the wire as
-(code, text, values); :data:`BY_CODE` maps a code back to its class.
+Every error carries the values that it is about, such as a queue's name, in ``values``; its class declares the most
+useful ones as attributes, which are None in an error without that value. An error travels over the wire as (code, text,
+values), and :data:`BY_CODE` maps a code back to its class.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, overload
+
+T = TypeVar("T")
+
+
+class Value(Generic[T]):
+    """An attribute of an error class: the value of the same name, None if the error does not have it."""
+
+    def __set_name__(self, owner: type[OpenDataError], name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, error: None, owner: type[OpenDataError]) -> Self: ...
+
+    @overload
+    def __get__(self, error: OpenDataError, owner: type[OpenDataError]) -> T: ...
+
+    def __get__(self, error: OpenDataError | None, owner: type[OpenDataError]) -> Self | T:
+        return self if error is None else cast(T, error.values.get(self._name))
 
 
 class OpenDataError(Exception):
@@ -24,7 +43,7 @@ class OpenDataError(Exception):
 
     Args:
         text: what was wrong and what to do about it.
-        values: the values the error speaks of (queue, limit, …); each becomes an attribute.
+        values: the values that the error is about (queue, limit, …).
     """
 
     code: ClassVar[str] = "error"
@@ -33,8 +52,6 @@ class OpenDataError(Exception):
         super().__init__(text)
         self.text = text
         self.values = values
-        for name, value in values.items():
-            setattr(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.text, self.values)
@@ -52,37 +69,50 @@ class RetryLater(OpenDataError):
 
 
 class StoreFull(RetryLater):
-    """The disk is full or the store does not take writes. Nothing was stored; free space, then publish again."""
+    """The disk is full, or the store takes no writes. Nothing was stored: free space, then publish again.
+
+    Attributes:
+        path: what could not be written.
+    """
 
     code = "store_full"
+    path = Value[str | None]()
 
 
 class QueueFull(RetryLater):
-    """A queue of the message has reached its maximum length and refuses more. Nothing was stored in any queue."""
+    """A queue of the message has reached its maximum length and refuses more. Nothing was stored in any queue.
+
+    Attributes:
+        queue: its name.
+    """
 
     code = "queue_full"
+    queue = Value[str | None]()
 
 
 class TooManyConnections(RetryLater):
     """The broker takes no more connections now.
 
     Attributes:
-        what: of which there are too many: ``connections``, ``strangers`` (that have not logged in), ``host`` (those of
-            the client's host).
+        what: which connections are too many: ``connections`` (all), ``strangers`` (those that have not logged in) or
+            ``host`` (those from the client's host).
         limit: how many there may be.
     """
 
     code = "too_many_connections"
+    what = Value[str]()
+    limit = Value[int]()
 
 
 class TooManyLogins(RetryLater):
-    """The broker checks no more logins now, of this address or at all.
+    """The broker checks no more logins now, from this address or at all.
 
     Attributes:
-        seconds: after which it is worth to try again.
+        seconds: how long to wait before the next attempt.
     """
 
     code = "too_many_logins"
+    seconds = Value[float]()
 
 
 class BrokerStopping(RetryLater):
@@ -93,9 +123,36 @@ class BrokerStopping(RetryLater):
 
 # ---- fix the call
 class RequestError(OpenDataError):
-    """The call itself is wrong."""
+    """The call itself is wrong.
+
+    Attributes:
+        queue, exchange, instance: names of what the call was about.
+        message_id: of the message that the call was about.
+        job_id: of the staged job that the call was about.
+        name: of the argument, header, property or task that is wrong.
+        argument: the queue argument that is wrong.
+        option: the setting that is wrong.
+        column, row: where in a frame of data the wrong value is.
+        value: the wrong value.
+        size, limit: how large it is, and how large it may be.
+        path: the file that the call was about.
+    """
 
     code = "bad_request"
+    queue = Value[str | None]()
+    exchange = Value[str | None]()
+    instance = Value[str | None]()
+    message_id = Value[int | None]()
+    job_id = Value[str | None]()
+    name = Value[str | None]()
+    argument = Value[str | None]()
+    option = Value[str | None]()
+    column = Value[Any]()
+    row = Value[int | None]()
+    value = Value[Any]()
+    size = Value[int | None]()
+    limit = Value[int | None]()
+    path = Value[str | None]()
 
 
 class NotFound(RequestError):
@@ -105,11 +162,7 @@ class NotFound(RequestError):
 
 
 class InstanceNotFound(RequestError):
-    """The broker has no such instance, and makes none for a client.
-
-    Attributes:
-        instance: its name.
-    """
+    """The broker has no such instance, and does not create one for a client."""
 
     code = "instance_not_found"
 
@@ -121,30 +174,29 @@ class PreconditionFailed(RequestError):
 
 
 class MessageNotFound(NotFound):
-    """The queue has no such message, or none any more: it was settled, it expired, it was purged."""
+    """The queue does not have this message, or no longer: it was settled, it expired or it was purged."""
 
     code = "message_not_found"
 
 
 class StaleLease(RequestError):
-    """The lease is over: its time ended, or it was settled already. Nothing was changed.
+    """The lease has ended: its time is over, or it was settled already. Nothing was changed.
 
-    Attributes:
-        queue, message_id: of the message, which another consumer may have by now.
+    Another consumer may have the message by now.
     """
 
     code = "stale_lease"
 
 
 class LeaseHeld(RequestError):
-    """Somebody holds the message, over a connection of theirs. Nothing was changed.
+    """Another client holds the message over its connection. Nothing was changed.
 
     Attributes:
-        queue, message_id: of the message.
-        holder: the name of who holds it.
+        holder: the name of that client.
     """
 
     code = "lease_held"
+    holder = Value[str]()
 
 
 class KeyReused(RequestError):
@@ -156,10 +208,12 @@ class KeyReused(RequestError):
     """
 
     code = "key_reused"
+    key = Value[str]()
+    ids = Value[list[int]]()
 
 
 class AccessRefused(RequestError):
-    """Wrong credentials, or an exclusive queue of somebody else."""
+    """Wrong credentials, or an exclusive queue of another connection."""
 
     code = "access_refused"
 
@@ -186,62 +240,76 @@ class SelectorError(RequestError):
     """
 
     code = "bad_selector"
+    line = Value[int]()
+    caret = Value[str]()
 
 
 class Unroutable(RequestError):
-    """A mandatory message that no queue takes."""
+    """A mandatory message that no queue takes.
+
+    Attributes:
+        routing_key: of the message.
+    """
 
     code = "unroutable"
+    routing_key = Value[str | None]()
 
 
 class InvalidURL(RequestError):
-    """The broker URL can't be used."""
+    """The broker URL can't be used.
+
+    Attributes:
+        url: the URL, its secret masked.
+    """
 
     code = "invalid_url"
+    url = Value[str | None]()
 
 
 class InvalidFilter(RequestError):
-    """A filter of a list names what does not exist, or too much."""
+    """A filter of a list has a wrong value, or too many values."""
 
     code = "invalid_filter"
 
 
 class LimitOutOfRange(RequestError):
-    """A page of more items than are given at a time, or of none.
+    """The page size is out of range.
 
     Attributes:
         lowest, highest: the smallest and the largest page.
     """
 
     code = "limit_out_of_range"
+    lowest = Value[int]()
+    highest = Value[int]()
 
 
 class CursorError(RequestError):
-    """A page can't be found by this cursor: begin with the first page."""
+    """This cursor does not lead to a page: begin with the first page."""
 
     code = "bad_cursor"
 
 
 class MalformedCursor(CursorError):
-    """Not a text that a page came with."""
+    """This is not a cursor of any page."""
 
     code = "malformed_cursor"
 
 
 class CursorOfAnotherList(CursorError):
-    """A cursor of messages for a list of attempts, or the other way round."""
+    """A cursor of messages was given for a list of attempts, or the other way round."""
 
     code = "cursor_of_another_list"
 
 
 class CursorVersionMismatch(CursorError):
-    """A cursor that another version of the broker made."""
+    """Another version of the broker made this cursor."""
 
     code = "cursor_version_mismatch"
 
 
 class CursorOfOtherFilters(CursorError):
-    """The page was one of a list with other filters or another order."""
+    """The cursor is from a list with other filters or another order."""
 
     code = "cursor_of_other_filters"
 
@@ -253,7 +321,7 @@ class TooManyCursors(CursorError):
 
 
 class FailedPublish(NamedTuple):
-    """A message that was sent without waiting, and was not confirmed."""
+    """A message that was sent without waiting for its confirmation, and was not confirmed."""
 
     exchange: str
     routing_key: str
@@ -263,7 +331,7 @@ class FailedPublish(NamedTuple):
 
 
 class PublishFailed(OpenDataError):
-    """Messages that were sent without waiting were not confirmed: look at each one's error.
+    """Messages that were sent without waiting for their confirmations were not confirmed: see the error of each.
 
     Those whose error is ConnectionLost may be stored all the same; the others are not.
 
@@ -272,14 +340,21 @@ class PublishFailed(OpenDataError):
     """
 
     code = "publish_failed"
-    failed: list[FailedPublish]
+    failed = Value[list[FailedPublish]]()
 
 
 # ---- reconnect
 class ConnectionLost(OpenDataError):
-    """The connection to the broker broke."""
+    """The connection to the broker broke.
+
+    Attributes:
+        address: of the broker, its secret masked.
+        folder: of the broker, if it is an embedded one.
+    """
 
     code = "connection_lost"
+    address = Value[str | None]()
+    folder = Value[str | None]()
 
 
 class GreetingTimeout(ConnectionLost):
@@ -290,48 +365,66 @@ class GreetingTimeout(ConnectionLost):
     """
 
     code = "greeting_timeout"
+    seconds = Value[float]()
 
 
 class ProtocolError(ConnectionLost):
-    """The peer sent something that is no valid frame; the connection was closed."""
+    """The peer sent something that is not a valid frame; the connection was closed."""
 
     code = "protocol_error"
 
 
 class FrameTooLarge(ProtocolError):
-    """A frame is over the limit of the connection."""
+    """A frame is over the limit of the connection.
+
+    Attributes:
+        size, limit: how large it is, and how large it may be.
+    """
 
     code = "frame_too_large"
+    size = Value[int]()
+    limit = Value[int]()
 
 
 class VersionMismatch(RequestError):
-    """Client and broker speak different protocol versions; the text says which side is older."""
+    """Client and broker speak different protocol versions; the text says which side is older.
+
+    Attributes:
+        peer_version, own_version: the major versions.
+    """
 
     code = "version_mismatch"
+    peer_version = Value[int | None]()
+    own_version = Value[int | None]()
 
 
 # ---- fix the configuration
 class StartError(OpenDataError):
-    """The broker could not be started. Trying again won't help, except after a StartInterrupted."""
+    """The broker could not be started. Trying again won't help, except after a StartInterrupted.
+
+    Attributes:
+        path: the file, folder or socket that is wrong.
+    """
 
     code = "start_error"
+    path = Value[str | None]()
 
 
 class InvalidUsersFile(StartError):
     """The broker's file of users can't be used.
 
     Attributes:
-        path: the file.
-        line: which is wrong, from 1; 0: the file as a whole.
+        line: the wrong line, from 1; 0 means the file as a whole.
     """
 
     code = "invalid_users_file"
+    line = Value[int]()
 
 
 class StartInterrupted(StartError, ConnectionLost):
-    """The broker was killed while it started, or has not come up in time. Connect again: the next attempt starts it.
+    """The broker was killed while it started, or did not come up in time. Connect again: the next attempt starts it.
 
-    Errors that another attempt can't mend are of other classes, and come at once.
+    Errors that another attempt can't cure have other classes and are raised at once.
     """
 
     code = "start_interrupted"
@@ -351,19 +444,30 @@ class SocketPathTooLong(StartError):
 
 # ---- restore the data
 class StoreError(OpenDataError):
-    """The store failed."""
+    """The store failed.
+
+    Attributes:
+        path, url: where the store, or the part that failed, is.
+    """
 
     code = "store_error"
+    path = Value[str | None]()
+    url = Value[str | None]()
 
 
 class StoreUnwritable(StoreError, StartError):
-    """The store's folder can't be created or written."""
+    """The store's folder can't be created or written.
+
+    Attributes:
+        folder: its path.
+    """
 
     code = "store_unwritable"
+    folder = Value[str | None]()
 
 
 class UnsafeFolder(StoreUnwritable):
-    """The store's folder, or a file in it, is another user's, or others may write to it."""
+    """The store's folder, or a file in it, belongs to another user, or others may write to it."""
 
     code = "unsafe_folder"
 
@@ -375,7 +479,7 @@ class StoreFenced(StoreError):
 
 
 class StoreChanged(StoreError):
-    """The store was written while a reader opened it, or read what nothing held: open it again."""
+    """The store changed while a reader opened it, or something that it read was collected: open it again."""
 
     code = "store_changed"
 
@@ -385,10 +489,12 @@ class CorruptRecord(StoreError):
 
     Attributes:
         key: the record's key, bytes.
-        offset: where in the value the decoder stopped, bytes.
+        offset: where in the value the decoder stopped, in bytes.
     """
 
     code = "corrupt_record"
+    key = Value[bytes]()
+    offset = Value[int]()
 
 
 class NewerFormat(StoreError, StartError):
@@ -397,7 +503,7 @@ class NewerFormat(StoreError, StartError):
     code = "newer_format"
 
 
-# ---- no errors
+# ---- warnings
 class UnknownArgumentWarning(UserWarning):
     """A queue or an exchange was declared with an ``x-`` argument that has no effect here."""
 
@@ -411,7 +517,7 @@ BY_CODE: dict[str, type[OpenDataError]] = {c.code: c for c in _all(OpenDataError
 
 
 def wire_code(exc: OpenDataError) -> str:
-    """The code of an error's nearest class that has one here; the transport's classes have AMQP's numbers."""
+    """The code of an error's nearest class in this module; the ``code`` of the transport's classes is AMQP's number."""
     return next(code for cls in type(exc).__mro__ for code, known in BY_CODE.items() if cls is known)
 
 

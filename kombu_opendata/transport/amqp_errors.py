@@ -1,8 +1,8 @@
-"""The transport's errors: each is one of ours and one of AMQP's.
+"""The transport's errors: each is both an error of this package and one of AMQP's.
 
 Kombu and Celery decide by AMQP's classes (and the numbers in ``code`` and ``reply_code``) whether to reconnect, retry
-or give up; callers who know this package catch :mod:`kombu_opendata.errors`. :func:`translate` is the one place where
-the client's errors become these.
+or give up. Callers who know this package catch :mod:`kombu_opendata.errors`. Only :func:`translate` turns the client's
+errors into these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ConnectionLost(errors.ConnectionLost, amqp.RecoverableConnectionError, bui
 
 
 class ProtocolError(errors.ProtocolError, amqp.RecoverableConnectionError, builtins.ConnectionError):
-    """The broker sent something that is no valid frame; the connection was closed."""
+    """The broker sent something that is not a valid frame; the connection was closed."""
 
     code: ClassVar[Any] = 501
 
@@ -35,7 +35,7 @@ class ConsumerCancelled(errors.OpenDataError, amqp.ConsumerCancelled):
     code: ClassVar[Any] = 320
 
 
-# ---- the connection can't be had: trying again won't help
+# ---- connecting is impossible: trying again won't help
 class VersionMismatch(errors.VersionMismatch, amqp.IrrecoverableConnectionError):
     """Client and broker speak different protocol versions."""
 
@@ -51,19 +51,20 @@ class StartError(errors.StartError, amqp.IrrecoverableConnectionError):
 class StartInterrupted(
     errors.StartInterrupted, amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError
 ):
-    """The embedded broker was killed while it started, or has not come up in time: Kombu tries again.
+    """The embedded broker was killed while it started, or did not come up in time: Kombu tries again.
 
-    Kombu gives a first connection ``connect_timeout`` and then raises an OperationalError, which the retry policy of a
-    publish does not cover. As this is one already, Kombu raises it as it is, and the policy counts.
+    Kombu tries a first connection for ``connect_timeout`` and then raises an OperationalError, which the retry policy
+    of a publish does not cover. This error is an OperationalError already, so Kombu raises it unchanged, and the policy
+    applies.
     """
 
     code: ClassVar[Any] = 320
 
 
 class NotAdmitted(errors.RetryLater, amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError):
-    """The broker takes no new connection now: it has too many, checks too many logins, or stops.
+    """The broker takes no new connection now: it has too many, checks too many logins, or is stopping.
 
-    Kombu tries again, and a publish does as its retry policy says (see StartInterrupted).
+    Kombu tries again, and a publish follows its retry policy (see StartInterrupted).
     """
 
     code: ClassVar[Any] = 320
@@ -82,7 +83,7 @@ class StoreUnwritable(errors.StoreUnwritable, amqp.IrrecoverableConnectionError)
 
 
 class UnsafeFolder(errors.UnsafeFolder, amqp.IrrecoverableConnectionError):
-    """The store's folder is another user's, or others may write to it."""
+    """The store's folder belongs to another user, or others may write to it."""
 
     code: ClassVar[Any] = 402
 
@@ -100,13 +101,13 @@ class StoreError(errors.StoreError, amqp.IrrecoverableConnectionError):
 
 
 class InstanceNotFound(errors.InstanceNotFound, amqp.NotAllowed):
-    """The broker has no such instance, as RabbitMQ says of a virtual host."""
+    """The broker has no such instance. RabbitMQ raises this error for an unknown virtual host."""
 
     code: ClassVar[Any] = 530
 
 
 class InvalidURL(errors.InvalidURL, ValueError):
-    """The broker URL can't be used. No connection error: a worker must stop, not try again."""
+    """The broker URL can't be used. This is not a connection error: a worker must stop, not try again."""
 
 
 # ---- the call is wrong
@@ -123,7 +124,7 @@ class NotFound(errors.NotFound, amqp.NotFound):
 
 
 class PreconditionFailed(errors.PreconditionFailed, amqp.PreconditionFailed):
-    """It exists already with other properties, or is in use, or the delivery tag is stale."""
+    """It exists already with other properties, or it is in use, or the delivery tag is stale."""
 
     code: ClassVar[Any] = 406
 
@@ -135,7 +136,7 @@ class AccessRefused(errors.AccessRefused, amqp.AccessRefused):
 
 
 class ResourceLocked(errors.AccessRefused, amqp.ResourceLocked):
-    """An exclusive queue of somebody else."""
+    """An exclusive queue of another connection."""
 
     code: ClassVar[Any] = 405
 
@@ -159,7 +160,7 @@ class SelectorError(errors.SelectorError, amqp.IrrecoverableChannelError):
 
 
 class PublishFailed(errors.PublishFailed, amqp.IrrecoverableChannelError):
-    """Messages that were sent without waiting were not confirmed; see ``failed``."""
+    """Messages that were sent without waiting for their confirmations were not confirmed; see ``failed``."""
 
     code: ClassVar[Any] = 541
 
@@ -189,7 +190,7 @@ class QueueFull(errors.QueueFull, amqp.RecoverableChannelError):
     code: ClassVar[Any] = 506
 
 
-#: our class → the one the transport raises; a class that is not named here goes by its nearest base
+#: our class → the one that the transport raises; a class that is not listed is translated as its nearest base
 _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.ConnectionLost: ConnectionLost,
     errors.ProtocolError: ProtocolError,
@@ -220,7 +221,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
 
 
 def translate(error: errors.OpenDataError) -> Exception:
-    """The transport's error for a client's one, with the same text and values."""
+    """The transport's error for an error of the client, with the same text and values."""
     if isinstance(error, amqp.AMQPError):
         return error  # type: ignore[no-any-return]
     if isinstance(error, errors.AccessRefused) and "queue" in error.values:

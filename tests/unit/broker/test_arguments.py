@@ -71,7 +71,7 @@ def test_what_an_argument_does_not_take(name: str, value: Any) -> None:
     text = str(caught.value)
     assert text.startswith(f"queue 'my queue': {name} must be ")
     assert text.endswith(f", not {value!r}")
-    assert (caught.value.queue, caught.value.argument) == ("my queue", name)  # type: ignore[attr-defined]
+    assert (caught.value.queue, caught.value.argument) == ("my queue", name)
     assert parse_stored("my queue", {name: value}) == QueueArguments()
 
 
@@ -123,7 +123,7 @@ def test_dead_letter_arguments_that_do_not_fit(given: dict[str, Any], text: str)
 def test_filters_that_are_none(given: dict[str, Any], argument: str, text: str) -> None:
     with pytest.raises(RequestError, match=text) as caught:
         parse("q", given)
-    assert (caught.value.queue, caught.value.argument) == ("q", argument)  # type: ignore[attr-defined]
+    assert (caught.value.queue, caught.value.argument) == ("q", argument)
     assert parse_stored("q", given) == QueueArguments()
 
 

@@ -114,7 +114,7 @@ def test_a_message_over_the_limit_is_not_sent(peer: Any, new_client: Any) -> Non
     connecting.result(10)
     with pytest.raises(MessageTooLarge, match=r"101 bytes .* limit is 100") as caught:
         client.connection.publish(publish(b"x" * 101))
-    assert (caught.value.size, caught.value.limit) == (101, 100)  # type: ignore[attr-defined]
+    assert (caught.value.size, caught.value.limit) == (101, 100)
     with pytest.raises(MessageTooLarge, match="limit for a frame is 400"):
         client.connection.call(m.PurgeQueue(0, "q" * 500))
     calling = client.start(client.connection.publish, publish(b"x" * 100))

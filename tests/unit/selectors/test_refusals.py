@@ -118,8 +118,8 @@ def test_refused(text: str, column: int, what: str) -> None:
     error = caught.value
     assert what in error.text
     if text.strip():
-        assert (error.line, error.column) == (1, column)  # type: ignore[attr-defined]
-    assert error.caret.splitlines()[-1].strip() == "^"  # type: ignore[attr-defined]
+        assert (error.line, error.column) == (1, column)
+    assert error.caret.splitlines()[-1].strip() == "^"
     assert "lark" not in error.text.lower()
     again = from_wire(error.code, error.text, error.values)
     assert (type(again), again.text, again.values) == (SelectorError, error.text, error.values)
@@ -134,15 +134,15 @@ def test_the_place_in_several_lines() -> None:
     assert str(error) == (
         "line 3, column 16: expected a header, a constant or a condition, found )\n  OR priority <)\n               ^"
     )
-    assert error.line == 3  # type: ignore[attr-defined]
-    assert error.column == 16  # type: ignore[attr-defined]
+    assert error.line == 3
+    assert error.column == 16
 
 
 def test_of_a_long_line_a_part_is_shown() -> None:
     text = "a = 1 OR " * 50 + "b c" + " OR a = 1" * 50
     with pytest.raises(SelectorError) as caught:
         compile_selector(text)
-    line, caret = caught.value.caret.splitlines()  # type: ignore[attr-defined]
+    line, caret = caught.value.caret.splitlines()
     assert len(line) < 130
     assert line[caret.index("^")] == "c"
     assert (line[0], line[-1]) == ("…", "…")

@@ -44,7 +44,7 @@ def test_what_can_not_be_stored_is_refused_before_anything_changed(tmp_path: Pat
             number += 1
         with pytest.raises(RequestError, match="too many bindings") as caught:
             world.engine.definitions.bind("q", "amq.direct", f"{number:0200}", {})
-        assert caught.value.queue == "q"  # type: ignore[attr-defined]
+        assert caught.value.queue == "q"
         world.publish("q")
 
     store = PlainStore(run(tmp_path / "s", steps).root)

@@ -159,7 +159,7 @@ def test_a_missing_segment_is_an_error(tmp_path: Path) -> None:
     second.rename(tmp_path / "elsewhere")
     with pytest.raises(CorruptRecord, match="missing") as caught:
         replayed(tmp_path)
-    assert caught.value.key == segments(tmp_path)[1].name.encode()  # type: ignore[attr-defined]
+    assert caught.value.key == segments(tmp_path)[1].name.encode()
     (tmp_path / "elsewhere").rename(second)
     segments(tmp_path)[0].unlink()
     with pytest.raises(CorruptRecord, match="missing"):
@@ -276,7 +276,7 @@ def test_a_full_disk_is_no_room_and_nothing_is_written(tmp_path: Path, monkeypat
         patch.setattr(os, "pwritev", _failing(errno.ENOSPC))
         with pytest.raises(StoreFull) as caught:
             journal.append(b"refused")
-        assert caught.value.path == str(tmp_path)  # type: ignore[attr-defined]
+        assert caught.value.path == str(tmp_path)
         patch.setattr(os, "pwritev", lambda fd, parts, offset: os.pwrite(fd, b"".join(parts)[:19], offset))
         with pytest.raises(StoreFull):
             journal.append(b"half")

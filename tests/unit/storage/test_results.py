@@ -232,7 +232,7 @@ def test_a_damaged_result_names_its_key(tmp_path: Path) -> None:
         await world.engine.store.write(batch)
         with pytest.raises(CorruptRecord, match="result kind 7") as caught:
             await world.engine.results.get(b"task")
-        assert caught.value.key == key  # type: ignore[attr-defined]
+        assert caught.value.key == key
 
     run(tmp_path / "store", steps)
 

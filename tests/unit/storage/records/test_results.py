@@ -71,4 +71,4 @@ def test_parts_sort_by_index() -> None:
 def test_damage_names_the_key(key: bytes, value: bytes) -> None:
     with pytest.raises(CorruptRecord) as caught:
         decode_any(key, value)
-    assert caught.value.key == key  # type: ignore[attr-defined]
+    assert caught.value.key == key
