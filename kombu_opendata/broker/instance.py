@@ -52,13 +52,12 @@ class Instance:
 
     def __init__(self, name: str, engine: Engine, settings: BrokerSettings) -> None:
         loop, clock, state = asyncio.get_running_loop(), engine.clock, engine.state
-        operations, commits, grace_ms = engine.operations, engine.commits, settings.session_grace_ms
         self.name = name
         self.engine = engine
         self.sessions: dict[bytes, Session] = {}
         self.stops: dict[tuple[bytes, int], asyncio.Event] = {}
         self.traffic = Traffic()
-        self.failure = Failure(name, loop, commits)
+        self.failure = Failure(name, loop, engine.commits)
         self.notices = Notices(log, loop.time, instance=name)
         self.warnings = WarnOnce(log)
         self.outbox = Outbox(loop)
@@ -66,55 +65,75 @@ class Instance:
         self.queues = Queues(
             state.topology, engine.definitions, engine.idempotency, self.sessions, self.outbox, clock, self.notices
         )
-        delivery = Delivery(self.queues, self.outbox, clock, self.traffic)
-        self.upkeep = Upkeep(
-            self.queues, delivery.deliver, self.sessions, clock, self.outbox, self.failure,
-            heirs_until_ms=clock.now_ms() + grace_ms,
-        )  # fmt: skip
-        turn = Turn(
-            self.outbox, delivery, self.upkeep, commits, self.failure, has_journal=engine.journal is not None
-        )  # fmt: skip
-        self.outbox.turn = turn.run
+        self.upkeep = self._turn(settings.session_grace_ms)
         self.results = ResultService(self.sessions, self.outbox)
         self.leases = Leases(self.queues, state.leases, self.outbox)
         self.timed = TimedLeases(self.leases, self.queues, state.session_names, clock, self.outbox, self.failure)
         self.lifecycle = SessionLifecycle(
-            self.sessions, self.leases, self.queues, state, operations, clock, self.outbox,
-            self.results.forget_session, grace_ms,
+            self.sessions, self.leases, self.queues, state, engine.operations, clock, self.outbox,
+            self.results.forget_session, settings.session_grace_ms,
         )  # fmt: skip
-        revocations = Revocations(engine.results, state.results.chords, clock, self.results.changed)
-        self.dead_letters = DeadLetters(
-            state, engine.payloads, operations, clock, self.queues, self.upkeep, revocations, self.outbox
-        )  # fmt: skip
+        self.dead_letters = self._dead_letters()
         self.replays = Replays(
-            engine.router, state.cursors, self.queues, self.upkeep, self.outbox, commits, self.traffic
+            engine.router, state.cursors, self.queues, self.upkeep, self.outbox, engine.commits, self.traffic
         )  # fmt: skip
-        router = StagingRouter(
-            Planner(state.topology, engine.staging, self.queues, self.upkeep, self.outbox),
-            engine.staging, commits, clock, self.outbox, self.failure, self.traffic, settings.max_message_bytes,
-        )  # fmt: skip
-        self.staging = StagingService(name, router, engine.staging, commits, clock, settings.max_message_bytes)
+        self.staging = self._staging(settings.max_message_bytes)
         self.maintenance = Maintenance(
             name, engine, self.lifecycle, self.replays, self.staging, self.failure, self.notices,
             interval_seconds=settings.engine.retention_interval_seconds,
         )  # fmt: skip
-        around = Surroundings(
-            clock, state.topology, self.timed.transient_readers, self.dead_letters.add_transient,
-            self.queues.drop_transient,
-        )  # fmt: skip
-        storage = Storage(
-            operations, engine.definitions, engine.loader, engine.payloads, engine.pages, engine.removals,
-            engine.collector, state.topology, clock,
-        )  # fmt: skip
-        self.maker = QueueMaker(storage, around)
-        self.queues.update((queue.name, self.maker.recover(queue)) for queue in state.queues.values())
-        engine.loader.on_loaded = lambda queue: self.queues.wake_by_name(queue.name)
-        self.timed.load()
+        self.maker = self._recover_queues()
         self.rates = Rates(self.queues, clock)
         self.loop = loop
         self._works: set[asyncio.Task[None]] = set()
         self._renewed_at = loop.time()
         self._is_stalled = False
+
+    # ------------------------------------------------------------------ composing
+    def _turn(self, grace_ms: int) -> Upkeep:
+        """The turn, which the outbox has run; returns the upkeep that is part of it."""
+        engine, clock = self.engine, self.engine.clock
+        delivery = Delivery(self.queues, self.outbox, clock, self.traffic)
+        upkeep = Upkeep(
+            self.queues, delivery.deliver, self.sessions, clock, self.outbox, self.failure,
+            heirs_until_ms=clock.now_ms() + grace_ms,
+        )  # fmt: skip
+        has_journal = engine.journal is not None
+        self.outbox.turn = Turn(
+            self.outbox, delivery, upkeep, engine.commits, self.failure, has_journal=has_journal
+        ).run  # fmt: skip
+        return upkeep
+
+    def _dead_letters(self) -> DeadLetters:
+        engine, state = self.engine, self.engine.state
+        revocations = Revocations(engine.results, state.results.chords, engine.clock, self.results.changed)
+        return DeadLetters(
+            state, engine.payloads, engine.operations, engine.clock, self.queues, self.upkeep, revocations, self.outbox
+        )  # fmt: skip
+
+    def _staging(self, max_message_bytes: int) -> StagingService:
+        staging, commits, clock = self.engine.staging, self.engine.commits, self.engine.clock
+        planner = Planner(self.engine.state.topology, staging, self.queues, self.upkeep, self.outbox)
+        router = StagingRouter(
+            planner, staging, commits, clock, self.outbox, self.failure, self.traffic, max_message_bytes
+        )  # fmt: skip
+        return StagingService(self.name, router, staging, commits, clock, max_message_bytes)
+
+    def _recover_queues(self) -> QueueMaker:
+        """Serve the queues that the store has; returns what makes new ones."""
+        engine, topology, clock = self.engine, self.engine.state.topology, self.engine.clock
+        storage = Storage(
+            engine.operations, engine.definitions, engine.loader, engine.payloads, engine.pages, engine.removals,
+            engine.collector, topology, clock,
+        )  # fmt: skip
+        around = Surroundings(
+            clock, topology, self.timed.transient_readers, self.dead_letters.add_transient, self.queues.drop_transient
+        )  # fmt: skip
+        maker = QueueMaker(storage, around)
+        self.queues.update((queue.name, maker.recover(queue)) for queue in engine.state.queues.values())
+        engine.loader.on_loaded = lambda queue: self.queues.wake_by_name(queue.name)
+        self.timed.load()
+        return maker
 
     # ------------------------------------------------------------------ life
     def start(self, store: Store) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..storage.counts import QueueCounts
 from ..storage.engine import Engine
-from ..storage.figures import Histogram, Standing
+from ..storage.figures import EngineFigures, Histogram, Standing
 from .dead_letters import DeadLetters
 from .maintenance import Maintenance
 from .metrics_table import BY_NAME, QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES
@@ -155,13 +155,13 @@ class InstanceView:
             cold += len(queue.messages.cold)
         if not self._others and not any(rows[OTHER].counts.as_dict().values()):
             del rows[OTHER]
-        for label, row in rows.items():
+        async for label, row in pace.over(rows.items()):
             row.put(snapshot, now, instance.name, label)
-            if pace.is_over:
-                await pace.rest()
         _put(snapshot, "queues", instance.name, **kinds)
         _put(snapshot, "buckets", instance.name, loaded=loaded[StoredQueue.kind], cold=cold)
         _put_instance(snapshot, instance)
+        _put_duties(snapshot, instance.name, instance.maintenance)
+        _put_histograms(snapshot, instance.name, instance.engine.figures)
 
 
 def _put(snapshot: Snapshot, metric: str, instance: str, /, **values: float) -> None:
@@ -202,11 +202,16 @@ def _put_instance(snapshot: Snapshot, instance: Measured) -> None:
         snapshot.set(metric, value, name)
     for outcome, count in letters.items():
         snapshot.set("dead_letters_total", count, name, outcome.removesuffix("s") if outcome == "cycles" else outcome)
-    for duty, last in instance.maintenance.last.items():
+
+
+def _put_duties(snapshot: Snapshot, name: str, maintenance: Maintenance) -> None:
+    for duty, last in maintenance.last.items():
         snapshot.set("maintenance_runs_total", last.runs, name, duty)
         snapshot.set("maintenance_last_run_timestamp_seconds", last.at_ms / 1000, name, duty)
         snapshot.set("maintenance_last_run_duration_seconds", last.seconds, name, duty)
-    figures = engine.figures
+
+
+def _put_histograms(snapshot: Snapshot, name: str, figures: EngineFigures) -> None:
     for metric, histogram in {
         "commit_duration_seconds": figures.commit_seconds,
         "commit_effects": figures.commit_effects,
