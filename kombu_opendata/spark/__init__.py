@@ -23,16 +23,9 @@ _MODULES = {
 }  # fmt: skip
 
 __all__ = [
-    "OpenDataSource",
-    "SubmitResult",
-    "find_java",
-    "find_job",
-    "read_table",
-    "register",
-    "stream_tasks",
-    "submit_tasks",
+    "OpenDataSource", "SubmitResult", "find_java", "find_job", "read_table", "register", "stream_tasks", "submit_tasks",
     "use_java",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

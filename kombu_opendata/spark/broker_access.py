@@ -38,15 +38,6 @@ class BrokerAccess:
                 f"such as opendata:///folder or opendata://host:5677{did_you_mean(self.url.partition('://')[0])}"
             )
 
-    @classmethod
-    def of_app(cls, app: Any) -> BrokerAccess:
-        """The broker that an app publishes to; raises RequestError."""
-        if not hasattr(app, "conf"):
-            raise RequestError(f"app is {app!r:.200} and must be a Celery app, or its module:attribute", option="app")
-        urls = app.conf.broker_write_url or app.conf.broker_url or ""
-        url = urls if isinstance(urls, str) else ";".join(urls)
-        return cls(url, dict(app.conf.broker_transport_options or {}), app.conf.broker_use_ssl or False)
-
     @property
     def instance(self) -> str:
         """The name of the broker's instance."""
@@ -104,4 +95,10 @@ def access_of(
         return BrokerAccess(str(broker_url), dict(transport_options or {}))
     if transport_options:
         raise RequestError("transport_options go with broker_url; an app has its own", option="transport_options")
-    return BrokerAccess.of_app(load_app(app) if isinstance(app, str) else app)
+    if isinstance(app, str):
+        app = load_app(app)
+    if not hasattr(app, "conf"):
+        raise RequestError(f"app is {app!r:.200} and must be a Celery app, or its module:attribute", option="app")
+    urls = app.conf.broker_write_url or app.conf.broker_url or ""
+    url = urls if isinstance(urls, str) else ";".join(urls)
+    return BrokerAccess(url, dict(app.conf.broker_transport_options or {}), app.conf.broker_use_ssl or False)

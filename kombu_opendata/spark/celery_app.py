@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from celery import Celery
@@ -12,6 +13,7 @@ import kombu_opendata  # noqa: F401 - makes the broker URL known
 from ..errors import RequestError
 
 
+@cache
 def plain_app() -> Any:
     """An app without settings: tasks go to the queue ``celery``, as JSON. It does not connect."""
     return Celery("opendata-spark", broker="opendata+memory://none", set_as_current=False)

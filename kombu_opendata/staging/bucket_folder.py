@@ -6,6 +6,7 @@ The package is imported only when a bucket is opened, so executors that write to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,54 +49,49 @@ class Bucket(Folder):
         except (self._obs.exceptions.BaseError, ValueError, TypeError) as exc:
             raise StoreError(f"the store {url} can't be used: {exc}", url=url) from exc
 
-    def _failed(self, exc: Exception) -> StoreError:
-        return StoreError(f"the store {self.url} failed: {exc}", url=self.url)
+    @contextmanager
+    def errors(self, read: str = "") -> Iterator[None]:
+        """Translate the package's errors; ``read`` is the batch that is read."""
+        try:
+            yield
+        except (self._obs.exceptions.BaseError, OSError) as exc:
+            if read and isinstance(exc, self._missing):
+                raise missing(read) from exc
+            raise StoreError(f"the store {self.url} failed: {exc}", url=self.url) from exc
 
     def create(self, path: str) -> Output:
         return _BucketOutput(self, path)
 
     def size(self, path: str) -> int:
-        try:
+        with self.errors(path):
             return int(self._obs.head(self._store, path)["size"])
-        except self._missing as exc:
-            raise missing(path) from exc
-        except self._obs.exceptions.BaseError as exc:
-            raise self._failed(exc) from exc
 
     def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
         starts = [offset for offset, _length in ranges]
         lengths = [length for _offset, length in ranges]
         try:
-            parts = self._obs.get_ranges(self._store, path, starts=starts, lengths=lengths)
-        except self._missing as exc:
-            raise missing(path) from exc
-        except self._obs.exceptions.BaseError as exc:
+            with self.errors(path):
+                return list(map(bytes, self._obs.get_ranges(self._store, path, starts=starts, lengths=lengths)))
+        except StoreError:
             if self.size(path) < max(map(sum, ranges)):
                 return [b"" for _ in ranges]  # the object became shorter; the caller knows what that means
-            raise self._failed(exc) from exc
-        return [bytes(part) for part in parts]
+            raise
 
     def files(self, job: str = "") -> Iterator[list[Found]]:
-        try:
+        with self.errors():
             for page in self._obs.list(self._store, f"{job}/" if job else None, chunk_size=_PAGE):
                 yield [
                     Found(meta["path"], int(meta["size"]), int(1000 * meta["last_modified"].timestamp()))
                     for meta in page
                     if FILE_NAME.fullmatch(meta["path"])
                 ]
-        except self._obs.exceptions.BaseError as exc:
-            raise self._failed(exc) from exc
 
     def delete(self, paths: Iterable[str]) -> int:
         count = 0
         for path in paths:
-            try:
+            with self.errors(), suppress(*self._missing):
                 self._obs.delete(self._store, path)
                 count += 1
-            except self._missing:
-                continue
-            except self._obs.exceptions.BaseError as exc:
-                raise self._failed(exc) from exc
         return count
 
 
@@ -104,7 +100,6 @@ class _BucketOutput(Output):
 
     def __init__(self, bucket: Bucket, path: str) -> None:
         self._bucket = bucket
-        self._errors = bucket._obs.exceptions.BaseError
         self._writer = bucket._obs.open_writer(
             bucket._store, path, buffer_size=_PART_BYTES, max_concurrency=_UPLOADS
         )  # fmt: skip
@@ -112,17 +107,13 @@ class _BucketOutput(Output):
         self._committed = False
 
     def write(self, data: bytes) -> None:
-        try:
+        with self._bucket.errors():
             self._writer.write(data)
-        except (self._errors, OSError) as exc:
-            raise self._bucket._failed(exc) from exc
 
     def commit(self) -> None:
-        try:
+        with self._bucket.errors():
             self._writer.close()
             self._committed = True
-        except (self._errors, OSError) as exc:
-            raise self._bucket._failed(exc) from exc
 
     def abort(self) -> None:
         """Parts of an incomplete object are not visible; a lifecycle rule of the bucket removes them."""

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..errors import StoreError, StoreFull, StoreUnwritable
+from ..errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
 from .batch_uri import FILE_NAME
 from .folder import Folder, Found, Output, missing
 
@@ -31,22 +31,14 @@ class LocalFolder(Folder):
         return _LocalOutput(self.root, path)
 
     def size(self, path: str) -> int:
-        try:
+        with _errors_of(self.root / path, missing(path)):
             return (self.root / path).stat().st_size
-        except FileNotFoundError as exc:
-            raise missing(path) from exc
-        except OSError as exc:
-            raise _translated(exc, self.root / path) from exc
 
     def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
-        with self._lock:  # another thread must not close the file meanwhile
-            try:
-                fd = self._descriptor(path)
-                return [_pread(fd, offset, length) for offset, length in ranges]
-            except FileNotFoundError as exc:
-                raise missing(path) from exc
-            except OSError as exc:
-                raise _translated(exc, self.root / path) from exc
+        # another thread must not close the file meanwhile
+        with self._lock, _errors_of(self.root / path, missing(path)):
+            fd = self._descriptor(path)
+            return [_pread(fd, offset, length) for offset, length in ranges]
 
     def _descriptor(self, path: str) -> int:
         fd = self._open.pop(path, None)
@@ -81,19 +73,13 @@ class LocalFolder(Folder):
                 fd = self._open.pop(path, None)
                 if fd is not None:
                     os.close(fd)
-            try:
+            with _errors_of(self.root / path), contextlib.suppress(FileNotFoundError):
                 (self.root / path).unlink()
                 count += 1
-            except FileNotFoundError:
-                pass
-            except OSError as exc:
-                raise _translated(exc, self.root / path) from exc
             folders.add((self.root / path).parent)
         for folder in folders:
-            try:
+            with contextlib.suppress(OSError):  # not empty, or gone
                 folder.rmdir()
-            except OSError:  # not empty, or gone
-                continue
         return count
 
     def close(self) -> None:
@@ -109,41 +95,28 @@ class _LocalOutput(Output):
     def __init__(self, root: Path, path: str) -> None:
         self._final = root / path
         self._temporary = root / (path + _PART)
-        try:
+        with _errors_of(self._final):
             _make_folders(root, self._final.parent)
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
             self._file = open(os.open(self._temporary, flags, 0o600), "wb", buffering=1 << 20)  # noqa: SIM115
-        except OSError as exc:
-            raise _translated(exc, self._final) from exc
 
     def write(self, data: bytes) -> None:
-        try:
+        with _errors_of(self._final):
             self._file.write(data)
-        except OSError as exc:
-            raise _translated(exc, self._final) from exc
 
     def commit(self) -> None:
-        try:
+        with _errors_of(self._final):
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
             os.rename(self._temporary, self._final)
             _sync_folder(self._final.parent)
-        except OSError as exc:
-            raise _translated(exc, self._final) from exc
 
     def abort(self) -> None:
-        with contextlib.suppress(OSError):
-            self._file.close()
-        for path in (self._temporary, self._final):
-            try:
-                path.unlink()
-            except OSError:
-                continue
-        try:
-            self._final.parent.rmdir()
-        except OSError:  # other writers use it
-            return
+        parent = self._final.parent
+        for step in (self._file.close, self._temporary.unlink, self._final.unlink, parent.rmdir):
+            with contextlib.suppress(OSError):  # other writers may use the folder
+                step()
 
 
 def _make_folders(root: Path, folder: Path) -> None:
@@ -181,20 +154,24 @@ def _pread(fd: int, offset: int, length: int) -> bytes:
 
 
 def _names(folder: Path) -> list[str]:
-    try:
+    with _errors_of(folder), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    return []
+
+
+@contextlib.contextmanager
+def _errors_of(path: Path, if_missing: OpenDataError | None = None) -> Iterator[None]:
+    """Translate the system's errors."""
+    try:
+        yield
     except OSError as exc:
-        raise _translated(exc, folder) from exc
-
-
-def _translated(exc: OSError, path: Path) -> StoreError | StoreFull:
-    if exc.errno in _FULL_ERRNOS:
-        return StoreFull(f"the disk of {path} is full: free space and try again", path=str(path))
-    if isinstance(exc, PermissionError):
-        return StoreUnwritable(
-            f"{path} can't be used by this user: {exc.strerror}; a store's folder belongs to the broker's user",
-            path=str(path),
-        )
-    return StoreError(f"{path} can't be used: {exc.strerror or exc}", path=str(path))
+        if if_missing is not None and isinstance(exc, FileNotFoundError):
+            raise if_missing from exc
+        if exc.errno in _FULL_ERRNOS:
+            raise StoreFull(f"the disk of {path} is full: free space and try again", path=str(path)) from exc
+        if isinstance(exc, PermissionError):
+            raise StoreUnwritable(
+                f"{path} can't be used by this user: {exc.strerror}; a store's folder belongs to the broker's user",
+                path=str(path),
+            ) from exc
+        raise StoreError(f"{path} can't be used: {exc.strerror or exc}", path=str(path)) from exc

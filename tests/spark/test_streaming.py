@@ -91,7 +91,7 @@ def test_a_new_checkpoint_is_a_new_query_also_with_the_same_prefix(spark: Any, b
 
 def test_a_prefix_that_is_too_long(spark: Any, broker_url: str) -> None:
     rows = spark.readStream.format("rate").load()
-    with pytest.raises(RequestError, match="job_id has 200 bytes and can have 198"):
+    with pytest.raises(RequestError, match="job_id has 200 bytes and may have 198"):
         stream_tasks(rows, "proj.event", broker_url=broker_url, args=["value"], job_id="é" * 100)
     assert stream_tasks(rows, "proj.event", broker_url=broker_url, args=["value"], job_id="é" * 99)
 

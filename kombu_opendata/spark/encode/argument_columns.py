@@ -37,41 +37,23 @@ def values(array: pa.Array) -> list[Any]:
 def converter(kind: pa.DataType) -> Convert | None:
     """A conversion for the Python objects that pyarrow makes of this type; None if they need none."""
     if pa.types.is_timestamp(kind):
-        return None if kind.tz is None else _to_utc
+        return None if kind.tz is None else lambda value: value.astimezone(dt.UTC)
     if pa.types.is_map(kind):
-        return _map_converter(_each(kind.key_type), _each(kind.item_type))
+        key, item = _each(kind.key_type), _each(kind.item_type)
+        return lambda pairs: {key(k): item(v) for k, v in pairs}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = converter(kind.value_type)
-        return None if inner is None else _list_converter(_each(kind.value_type))
+        one = _each(kind.value_type)
+        return None if converter(kind.value_type) is None else lambda items: list(map(one, items))
     if pa.types.is_struct(kind):
         fields = {field.name: _each(field.type) for field in kind if converter(field.type) is not None}
-        return _struct_converter(fields) if fields else None
+        convert = fields.items()
+        return (lambda value: value | {name: each(value[name]) for name, each in convert}) if fields else None
     return None
 
 
 def _each(kind: pa.DataType) -> Convert:
     convert = converter(kind)
-    return _same if convert is None else lambda value: None if value is None else convert(value)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _to_utc(value: dt.datetime) -> dt.datetime:
-    return value.astimezone(dt.UTC)
-
-
-def _map_converter(key: Convert, item: Convert) -> Convert:
-    return lambda pairs: {key(k): item(v) for k, v in pairs}
-
-
-def _list_converter(item: Convert) -> Convert:
-    return lambda items: [item(one) for one in items]
-
-
-def _struct_converter(fields: dict[str, Convert]) -> Convert:
-    return lambda value: {**value, **{name: convert(value[name]) for name, convert in fields.items()}}
+    return lambda value: value if value is None or convert is None else convert(value)
 
 
 # ---- arguments

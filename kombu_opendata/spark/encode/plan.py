@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
 from kombu.exceptions import SerializerNotInstalled
 from kombu.serialization import registry
 
 from ...errors import RequestError
 from ..celery_app import load_app, plain_app
+from .argument_columns import is_text, sample
 from .template import NotSerialized, Template, make_template
 
 #: (task, queue); an empty queue leaves the choice to Celery
@@ -90,7 +93,7 @@ class Plan:
             raise RequestError(f"task {target[0]!r} for queue {target[1]!r} was not in the frame when the job began")
         any_task = app is None and not self.app_path
         if app is None:
-            app = self._app()
+            app = load_app(self.app_path) if self.app_path else plain_app()
         options = dict(self.options)
         if target[1]:
             options["queue"] = target[1]
@@ -115,6 +118,36 @@ class Plan:
         """The plan with its templates as made at this time, ms since the epoch."""
         return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})
 
+    def check_columns(self, schema: pa.Schema, refused: Mapping[str, str]) -> None:
+        """Check that the columns exist and have types that fit. Adds a sample of each argument to the plan.
+
+        Args:
+            refused: columns that can't be in an Arrow schema, and why.
+
+        Raises:
+            RequestError: a column is missing or has a wrong type; the text names it.
+        """
+        columns = self.columns
+        for name in columns.used():
+            if name in refused:
+                raise RequestError(f"{self.label(name)} can't be an argument: {refused[name]}", column=name)
+            if schema.get_field_index(name) < 0:
+                raise RequestError(f"there is no column {name!r}: the frame has {', '.join(schema.names)}", column=name)
+        for names, fits, what in (
+            ((columns.eta, columns.expires), pa.types.is_timestamp, "a timestamp"),
+            ((columns.task, columns.queue), is_text, "a string"),
+            ((columns.priority,), pa.types.is_integer, "a whole number"),
+        ):
+            for name in filter(None, names):
+                if not fits(kind := schema.field(name).type):
+                    raise RequestError(f"{self.label(name)} is {kind} and must be {what}", column=name)
+        arguments = {*columns.args, *columns.kwargs.values(), *columns.headers.values()}
+        for name in arguments - columns.constants.keys():
+            try:
+                self.samples[name] = sample(schema.field(name).type)
+            except TypeError as exc:
+                raise RequestError(f"{self.label(name)} can't be an argument: {exc}", column=name) from exc
+
     def _named(self, refused: NotSerialized) -> NotSerialized:
         """The error with the name of the column or constant that the serializer refuses, if it is a single one."""
         serializer = refused.values["serializer"]
@@ -129,13 +162,3 @@ class Plan:
                 text = f"{self.label(name)} can't be an argument with the serializer {serializer!r}: {exc}"
                 return NotSerialized(text, column=name, serializer=serializer)
         return refused
-
-    def _app(self) -> Any:
-        app = self.__dict__.get("_made_app")
-        if app is None:
-            app = load_app(self.app_path) if self.app_path else plain_app()
-            self.__dict__["_made_app"] = app
-        return app
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_made_app"}

@@ -16,8 +16,8 @@ from .store_scan import Columns
 
 #: how a record begins; :mod:`kombu_opendata.storage.records.metadata` describes the layout
 _HEAD = np.dtype([
-    ("message_id", "<u8"), ("created", "<i8"), ("received", "<i8"), ("visible", "<i8"), ("retention", "<u4"),
-    ("n", "u1"),
+    ("message_id", "<u8"), ("created_at", "<i8"), ("received_at", "<i8"), ("visible_at", "<i8"),
+    ("retention", "<u4"), ("n", "u1"),
 ])  # fmt: skip
 #: a text's length, in front of it
 _COUNT = np.dtype("<u2")
@@ -63,18 +63,14 @@ class Records(ABC):
 
     def _number(self, name: str) -> pa.Array:
         head = self.head
-        match name:
-            case "message_id":
-                return pa.array(head["message_id"].astype(np.int64))
-            case "created_at":
-                return _times(head["created"])
-            case "received_at":
-                return _times(head["received"])
-            case "visible_at":
-                return _times(head["visible"], head["visible"] == 0)
-            case _:
-                retention = head["retention"].astype(np.int64)
-                return _times(head["received"] + 1000 * retention, retention == 0)
+        if name == "message_id":
+            return pa.array(head[name].astype(np.int64))
+        if name == "visible_at":
+            return _times(head[name], head[name] == 0)
+        if name == "expires_at":
+            retention = head["retention"].astype(np.int64)
+            return _times(head["received_at"] + 1000 * retention, retention == 0)
+        return _times(head[name])
 
     @abstractmethod
     def header(self, name: bytes) -> pa.Array:

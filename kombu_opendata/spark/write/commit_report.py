@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ...errors import OpenDataError, from_wire, wire_code
 from ...staging import BatchInfo, JobInfo
@@ -39,15 +40,14 @@ class CommitReport:
 
     def read_job(self) -> tuple[JobInfo, list[tuple[int, int]]] | None:
         """The job, and its partitions with the rows of each; None if the commit was made on another host."""
-        file = Path(self.path)
-        if not file.exists():
-            return None
-        report = json.loads(file.read_text())
-        return JobInfo(**report["job"]), [(partition, rows) for partition, rows in report["partitions"]]
+        report = self._read()
+        return (JobInfo(**report["job"]), list(map(tuple, report["partitions"]))) if report else None
 
     def raise_refusal(self) -> None:
         """Raise the error of the commit, if there is one."""
-        file = Path(self.path)
-        refused = json.loads(file.read_text()).get("refused") if file.exists() else None
-        if refused is not None:
+        if refused := self._read().get("refused"):
             raise from_wire(refused["code"], refused["text"], {}) from None
+
+    def _read(self) -> dict[str, Any]:
+        file = Path(self.path)
+        return dict(json.loads(file.read_text())) if file.exists() else {}

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from ...errors import RequestError
 from ..arrow_schema import arrow_schema, without_void
 from ..encode.plan import Columns, Plan, Target
-from .column_checks import check_columns
 from .task_arguments import TaskArguments
 
 #: how many tasks and queues the driver asks an app about
@@ -113,7 +112,7 @@ def make_templates(frame: DataFrame, plan: Plan, app: Any) -> None:
     Raises:
         RequestError: a column's type, the task or an option can't be sent.
     """
-    check_columns(plan, *arrow_schema(frame.schema))
+    plan.check_columns(*arrow_schema(frame.schema))
     if plan.task and plan.columns.queue is None:
         plan.template((plan.task, plan.queue), app)
     elif app is not None:

@@ -83,7 +83,7 @@ class _Writer:
 
         return _patiently(commit)
 
-    def _abort(self, messages: list[Any]) -> None:
+    def abort(self, messages: list[Any], batchId: int = 0) -> None:
         """Remove only what these attempts wrote, because another run of the same job may be in progress."""
         written = [message for message in messages if isinstance(message, Written)]
         with self._access.connect() as broker:
@@ -114,9 +114,6 @@ class TaskWriter(_Writer, DataSourceArrowWriter):
             raise
         self._report.write_job(job, [message.batch for message in written])
 
-    def abort(self, messages: list[Any]) -> None:
-        self._abort(messages)
-
 
 class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes micro-batches. Each is a job, whose id is ``[<prefix>/]<query id>/<number of the micro-batch>``.
@@ -142,9 +139,6 @@ class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
         written = [message for message in messages if message is not None and message.batch.rows]
         for job_id in dict.fromkeys(message.job_id for message in written):
             self._commit(job_id, [message for message in written if message.job_id == job_id])
-
-    def abort(self, messages: list[Any], batchId: int) -> None:
-        self._abort(messages)
 
 
 def check_prefix(prefix: str) -> None:

@@ -39,7 +39,6 @@ from ...errors import RequestError
 from ..broker_access import BrokerAccess, access_of
 from ..encode.plan import Columns, Plan
 from ..option_text import json_of, names_of
-from .column_checks import check_columns
 from .commit_report import CommitReport
 from .task_arguments import check_options
 
@@ -75,7 +74,7 @@ def pack_plan(plan: Plan, access: BrokerAccess) -> str:
 def parse_write_options(
     options: Mapping[str, str], schema: pa.Schema, refused: Mapping[str, str] = MappingProxyType({})
 ) -> WriteOptions:
-    """The plan for a frame with this schema; ``refused`` as for :func:`check_columns`.
+    """The plan for a frame with this schema; ``refused`` as for :meth:`.Plan.check_columns`.
 
     Raises:
         RequestError: an option is unknown or missing, contradicts another, or names a column that is missing.
@@ -96,7 +95,7 @@ def parse_write_options(
     else:
         plan = _plan(given, [*schema.names, *refused])
         access = access_of(given.get("broker_url"), given.get("app"), _json_object(given, "transport_options"))
-    check_columns(plan, schema, refused)
+    plan.check_columns(schema, refused)
     return WriteOptions(plan, access, given.get("job_id", ""), CommitReport(given.get("report", "")))
 
 

@@ -21,7 +21,6 @@ from kombu_opendata.errors import InvalidMessage, RequestError
 from kombu_opendata.protocol.messages import Publish
 from kombu_opendata.spark.encode.plan import Columns, Plan
 from kombu_opendata.spark.encode.row_encoder import RowEncoder
-from kombu_opendata.spark.write.column_checks import check_columns
 from kombu_opendata.url import parse
 
 TASK = "proj.add"
@@ -74,7 +73,7 @@ def encoded(
 ) -> list[Any]:
     """(envelope, metadata headers and the other columns) of each row."""
     plan = Plan(columns, task=task if columns.task is None else "", queue=queue, options=options)
-    check_columns(plan, table.schema)
+    plan.check_columns(table.schema, {})
     for name in {task} if columns.task is None else set(table.column(columns.task).to_pylist()):
         plan.template((name, queue), app)
     encoder = RowEncoder(plan, "job", 0, lambda: time.time_ns() // 1_000_000)
@@ -422,7 +421,7 @@ def test_a_row_that_can_not_be_sent_is_named(
 ) -> None:
     plan = Plan(columns, task=TASK if columns.task is None else "", sources={"i": "the id"})
     arrow = pa.table(table)
-    check_columns(plan, arrow.schema)
+    plan.check_columns(arrow.schema, {})
     plan.templates[TASK, ""] = plan.template((TASK, "celery"), app)
     encoder = RowEncoder(plan, "job", 7, lambda: 0)
     (batch,) = arrow.to_batches()
@@ -456,9 +455,9 @@ def test_ids_are_the_same_again_and_differ_by_job_partition_and_row(app: Any) ->
 
 
 def test_the_urls_of_other_brokers_are_refused(app: Any) -> None:
-    from kombu_opendata.spark.broker_access import BrokerAccess
+    from kombu_opendata.spark.broker_access import BrokerAccess, access_of
 
     with pytest.raises(RequestError, match=r"redis://:\*\*@host"):
         BrokerAccess("redis://:secret@host/0")
     assert "secret" not in repr(BrokerAccess("opendata://user:secret@host"))
-    assert parse(BrokerAccess.of_app(app).url).name == "spark-messages"
+    assert parse(access_of(None, app).url).name == "spark-messages"

@@ -13,7 +13,7 @@ from celery import Celery
 from kombu.entity import Exchange, Queue
 
 from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, StoreFull, from_wire, wire_code
-from kombu_opendata.spark.broker_access import BrokerAccess
+from kombu_opendata.spark.broker_access import access_of
 from kombu_opendata.spark.encode.plan import Columns, Plan
 from kombu_opendata.spark.write.task_arguments import check_options
 from kombu_opendata.transport import amqp_errors as transport_errors
@@ -126,7 +126,7 @@ def test_a_queue_that_exists_with_other_arguments(broker_url: str) -> None:
         Queue("plain")(channel).declare()
         Exchange("shop", type="topic")(channel).declare()
     app = Celery("shop", broker=broker_url, set_as_current=False)
-    access = BrokerAccess.of_app(app)
+    access = access_of(None, app)
     plan = Plan(Columns())
     for queue in ("plain", "new", "limited"):
         plan.template(("mail.letter", queue), app)
