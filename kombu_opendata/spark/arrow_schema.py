@@ -74,10 +74,8 @@ def without_void(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.MapType):
         return T.MapType(_no_void(kind.keyType), _no_void(kind.valueType), kind.valueContainsNull)
     if isinstance(kind, T.StructType):
-        fields = [
-            T.StructField(field.name, _no_void(field.dataType), field.nullable, field.metadata) for field in kind.fields
-        ]
-        return T.StructType(fields)
+        parts = ((part.name, _no_void(part.dataType), part.nullable, part.metadata) for part in kind.fields)
+        return T.StructType([T.StructField(*part) for part in parts])
     return kind
 
 

@@ -116,15 +116,9 @@ class SubmitResult:
         return self._read("failed").join(self.messages("message_id", "task", "task_id"), "message_id", "left")
 
     def _read(self, table: str, columns: Sequence[str] = ()) -> Any:
-        return read_table(
-            self._spark,
-            self.store(),
-            table,
-            columns=columns,
-            first_id=self.first_message_id,
-            last_id=self.first_message_id + self.rows - 1,
-            instance=self._access.instance,
-        )
+        first, last = self.first_message_id, self.first_message_id + self.rows - 1
+        store, instance = self.store(), self._access.instance
+        return read_table(self._spark, store, table, columns=columns, first_id=first, last_id=last, instance=instance)
 
     def store(self) -> str:
         """The URL of the broker's store."""

@@ -176,16 +176,7 @@ def read_table(
     names = ",".join([columns] if isinstance(columns, str) else columns)
     schema_of(table, names)  # checked here, because Spark buries a source's errors in a traceback
     rows = bounds.bound_options(
-        {
-            "first_id": first_id,
-            "last_id": last_id,
-            "gte": gte,
-            "gt": gt,
-            "lte": lte,
-            "lt": lt,
-            "queues": queues,
-            "statuses": statuses,
-        }
+        first_id=first_id, last_id=last_id, gte=gte, gt=gt, lte=lte, lt=lt, queues=queues, statuses=statuses
     )
     bounds.parse_bounds(table, rows)
     register(spark)

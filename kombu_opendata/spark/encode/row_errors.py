@@ -44,18 +44,12 @@ def _checks(plan: Plan, row: pa.RecordBatch) -> Iterator[tuple[str, Check]]:
     for name in filter(None, (columns.eta, columns.expires)):
         yield name, values
     if columns.priority is not None:
-        yield columns.priority, _check_priority
+        yield columns.priority, lambda column: priority_of(values(column)[0])
     for header, name in columns.headers.items():
         yield name, _check_eta if header == "eta" else lambda column: encode_fields(values(column)[0])
     for name in dict.fromkeys((*columns.args, *columns.kwargs.values())):
         if name not in columns.constants:
             yield name, lambda column: registry.dumps(values(column)[0], _serializer(plan, row))
-
-
-def _check_priority(column: pa.Array) -> None:
-    (given,) = values(column)
-    if given is not None:
-        priority_of(given)
 
 
 def _check_eta(column: pa.Array) -> None:

@@ -77,7 +77,7 @@ class Bounds:
 
 
 # ---- as options
-def bound_options(given: Mapping[str, Any]) -> dict[str, str]:
+def bound_options(**given: Any) -> dict[str, str]:
     """Bounds by name as texts of options, without those that are None or empty.
 
     Raises:
@@ -126,14 +126,18 @@ def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
         if name not in _BY_TABLE[table]:
             has = f"it has {', '.join(_BY_TABLE[table])}" if _BY_TABLE[table] else "it has none"
             raise RequestError(f"table {table} has no bound {name!r}: {has}; or use where(…)", option=name)
-    first_ms, last_ms = _time_range({name: _time(name, given[name]) for name in _TIMES if name in given})
+    first = [_edge(name, given[name]) for name in ("gte", "gt") if name in given]
+    last = [_edge(name, given[name]) for name in ("lte", "lt") if name in given]
+    queues, statuses = (frozenset(names_of(given.get(name, ""), name)) for name in ("queues", "statuses"))
+    for state in statuses - set(STATES):
+        raise RequestError(f"there is no state {state!r}: choose from {', '.join(STATES)}", option="statuses")
     return Bounds(
         _id(given, "first_id", 0),
         _id(given, "last_id", MAX_ID),
-        first_ms,
-        last_ms,
-        _names(given, "queues"),
-        _states(_names(given, "statuses")),
+        max(first, default=None),
+        min(last, default=None),
+        queues or None,
+        statuses or None,
     )
 
 
@@ -144,33 +148,12 @@ def _id(given: Mapping[str, str], name: str, usual: int) -> int:
         raise RequestError(f"{name} is {given[name]!r} and must be a message id, a number", option=name) from exc
 
 
-def _time(name: str, text: str) -> timedelta:
+def _edge(name: str, text: str) -> int:
+    """The first or last millisecond within a bound of time."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError as exc:
         raise RequestError(f"{name} is {text!r} and must be a time in ISO 8601", option=name) from exc
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH
-
-
-def _time_range(times: Mapping[str, timedelta]) -> tuple[int | None, int | None]:
-    """The first and the last millisecond that are within all bounds of time."""
-    edges = {
-        "gte": lambda at: -(-at // _MS),
-        "gt": lambda at: at // _MS + 1,
-        "lte": lambda at: at // _MS,
-        "lt": lambda at: -(-at // _MS) - 1,
-    }
-    ms = {name: edges[name](at) for name, at in times.items()}
-    first, last = ([ms[name] for name in names if name in ms] for names in (("gte", "gt"), ("lte", "lt")))
-    return max(first, default=None), min(last, default=None)
-
-
-def _names(given: Mapping[str, str], name: str) -> frozenset[str] | None:
-    return frozenset(names_of(given.get(name, ""), name)) or None
-
-
-def _states(names: frozenset[str] | None) -> frozenset[str] | None:
-    for name in names or ():
-        if name not in STATES:
-            raise RequestError(f"there is no state {name!r}: choose from {', '.join(STATES)}", option="statuses")
-    return names
+    since = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH
+    floor, ceiling = since // _MS, -(-since // _MS)
+    return {"gte": ceiling, "gt": floor + 1, "lte": floor, "lt": ceiling - 1}[name]

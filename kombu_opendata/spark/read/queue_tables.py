@@ -18,63 +18,48 @@ _STATE_KINDS = {
     "failed": RecordKind.FAILED,
 }
 
+#: fields of entries, in the order of their records
+_ACTIVE = ("message_id", "priority", "at", "until", "attempts")
+_SETTLED = ("message_id", "at", "attempts")
+#: the column of an entry's time
+_TIMES = {"available": "visible_at", "in_flight": "claimed_at", "done": "done_at", "failed": "failed_at"}
+
 
 def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Source:
     """The entries of one state with ids within the bounds, in the buckets between two keys."""
-    is_active = state in ("available", "in_flight")
+    is_active = _STATE_KINDS[state] is RecordKind.ACTIVE
+    names = _ACTIVE if is_active else _SETTLED
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
-        columns = _no_rows()
+        columns: Columns = {name: [] for name in ("queue", *names)}
         async for rows in store.scan_batches(low, high, batch=64):
             for key, value in rows:
                 parsed = keys.parse(key)
                 if parsed.kind is not _STATE_KINDS[state]:
                     continue
-                found = _entries(state, is_active, key, value)
-                found = [entry for entry in found if bounds.has_id(entry[0])]
-                _append(columns, parsed.name or "", found, is_active)
+                bucket = active.decode(key, value)[state == "in_flight"] if is_active else settled.decode(key, value)
+                if found := [entry for entry in bucket if bounds.has_id(entry[0])]:
+                    columns["queue"] += [parsed.name or ""] * len(found)
+                    for name, values in zip(names, zip(*found, strict=True), strict=True):
+                        columns[name] += values
             if len(columns["queue"]) >= ROWS:
                 yield _named(state, columns)
-                columns = _no_rows()
+                columns = {name: [] for name in ("queue", *names)}
         if columns["queue"]:
             yield _named(state, columns)
 
     return source
 
 
-def _no_rows() -> Columns:
-    return {name: [] for name in ("queue", "message_id", "priority", "at", "until", "attempts")}
-
-
-def _entries(state: str, is_active: bool, key: bytes, value: bytes) -> list[tuple[int, ...]]:
-    if is_active:
-        return list(active.decode(key, value)[state == "in_flight"])
-    return list(settled.decode(key, value))
-
-
-def _append(columns: Columns, queue: str, found: list[tuple[int, ...]], is_active: bool) -> None:
-    if not found:
-        return
-    columns["queue"] += [queue] * len(found)
-    names = ("message_id", "priority", "at", "until", "attempts") if is_active else ("message_id", "at", "attempts")
-    for name, values in zip(names, zip(*found, strict=True), strict=True):
-        columns[name] += values
-
-
 def _named(state: str, columns: Columns) -> Columns:
     """The columns as the tables name them. A stored priority is 255 minus the message's; a time of 0 means none."""
-    at, until = ([ms or None for ms in columns[name]] for name in ("at", "until"))
-    at_name = {"available": "visible_at", "in_flight": "claimed_at", "done": "done_at", "failed": "failed_at"}[state]
-    return {
-        "queue": columns["queue"],
-        "message_id": columns["message_id"],
-        "priority": [255 - priority for priority in columns["priority"]],
-        "attempts": columns["attempts"],
-        "state": [state] * len(at),
-        "at": at,
-        at_name: at,
-        "expires_at" if state == "available" else "leased_until": until,
-    }
+    at = [ms or None for ms in columns.pop("at")]
+    columns |= {"state": [state] * len(at), "at": at, _TIMES[state]: at}
+    if "until" in columns:
+        name = "expires_at" if state == "available" else "leased_until"
+        columns[name] = [ms or None for ms in columns.pop("until")]
+        columns["priority"] = [255 - priority for priority in columns["priority"]]
+    return columns
 
 
 async def bucket_keys(store: OfflineStore, state: str, bounds: Bounds) -> list[tuple[str, bytes]]:

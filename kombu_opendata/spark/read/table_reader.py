@@ -39,18 +39,12 @@ class BucketRange(InputPartition):
     high: bytes
 
 
-@dataclass
 class Nothing(InputPartition):
     """No rows; Spark needs at least one partition."""
 
-    value: None = None
 
-
-@dataclass
 class Whole(InputPartition):
     """All rows of a small table."""
-
-    value: None = None
 
 
 class TableReader(DataSourceReader):
@@ -70,9 +64,9 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         if self._table == "queues":
-            return [Whole()]
+            return [Whole(None)]
         found: Sequence[InputPartition] = store_scan.ask(self._store, self._instance, self._plan)
-        return list(found) or [Nothing()]
+        return list(found) or [Nothing(None)]
 
     async def _plan(self, store: OfflineStore) -> Sequence[InputPartition]:
         if self._table in ("messages", "attempts"):

@@ -60,10 +60,7 @@ class _Writer:
         try:
             for batch in batches:
                 for messages in encoder.encode(batch):
-                    columns = messages._asdict()
-                    writer.add_many(
-                        columns.pop("envelopes"), columns.pop("headers"), created_at_ms=_now_ms(), **columns
-                    )
+                    writer.add_many(**messages._asdict(), created_at_ms=_now_ms())
             info = writer.close()
         except BaseException:
             writer.abort()

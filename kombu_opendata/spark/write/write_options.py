@@ -49,8 +49,6 @@ _KNOWN = frozenset((
 ))  # fmt: skip
 #: Spark's own options, which every source gets
 _SPARKS = frozenset(("checkpointlocation", "outputmode", "queryname"))
-#: options that have a constant and a column
-_SINGLE = ("task", "queue")
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def new_job_id() -> str:
 
 
 def _plan(given: Mapping[str, str], names: list[str]) -> Plan:
-    for name in _SINGLE:
+    for name in ("task", "queue"):
         if name in given and f"{name}_column" in given:
             raise RequestError(f"{name} and {name}_column are given: choose one", option=name)
     if "task" not in given and "task_column" not in given:
