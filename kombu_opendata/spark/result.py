@@ -121,7 +121,7 @@ class SubmitResult:
         return read_table(self._spark, store, table, columns=columns, first_id=first, last_id=last, instance=instance)
 
     def store(self) -> str:
-        """The URL of the broker's store."""
+        """The URL of the broker's store. To read from it, this host must have access to it."""
         with self._access.connect() as broker:
             return broker.staging.staging_target().url.rsplit("/", 1)[0]
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -32,10 +33,8 @@ class Template:
     """A message without its arguments. Picklable.
 
     Attributes:
-        task: the task's name.
         headers, properties: as published; :data:`ID_MARKER` stands for the id of a row's task.
         embed: the third part of the body: callbacks, errbacks, chain, chord.
-        queue: the queue that the task was routed to; the routing key if no queue is known.
         declare: Kombu's queues and exchanges that ``apply_async`` would have declared.
         repr_limits: the maximum lengths of argsrepr and kwargsrepr, and the levels of both.
         made_at_ms: when Celery made the message, ms since the epoch.
@@ -44,7 +43,6 @@ class Template:
         shown: those of the headers ``argsrepr`` and ``kwargsrepr`` that do not follow from the arguments.
     """
 
-    task: str
     serializer: str
     compression: str | None
     content_type: str
@@ -54,7 +52,6 @@ class Template:
     embed: dict[str, Any]
     exchange: str
     routing_key: str
-    queue: str
     repr_limits: tuple[int, int, int]
     declare: tuple[Any, ...] = field(default=(), compare=False)
     made_at_ms: int = field(default=0, compare=False)
@@ -121,8 +118,12 @@ class _Probe(Producer):
     ) -> None:
         if priority is not None:
             properties["priority"] = priority
-        self.sent = (content_type, content_encoding, headers, properties, exchange or "", routing_key or "")
-        self.declares = tuple(declare or ())
+        self.template = partial(
+            Template, content_type=content_type, content_encoding=content_encoding, headers=dict(headers),
+            properties=dict(properties), exchange=exchange or "", routing_key=routing_key or "",
+            declare=tuple(declare or ()), embed=dict(self.body[2]), serializer=self.used_serializer or "json",
+            compression=self.used_compression,
+        )  # fmt: skip
         raise _Captured
 
 
@@ -164,12 +165,10 @@ def make_template(
         try:
             send(*name, args=tuple(args), kwargs=dict(kwargs), task_id=ID_MARKER, producer=probe, **options)
         except _Captured:
-            made = replace(_template(app, task, probe), made_at_ms=made_at_ms)
-            return replace(
-                made,
-                shown=_shown(made, args, kwargs, options),
-                **_times(made, options, None if known is None else known.expires),
-            )
+            limits = (app.amqp.argsrepr_maxsize, app.amqp.kwargsrepr_maxsize, app.conf.task_repr_maxlevels)
+            made = probe.template(repr_limits=limits, made_at_ms=made_at_ms)
+            times = _times(made, options, None if known is None else known.expires)
+            return replace(made, shown=_shown(made, args, kwargs, options), **times)
     raise RequestError(f"{task}: apply_async published nothing, so there is nothing to submit")
 
 
@@ -222,25 +221,3 @@ def _shown(
     }
     given = {name for name in usual if options.get(name) is not None} | (options.get("headers") or {}).keys()
     return tuple(name for name, text in usual.items() if name in given or made.headers.get(name) != text)
-
-
-def _template(app: Any, task: str, probe: Any) -> Template:
-    content_type, content_encoding, headers, properties, exchange, routing_key = probe.sent
-    embed = dict(probe.body[2])
-    queue = next((entity.name for entity in probe.declares if hasattr(entity, "queue_arguments")), routing_key)
-    amqp = app.amqp
-    return Template(
-        task,
-        probe.used_serializer or "json",
-        probe.used_compression,
-        content_type,
-        content_encoding,
-        dict(headers),
-        dict(properties),
-        embed,
-        exchange,
-        routing_key,
-        queue,
-        (amqp.argsrepr_maxsize, amqp.kwargsrepr_maxsize, app.conf.task_repr_maxlevels),
-        probe.declares,
-    )

@@ -80,12 +80,12 @@ def test_a_task_that_the_app_does_not_have() -> None:
         plan.template(("billing", ""), shop("mail.visit", "mail.letter"))
     with pytest.raises(RequestError, match=r"no task 'letter': do you mean 'mail\.letter'\?"):
         plan.template(("letter", ""), shop("mail.letter"))
-    assert plan.template(("mail.letter", ""), shop("mail.letter")).task == "mail.letter"
+    assert plan.template(("mail.letter", ""), shop("mail.letter")).headers["task"] == "mail.letter"
 
 
 def test_an_app_without_tasks_sends_any() -> None:
-    assert Plan(Columns()).template(("mail.leter", ""), shop()).task == "mail.leter"
-    assert Plan(Columns()).template(("mail.leter", "")).task == "mail.leter"
+    assert Plan(Columns()).template(("mail.leter", ""), shop()).headers["task"] == "mail.leter"
+    assert Plan(Columns()).template(("mail.leter", "")).headers["task"] == "mail.leter"
 
 
 def test_tasks_that_libraries_share_with_every_app() -> None:
@@ -99,7 +99,7 @@ def test_tasks_that_libraries_share_with_every_app() -> None:
         "for app in None, Celery(broker='opendata+memory://none'):\n"
         "    plan = Plan(Columns())\n"
         "    for task in 'mail.letter', 'library.clean':\n"
-        "        assert plan.template((task, ''), app).task == task\n"
+        "        assert plan.template((task, ''), app).headers['task'] == task\n"
         "try:\n"
         "    plan.template(('library.claen', ''), app)\n"
         "except RequestError as exc:\n"
@@ -113,7 +113,7 @@ def test_tasks_that_libraries_share_with_every_app() -> None:
 def test_tasks_in_modules_that_the_app_names(caplog: pytest.LogCaptureFixture) -> None:
     app = shop("mail.visit")
     app.conf.include = ["tests.support.apps.nowhere"]
-    assert Plan(Columns()).template(("mail.letter", ""), app).task == "mail.letter"
+    assert Plan(Columns()).template(("mail.letter", ""), app).headers["task"] == "mail.letter"
     (record,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
     assert "task modules can't be imported here, so task 'mail.letter' is not checked" in record.getMessage()
 
