@@ -312,12 +312,12 @@ class Connection(asyncio.Protocol):
         """Send messages in order."""
         frames: list[bytes] = []
         for message in outgoing:
-            if type(message) is m.Deliver:
-                frames += (frame(part) for part in _cut(message))
+            if type(message) is m.Deliver and len(message.deliveries) > 1:
+                frames += map(frame, _cut(message))
             else:
                 frames.append(frame(message))
         self._write(b"".join(frames))
-        if self._queries:
+        if self._queries.count:
             self._queries.answered(outgoing)
             if self._backlog:
                 asyncio.get_running_loop().call_soon(self._go_on)

@@ -190,7 +190,7 @@ class DeadLetters:
         except NotFound:
             names = ()
             self._warn("dead letters of queue %r go nowhere: there is no exchange %r", queue, letter.exchange)
-        found = [q for q in map(self._queues.get, names) if q is not None and not q.deleting]
+        found = self._queues.existing(names)
         if not found:
             self.unroutable += 1
             text = "dead letters of queue %r are dropped: no queue takes them from exchange %r with routing key %r"

@@ -142,14 +142,10 @@ class InstanceView:
                 if (label := self._went[queue]) in self._gone:
                     rows[label].counts.add_since_start(queue.counts)
                 continue
-            row = rows.get(label := self._label(queue))
-            if row is None:
-                row = rows[label] = _Row()
+            row = rows.setdefault(label := self._label(queue), _Row())
             row.add(queue, standing)
-            if label == OTHER:
-                row.counts.add_since_start(queue.counts)
-            else:
-                row.counts.add(queue.counts)
+            add = row.counts.add_since_start if label == OTHER else row.counts.add
+            add(queue.counts)
             kinds[queue.kind] += 1
             loaded[queue.kind] += len(queue.messages.buckets)
             cold += len(queue.messages.cold)

@@ -22,7 +22,7 @@ from . import logs
 from .admission import raise_descriptor_limit
 from .options import LOOPBACK, BrokerOptions, Listen
 from .server import Server
-from .settings import broker_version
+from .settings import BrokerSettings, broker_version
 
 if TYPE_CHECKING:
     from .metrics import Metrics
@@ -203,7 +203,7 @@ def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
     return metrics
 
 
-async def _serve(options: BrokerOptions, settings: Any, readiness: Readiness, lock: StoreLock | None) -> int:
+async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, lock: StoreLock | None) -> int:
     server = Server(settings)
     if options.metrics is None:
         return await _run(server, options, settings, readiness, lock)
@@ -216,7 +216,7 @@ async def _serve(options: BrokerOptions, settings: Any, readiness: Readiness, lo
 
 
 async def _run(
-    server: Server, options: BrokerOptions, settings: Any, readiness: Readiness, lock: StoreLock | None
+    server: Server, options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, lock: StoreLock | None
 ) -> int:
     watching = asyncio.get_running_loop().create_task(_watch(lock)) if lock is not None else None
     loop = asyncio.get_running_loop()

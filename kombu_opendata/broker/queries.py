@@ -15,18 +15,16 @@ class Queries:
     """Those of one connection that are under way.
 
     Attributes:
+        count: how many they are.
         is_full: what follows them waits until one is answered.
     """
 
-    __slots__ = ("_count", "_under_way", "is_full")
+    __slots__ = ("_under_way", "count", "is_full")
 
     def __init__(self) -> None:
         self._under_way: Counter[int] = Counter()  # by their numbers
-        self._count = 0
+        self.count = 0
         self.is_full = False
-
-    def __bool__(self) -> bool:
-        return self._count > 0
 
     def begin(self, rid: int, name: str) -> None:
         """One more is under way.
@@ -51,5 +49,5 @@ class Queries:
                 self._change(-1)
 
     def _change(self, by: int) -> None:
-        self._count += by
-        self.is_full = self._count >= _MAX_QUERIES
+        self.count += by
+        self.is_full = self.count >= _MAX_QUERIES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ..protocol.messages import Cancelled
 from ..storage.clock import Clock
@@ -51,6 +51,10 @@ class Queues(dict[str, BrokerQueue]):
         self._outbox = outbox
         self._clock = clock
         self._notices = notices
+
+    def existing(self, names: Iterable[str]) -> list[BrokerQueue]:
+        """The queues of these names that there are, and that are not being deleted."""
+        return [queue for queue in map(self.get, names) if queue is not None and not queue.deleting]
 
     def transient_id(self) -> int:
         """An id for a message that is not stored."""

@@ -96,14 +96,14 @@ class Planner:
             names = self._names(block, row, envelopes) if fixed is None else fixed
             number = numbers.get(names)
             if number is None:
-                queues = [q for q in map(self._queues.get, names) if q is not None and not q.deleting]
+                queues = self._queues.existing(names)
                 number = numbers[names] = len(targets) if queues else -1
                 if queues:
                     targets.append(queues)
-                    if any(queue.arguments.rejects for queue in queues):
-                        refusing[number] = [queue for queue in queues if queue.arguments.rejects]
-                    if not envelopes and by_kind(queues).transient:
-                        raise NeedEnvelopes
+                if not envelopes and by_kind(queues).transient:
+                    raise NeedEnvelopes
+                if refuse := [queue for queue in queues if queue.arguments.rejects]:
+                    refusing[number] = refuse
             full = self._take(refusing[number], block.lengths[row], held) if number in refusing else None
             if full is not None:
                 return Plan(targets, runs, envelopes, full), row
