@@ -283,7 +283,7 @@ def test_the_format_by_itself(spark: Any, broker_url: str) -> None:
         ({"header_columns": '{"h": 5}'}, "header_columns must be a JSON object that maps names to columns"),
         ({"options": '{"args": [1]}'}, "'args' can't be among the options of apply_async"),
         ({"options": '{"task_id": "zz"}'}, "'task_id' can't be among the options of apply_async"),
-        ({"options": '{"priority": 300}'}, "priority 300 is no number"),
+        ({"options": '{"priority": 300}'}, "priority 300 is not a number"),
     ):
         with pytest.raises(PySparkException, match=what):
             df.write.format("opendata").options(broker_url=broker_url, task=TASK, **options).mode("append").save()

@@ -281,7 +281,7 @@ def test_columns_of_headers_that_mean_something_to_celery_or_the_broker(app: Any
 
 
 def test_a_header_column_eta_that_is_no_time_names_its_row(app: Any) -> None:
-    with pytest.raises(InvalidMessage, match="can't be sent: column 'eta' is 'soon': the eta header 'soon' is no ISO"):
+    with pytest.raises(InvalidMessage, match="column 'eta' is 'soon': the eta header 'soon' is not an ISO"):
         encoded(app, Columns(headers={"eta": "eta"}), pa.table({"eta": [None, "soon"]}))
 
 
@@ -401,8 +401,8 @@ def test_an_app_that_sends_no_such_messages(app: Any, setting: str, value: objec
         ({"t": [TASK, "", TASK]}, Columns(task="t"), "column 't' is '': it must be a text that is not empty"),
         ({"i": ["a", None]}, Columns(task_id="i"), "column 'the id' (i) is null: it must be a text"),
         ({"q": ["a", None]}, Columns(queue="q"), "column 'q' is null: it must be a text"),
-        ({"p": [1, 256]}, Columns(priority="p"), "column 'p' is 256: priority 256 is no number"),
-        ({"p": [1, -1]}, Columns(priority="p"), "column 'p' is -1: priority -1 is no number"),
+        ({"p": [1, 256]}, Columns(priority="p"), "column 'p' is 256: priority 256 is not a number"),
+        ({"p": [1, -1]}, Columns(priority="p"), "column 'p' is -1: priority -1 is not a number"),
         (
             {"at": pa.array([0, 320_000_000_000_000_000], pa.timestamp("us", "UTC"))},
             Columns(eta="at"),
