@@ -51,9 +51,8 @@ class QueueLoader:
         """
         messages = queue.messages
         queue.at_hand -= 1
-        if queue.at_hand < _AHEAD_MIN and messages.next_cold() is not None:
+        if queue.at_hand < _AHEAD_MIN and messages.cold and messages.next_cold() is not None:
             self._load(queue)  # what comes next, before it is needed
-        messages.promote(now)
         while True:
             entry = messages.peek(now)
             wanted = messages.wanted(now, entry)

@@ -121,7 +121,9 @@ class QueueState:
                 heappush(self._ready, (priority, id))
 
     def peek(self, now: int) -> Entry | None:
-        """The best loaded visible message, by priority and then id. Call :meth:`promote` before."""
+        """The best loaded visible message, by priority and then id."""
+        if self._delayed and self._delayed[0][0] <= now:
+            self.promote(now)
         ready, available = self._ready, self.available
         while ready:
             entry = available.get(ready[0][1])
@@ -165,8 +167,7 @@ class QueueState:
                 return number
             else:
                 break
-        number_ready = self.next_cold()
-        if number_ready is None:
+        if not self._cold_ready or self.next_cold() is None:
             return None
         priority, id, number = self._cold_ready[0]
         if best is None or (priority, id) < (best.priority, best.id):

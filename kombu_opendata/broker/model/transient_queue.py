@@ -73,7 +73,6 @@ class TransientQueue(BrokerQueue):
     # ------------------------------------------------------------------ delivering
     def next_entry(self, now: int) -> tuple[Entry | None, bool]:
         messages = self.messages
-        messages.promote(now)
         while True:
             entry = messages.peek(now)
             if entry is None or not entry.deadline or entry.deadline > now or entry.id in messages.fresh:

@@ -35,7 +35,6 @@ def stored(queue: QueueState) -> None:
 
 
 def take(queue: QueueState, now: int) -> Entry | None:
-    queue.promote(now)
     entry = queue.peek(now)
     if entry is not None:
         queue.claim(entry, SESSION, now, now + 1000)
@@ -109,7 +108,6 @@ def test_evicted_messages_come_back_in_order() -> None:
     assert sorted(queue.cold) == [1, 2, 3, 4]  # not the first, not the tail
     found: list[int] = []
     while len(found) < 12:
-        queue.promote(0)
         best = queue.peek(0)
         wanted = queue.wanted(0, best)
         if wanted is not None:
