@@ -13,9 +13,8 @@ from .clock import Clock
 from .commits import Commits
 from .loader import QueueLoader
 from .operations import Operations
-from .records import keys, settled
-from .settled_log import SettledLog
-from .slate import SlateStore
+from .settled_buckets import SettledBuckets, SettledRow
+from .settled_log import Which
 from .state import Queue, StoreState
 
 #: buckets of one list that one sweep removes at most, so that a sweep never blocks for long
@@ -38,18 +37,18 @@ class Collector:
 
     def __init__(
         self,
-        store: SlateStore,
         state: StoreState,
         clock: Clock,
         commits: Commits,
         operations: Operations,
         loader: QueueLoader,
+        buckets: SettledBuckets,
         sweepers: Sequence[Sweeper],
     ) -> None:
-        self._store, self._state = store, state
+        self._state = state
         self._clock = clock
         self._commits, self._operations = commits, operations
-        self._loader = loader
+        self._loader, self._buckets = loader, buckets
         self._sweepers = sweepers
 
     async def sweep(self) -> int:
@@ -67,9 +66,8 @@ class Collector:
 
     async def _sweep_queue(self, queue: Queue, now: int) -> int:
         options = queue.options
-        done = await self._sweep_log(queue, queue.done, keys.done_key, options.done_retention_seconds, now)
-        failed = await self._sweep_log(queue, queue.failed, keys.failed_key, options.failed_retention_seconds, now)
-        return done + failed
+        done = await self._sweep_list(queue, "done", options.done_retention_seconds, now)
+        return done + await self._sweep_list(queue, "failed", options.failed_retention_seconds, now)
 
     async def expire(self, queue: Queue, now: int) -> int:
         """Remove the messages that are past their deadline, also where nobody consumes; returns how many."""
@@ -100,65 +98,36 @@ class Collector:
         if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
             await self._commits.checkpoint()
 
-    async def _sweep_log(
-        self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes], retention_seconds: int, now: int
-    ) -> int:
+    async def _sweep_list(self, queue: Queue, which: Which, retention_seconds: int, now: int) -> int:
         if retention_seconds == 0:
             return 0
-        removed = 0
+        removed, log = 0, queue.settled_list(which)
         for _ in range(_BUCKETS_PER_SWEEP):
             limit = now - 1000 * retention_seconds
             if log.oldest_at_ms is not None and log.oldest_at_ms > limit:
                 break
-            rows = await self.head(queue, log, key_of)
+            rows = await self._buckets.head(queue, which)
             if rows is None:
                 break
             expired = [row for row in rows if row[1] <= limit]
-            taken, more = self._remove(queue, log, rows, expired)
+            taken, more = self._remove(queue, which, rows, expired)
             removed += taken
             if not more:
                 break
         return removed
 
-    async def head(
-        self, queue: Queue, log: SettledLog, key_of: Callable[[str, int], bytes]
-    ) -> list[tuple[int, int, int]] | None:
-        """The entries of a list's first bucket; None when it can't be changed now. Call it under ``checkpointing``."""
-        while log.first < log.tail:
-            key = key_of(queue.name, log.first)
-            value = await self._store.get(key)
-            if self._state.queues.get(queue.name) is not queue:
-                return None  # deleted in the meantime, and collected with that
-            if log.first in log.dirty:
-                return None  # not stored yet: next time
-            if value is not None:
-                return settled.decode(key, value)
-            log.drop_first()  # bucket 0 may be long empty
-        return settled.decode(key_of(queue.name, log.first), settled.join(log.rows))
-
     def _remove(
-        self, queue: Queue, log: SettledLog, rows: list[tuple[int, int, int]], expired: list[tuple[int, int, int]]
+        self, queue: Queue, which: Which, rows: list[SettledRow], expired: list[SettledRow]
     ) -> tuple[int, bool]:
-        """Take the expired rows out of bucket ``first``; returns how many, and whether to look at the next bucket."""
+        """Take the expired rows out of the first bucket; returns how many, and whether to look at the next bucket."""
+        log = queue.settled_list(which)
         left = rows[len(expired) :]
         if left and len(expired) * 10 < len(rows):
             log.oldest_at_ms = rows[0][1] if not expired else log.oldest_at_ms or rows[0][1]
             return 0, False
         number = log.first
-        self.take(queue, log, rows, expired)
+        self._buckets.take(queue, which, rows, len(expired))
         return len(expired), log.first != number
-
-    def take(
-        self, queue: Queue, log: SettledLog, rows: list[tuple[int, int, int]], expired: list[tuple[int, int, int]]
-    ) -> None:
-        """Take the first entries, those of ``expired``, out of the ``rows`` of a list's first bucket."""
-        for row in expired:
-            self._state.collect(queue.name, row[0])
-        number = log.first
-        if expired or number < log.tail:
-            log.replace(number, [settled.pack_entry(*row) for row in rows[len(expired) :]])
-        if log.first != number:
-            self._state.dirty.queues.add(queue.name)
 
     def _forget_producers(self, now: int) -> None:
         """Drop what is known of sessions that ended without a goodbye long ago."""

@@ -72,64 +72,39 @@ class Engine:
     def __init__(
         self, store: SlateStore, journal: Journal | None, clock: Clock, settings: EngineSettings, files: StoreFiles
     ) -> None:
-        self.store = store
-        self.journal = journal
-        self.clock = clock
-        self.settings = settings
+        self.store, self.journal, self.clock, self.settings = store, journal, clock, settings
         self._files = files
-        self.state = StoreState()
-        self.payloads = Payloads(store, settings.payload_cache_bytes)
+        state = self.state = StoreState()
+        payloads = self.payloads = Payloads(store, settings.payload_cache_bytes)
         self.figures = EngineFigures(settings.slow_commit_seconds)
-        self.commits = Commits(
-            store, journal, clock, self.state, self.payloads, self.figures, sync=settings.sync
-        )  # fmt: skip
-        self.definitions = Definitions(self.state, clock, self.commits)
-        self.operations = Operations(self.state, self.payloads, clock, self.commits)
-        self.loader = QueueLoader(store, self.state, self.payloads, clock, self.operations)
-        buckets = SettledBuckets(store, self.state, self.commits)
-        self.pages = QueuePages(store, clock, self.commits, self.payloads, buckets)
-        self.settled_moves = SettledMoves(store, self.state, clock, self.commits, self.payloads, buckets)
-        self.redrives = Redrives(store, self.state, clock, self.commits, self.payloads, buckets)
-        self.results = Results(store, self.state, clock, self.commits)
-        self.idempotency = Idempotency(store, self.state, clock, self.commits)
+        commits = self.commits = Commits(store, journal, clock, state, payloads, self.figures, sync=settings.sync)
+        self.definitions = Definitions(state, clock, commits)
+        operations = self.operations = Operations(state, payloads, clock, commits)
+        self.loader = QueueLoader(store, state, payloads, clock, operations)
+        self.idempotency = Idempotency(store, state, clock, commits)
         self.removals = Removals(
-            self.state, clock, self.commits, self.operations, self.definitions, self.loader, self.idempotency
+            state, clock, commits, operations, self.definitions, self.loader, self.idempotency
         )  # fmt: skip
-        self.router = Router(store, self.state, clock, self.commits, buckets)
-        self.staging = Staging(store, self.state, clock, self.commits, self.operations)
-        self.payloads.batches = self.staging.reader
+        self.results = Results(store, state, clock, commits)
+        buckets = SettledBuckets(store, state, commits)
+        self.pages = QueuePages(store, clock, commits, payloads, buckets)
+        self.settled_moves = SettledMoves(store, state, clock, commits, payloads, buckets)
+        self.redrives = Redrives(store, state, clock, commits, payloads, buckets)
+        self.router = Router(store, state, clock, commits, buckets)
+        self.staging = Staging(store, state, clock, commits, operations)
+        payloads.batches = self.staging.reader
         self.history = History(
-            store,
-            self.state,
-            self.payloads,
-            self.commits.checkpoint,
-            int(1000 * settings.history_retention_seconds),
-        )
-        self.commits.participants.append(self.history)
-        self.log_sweep = LogSweep(store, self.state, self.commits)
-        self.collector = Collector(
-            store,
-            self.state,
-            clock,
-            self.commits,
-            self.operations,
-            self.loader,
-            (self.log_sweep, self.results, self.idempotency, self.history),
-        )
+            store, state, payloads, commits.checkpoint, int(1000 * settings.history_retention_seconds)
+        )  # fmt: skip
+        commits.participants.append(self.history)
+        self.log_sweep = LogSweep(store, state, commits)
+        sweepers = self.log_sweep, self.results, self.idempotency, self.history
+        self.collector = Collector(state, clock, commits, operations, self.loader, buckets, sweepers)
         self.disk_space = DiskSpace(store.admin, store.clock)
         self.size_limit = SizeLimit(
-            store,
-            self.state,
-            clock,
-            self.commits,
-            self.collector,
-            self.log_sweep,
-            self.history,
-            self.disk_space,
-            tidy=self.tidy,
-            settings=settings.slate,
-            limit_bytes=settings.retention_bytes,
-        )
+            store, state, clock, commits, buckets, self.log_sweep, self.history, self.disk_space,
+            tidy=self.tidy, settings=settings.slate, limit_bytes=settings.retention_bytes,
+        )  # fmt: skip
 
     @classmethod
     async def open(cls, url: str, instance: str, clock: Clock, settings: EngineSettings | None = None) -> Engine:
@@ -146,13 +121,9 @@ class Engine:
         folder = Path(unquote(url.removeprefix("file://"))) / instance if url.startswith("file://") else None
         if folder is not None:
             await prepare(
-                url,
-                instance,
-                folder,
-                sync=settings.sync,
-                room_bytes=settings.journal_max_bytes,
-                seconds=settings.close_seconds,
-            )
+                url, instance, folder,
+                sync=settings.sync, room_bytes=settings.journal_max_bytes, seconds=settings.close_seconds,
+            )  # fmt: skip
         store = await SlateStore.open(url, instance, settings=settings.slate)
         journal = None
         try:

@@ -44,6 +44,32 @@ class SettledBuckets:
                     return list(settled.decode(key, value)) if value is not None else []
         return rows_at_hand(queue, which, number)
 
+    async def head(self, queue: Queue, which: Which) -> list[SettledRow] | None:
+        """The rows of a list's first bucket; None when it can't be changed now. Only under ``checkpointing``."""
+        log = queue.settled_list(which)
+        while log.first < log.tail:
+            key = bucket_key(queue.name, which, log.first)
+            value = await self._store.get(key)
+            if self._state.queues.get(queue.name) is not queue:
+                return None  # deleted in the meantime, and collected with that
+            if log.first in log.dirty:
+                return None  # not stored yet: next time
+            if value is not None:
+                return settled.decode(key, value)
+            log.drop_first()  # bucket 0 may be long empty
+        return rows_at_hand(queue, which, log.tail)
+
+    def take(self, queue: Queue, which: Which, rows: list[SettledRow], count: int) -> None:
+        """Take the first ``count`` of the ``rows`` of a list's first bucket out of it; their retention is over."""
+        log = queue.settled_list(which)
+        for id, _at, _attempts in rows[:count]:
+            self._state.collect(queue.name, id)
+        number = log.first
+        if count or number < log.tail:
+            log.replace(number, [settled.pack_entry(*row) for row in rows[count:]])
+        if log.first != number:
+            self._state.dirty.queues.add(queue.name)
+
     async def bring(self, queue: Queue, which: Which, number: int) -> None:
         """Have a bucket at hand, only while no checkpoint is under way. Whoever calls this clears ``at_hand`` then."""
         log = queue.settled_list(which)

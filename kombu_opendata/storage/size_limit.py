@@ -26,13 +26,13 @@ from typing import Any
 
 from ..errors import StoreError
 from .clock import Clock
-from .collector import Collector
 from .commits import Commits
 from .disk_space import DiskSpace
 from .history.service import History
 from .log_retention import LogSweep
 from .records import keys
-from .settled_log import SettledLog
+from .settled_buckets import SettledBuckets
+from .settled_log import Which
 from .slate import SlateStore
 from .slate_settings import SlateSettings
 from .state import Queue, StoreState
@@ -43,10 +43,10 @@ _ROOM = 1.5
 #: messages that one step removes at most, and that go with one checkpoint
 _PER_STEP, _PER_CHECKPOINT = 200_000, 10_000
 
+#: the lists that are cut, in this order
+_LISTS: tuple[Which, ...] = ("done", "failed")
 #: how often a step looks for a moment when the compactor does nothing
 _TRIES = 5
-
-KeyOf = Callable[[str, int], bytes]
 
 
 class SizeLimit:
@@ -69,7 +69,7 @@ class SizeLimit:
         state: StoreState,
         clock: Clock,
         commits: Commits,
-        collector: Collector,
+        buckets: SettledBuckets,
         log_sweep: LogSweep,
         history: History,
         disk_space: DiskSpace,
@@ -81,7 +81,7 @@ class SizeLimit:
         self._store, self._state = store, state
         self._clock = clock
         self._commits = commits
-        self._collector, self._log_sweep, self._history = collector, log_sweep, history
+        self._buckets, self._log_sweep, self._history = buckets, log_sweep, history
         self._disk_space = disk_space
         self._tidy = tidy
         self._settings = settings
@@ -175,17 +175,17 @@ class SizeLimit:
     async def _remove_some(self) -> int:
         newest_at_ms = 0
         removed = await self._log_sweep.drop_oldest(min(self._to_remove, _PER_STEP))
-        for attribute, key_of in (("done", keys.done_key), ("failed", keys.failed_key)):
-            heap = await self._by_age(attribute, key_of)
+        for which in _LISTS:
+            heap = await self._by_age(which)
             while heap and removed < min(self._to_remove, _PER_STEP):
                 _, _, queue = heapq.heappop(heap)
-                settled: SettledLog = getattr(queue, attribute)
+                settled = queue.settled_list(which)
                 async with self._commits.checkpointing:
-                    rows = await self._collector.head(queue, settled, key_of)
+                    rows = await self._buckets.head(queue, which)
                     if not rows:
                         continue
                     oldest = rows[: self._to_remove - removed]
-                    self._collector.take(queue, settled, rows, oldest)
+                    self._buckets.take(queue, which, rows, len(oldest))
                     self._state.dirty.outdated.update(row[0] for row in oldest)  # nor does the log keep them
                 removed += len(oldest)
                 newest_at_ms = max(newest_at_ms, oldest[-1][1])
@@ -202,17 +202,17 @@ class SizeLimit:
             await self._commits.checkpoint()
         return removed
 
-    async def _by_age(self, attribute: str, key_of: KeyOf) -> list[tuple[int, str, Queue]]:
+    async def _by_age(self, which: Which) -> list[tuple[int, str, Queue]]:
         """The queues that have settled messages, as a heap by the time of the oldest."""
         heap: list[tuple[int, str, Queue]] = []
         for queue in list(self._state.queues.values()):
-            settled: SettledLog = getattr(queue, attribute)
+            settled = queue.settled_list(which)
             if not settled.length:
                 continue
             oldest_at_ms = settled.oldest_at_ms
             if oldest_at_ms is None:
                 async with self._commits.checkpointing:
-                    rows = await self._collector.head(queue, settled, key_of)
+                    rows = await self._buckets.head(queue, which)
                 if not rows:
                     continue
                 oldest_at_ms = settled.oldest_at_ms = rows[0][1]
