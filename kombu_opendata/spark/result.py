@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import NotFound
@@ -138,23 +139,23 @@ class SubmitResult:
         return (task_id(self.job_id, partition, row) for partition, rows in self._partitions for row in range(rows))
 
 
+@dataclass
 class _BlockedWatch:
     """Logs a warning each time that a job has been blocked for seconds."""
 
-    def __init__(self, job_id: str) -> None:
-        self._job_id = job_id
-        self._seen: Blocked | None = None
-        self._since = 0.0
-        self._warned = False
+    job_id: str
+    seen: Blocked | None = None
+    since: float = 0.0
+    warned: bool = False
 
     def look(self, blocked: Blocked | None) -> None:
         """Take note of what blocks the job now; None for nothing."""
         now = time.monotonic()
-        if blocked != self._seen:
-            self._seen, self._since, self._warned = blocked, now, False
-        elif blocked is not None and not self._warned and now - self._since >= _BLOCKED_SECONDS:
-            self._warned = True
-            log.warning("job %r waits: %s", self._job_id, blocked)
+        if blocked != self.seen:
+            self.seen, self.since, self.warned = blocked, now, False
+        elif blocked is not None and not self.warned and now - self.since >= _BLOCKED_SECONDS:
+            self.warned = True
+            log.warning("job %r waits: %s", self.job_id, blocked)
 
 
 def _of(job: JobInfo) -> JobInfo:

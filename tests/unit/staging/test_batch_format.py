@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import random
 import struct
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import msgspec
 import pytest
 
-from kombu_opendata.errors import CorruptRecord, InvalidURL, NewerFormat, RequestError
+from kombu_opendata.errors import CorruptRecord, NewerFormat, RequestError
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
-from kombu_opendata.staging.batch_block import Block, decode_block
 from kombu_opendata.staging.batch_format import Segment
-from kombu_opendata.staging.batch_reader import check_batch, path_of, read_inline
-from kombu_opendata.staging.batch_uri import batch_uri, job_folder, parse_batch_uri, parse_payload_uri
-from kombu_opendata.staging.folder_url import open_folder
-from kombu_opendata.staging.local_folder import LocalFolder
+from kombu_opendata.staging.batch_reader import path_of, read_inline
+from kombu_opendata.staging.batch_uri import batch_uri, job_folder, parse_payload_uri
 
 TARGET = StagingTarget("file:///nowhere/default.staged")
 
@@ -113,15 +108,6 @@ def test_uris_outside_of_the_job_are_refused(uri: str) -> None:
     assert parse_payload_uri(uri) is None
 
 
-def test_uris_of_payloads() -> None:
-    path = f"{job_folder('job')}/1-2-{'a' * 16}.batch"
-    assert parse_payload_uri(f"batch:{path}:8:300:0000002a") == (path, 8, 300, 42)
-    assert parse_batch_uri(f"batch:{path}") == path
-    assert parse_payload_uri(f"batch:{path}") is None
-    assert parse_payload_uri(f"batch:{path}:-8:300:0000002a") is None
-    assert parse_payload_uri(f"batch:{path}:{10**19}:300:0000002a") is None
-
-
 # ---------------------------------------------------------------------- a directory with valid checksums and lies in it
 def forged(entries: list[Segment], body: bytes = b"", **footer: Any) -> bytes:
     """An object with this directory."""
@@ -157,77 +143,3 @@ def forged(entries: list[Segment], body: bytes = b"", **footer: Any) -> bytes:
 def test_directories_that_lie(data: bytes) -> None:
     with pytest.raises(CorruptRecord):
         read(BatchInfo(batch().uri, 1, len(data), 0, data=data))
-
-
-# ---------------------------------------------------------------------- blocks with lies in them
-def fields(**changes: Any) -> bytes:
-    given = {
-        "offset": 0, "lengths": [1, 2], "checksums": [1, 2], "exchange": "", "routing_key": "q", "priority": 0,
-        "created_at_ms": 0, "visible_at_ms": 0, "ttl_ms": -1, "constants": {"a": "1"}, "columns": {"b": ["1", None]},
-        **changes,
-    }  # fmt: skip
-    return msgspec.msgpack.encode(list(given.values()))
-
-
-def test_a_block_decodes() -> None:
-    assert isinstance(decode_block(fields(), "p", 3, 2), Block)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"offset": -1}, {"offset": (1 << 64) - 1}, {"lengths": []}, {"lengths": [1]}, {"lengths": [1, -1]},
-        {"lengths": [0, 3]}, {"lengths": [1, 1 << 62]}, {"lengths": "x"}, {"lengths": [1.5, 1]}, {"checksums": [1]},
-        {"checksums": [1, -1]}, {"checksums": [1, 1 << 32]}, {"exchange": ["a"]}, {"exchange": 5}, {"exchange": None},
-        {"routing_key": "x" * 65_536}, {"routing_key": ["q", "x" * 65_536]}, {"priority": 256}, {"priority": [1, -1]},
-        {"priority": [1]}, {"created_at_ms": 1 << 60}, {"visible_at_ms": -5}, {"ttl_ms": [-1, -2]},
-        {"constants": {"a": "x" * 65_536}}, {"constants": {"b": "twice"}}, {"constants": {"a": 1}},
-        {"constants": {str(number): "" for number in range(255)}}, {"columns": {"b": ["1"]}},
-        {"columns": {"b": ["1", 2]}}, {"columns": {"b": ["1", "x" * 65_536]}}, {"columns": [1]}, {"extra": 1},
-        {"lengths": [0] * 257, "checksums": [0] * 257, "columns": {}},
-    ],
-)  # fmt: skip
-def test_blocks_that_lie(changes: dict[str, Any]) -> None:
-    with pytest.raises(CorruptRecord):
-        decode_block(fields(**changes), "p", 3, 2)
-
-
-def test_blocks_of_garbage() -> None:
-    chance = random.Random(3)
-    for size in range(200):
-        with pytest.raises(CorruptRecord):
-            decode_block(chance.randbytes(size), "p", 1 << 40, 1 << 40)
-
-
-# ---------------------------------------------------------------------- folders
-@pytest.mark.parametrize("url", ["file://relative", "file:///", "memory://x", "ftp://x/y", "s3:///x"])
-def test_folders_that_cannot_be(url: str) -> None:
-    with pytest.raises(InvalidURL):
-        open_folder(url)
-
-
-def test_a_missing_batch_says_so(tmp_path: Path) -> None:
-    with pytest.raises(CorruptRecord, match="is missing"):
-        check_batch(LocalFolder(tmp_path), changed(batch(), b"xx"), "default", "job")
-
-
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    info = batch()
-    path = tmp_path / (parse_batch_uri(info.uri) or "")
-    path.parent.mkdir()
-    (tmp_path / "elsewhere").write_bytes(info.data)
-    path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Exception, match="can't be used"):
-        LocalFolder(tmp_path).read(parse_batch_uri(info.uri) or "", [(0, 8)])
-
-
-def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
-    for name in ("notes.txt", f"{job_folder('job')}/x.batch", f"{job_folder('job')}/0-0-{'0' * 16}.batch"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("")
-    folder = LocalFolder(tmp_path)
-    assert [[found.path for found in page] for page in folder.files()] == [
-        [f"{job_folder('job')}/0-0-{'0' * 16}.batch"]
-    ]
-    assert folder.delete([found.path for page in folder.files() for found in page]) == 1
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["notes.txt", "x.batch"]

@@ -1,0 +1,53 @@
+"""Folders of staged batches on a disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.errors import CorruptRecord, InvalidURL
+from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
+from kombu_opendata.staging.batch_reader import check_batch
+from kombu_opendata.staging.batch_uri import job_folder, parse_batch_uri
+from kombu_opendata.staging.folder_url import open_folder
+from kombu_opendata.staging.local_folder import LocalFolder
+
+
+def batch() -> BatchInfo:
+    writer = BatchWriter(StagingTarget("file:///nowhere/default.staged"), "job", 0, 0)
+    writer.add(b"x", {})
+    return writer.close()
+
+
+@pytest.mark.parametrize("url", ["file://relative", "file:///", "memory://x", "ftp://x/y", "s3:///x"])
+def test_folders_that_cannot_be(url: str) -> None:
+    with pytest.raises(InvalidURL):
+        open_folder(url)
+
+
+def test_a_missing_batch_says_so(tmp_path: Path) -> None:
+    with pytest.raises(CorruptRecord, match="is missing"):
+        check_batch(LocalFolder(tmp_path), batch(), "default", "job")
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    info = batch()
+    path = tmp_path / (parse_batch_uri(info.uri) or "")
+    path.parent.mkdir()
+    (tmp_path / "elsewhere").write_bytes(info.data)
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Exception, match="can't be used"):
+        LocalFolder(tmp_path).read(parse_batch_uri(info.uri) or "", [(0, 8)])
+
+
+def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    for name in ("notes.txt", f"{job_folder('job')}/x.batch", f"{job_folder('job')}/0-0-{'0' * 16}.batch"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    folder = LocalFolder(tmp_path)
+    assert [[found.path for found in page] for page in folder.files()] == [
+        [f"{job_folder('job')}/0-0-{'0' * 16}.batch"]
+    ]
+    assert folder.delete([found.path for page in folder.files() for found in page]) == 1
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["notes.txt", "x.batch"]
