@@ -497,7 +497,13 @@ class CorruptRecord(StoreError):
     offset = Value[int]()
 
 
-class NewerFormat(StoreError, StartError):
+class UnsupportedFormat(StoreError, StartError):
+    """The store's format is not one that this version of the package reads."""
+
+    code = "unsupported_format"
+
+
+class NewerFormat(UnsupportedFormat):
     """The store was written by a newer version of this package."""
 
     code = "newer_format"

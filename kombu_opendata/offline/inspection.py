@@ -124,17 +124,11 @@ async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda
 
 
 async def _routes(store: OfflineStore, id: int) -> int | None:
-    """The stored number of queues that need the message; 0 if only the log keeps it.
-
-    A store that no recent broker has opened counts in records of a single message.
-    """
+    """The stored number of queues that need the message; 0 if only the log keeps it."""
     key = keys.routes_block_key(id)
     value = await store.get(key)
     count = routes_block.decode(key, value).get(id) if value is not None else None
-    if count is not None and count >= routes_block.KEPT_IN_CHUNKS:
-        return 0
-    own: int | None = await _decoded(store, keys.routes_key(id))
-    return max((found for found in (count, own) if found is not None), default=None)
+    return 0 if count is not None and count >= routes_block.KEPT_IN_CHUNKS else count
 
 
 async def _decoded(store: OfflineStore, key: bytes) -> Any:

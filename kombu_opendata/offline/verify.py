@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
-from ..errors import CorruptRecord, NewerFormat, OpenDataError, StoreError
+from ..errors import CorruptRecord, OpenDataError, StoreError, UnsupportedFormat
 from ..storage import records
 from ..storage.clock import Clock
 from ..storage.records import keys
@@ -55,14 +55,14 @@ async def verify_store(
 
     Raises:
         StoreError: there is no such store or instance.
-        NewerFormat: it was written by a newer version of this package.
+        UnsupportedFormat: this version of the package does not read the store's format.
         InvalidURL: the URL is not that of a store.
     """
     location = find_store(folder_or_url, instance)
     try:
         check_readable(location)
         store = await open_store(folder_or_url, instance, clock=clock, tolerate_damage=True, who="verify")
-    except NewerFormat:
+    except UnsupportedFormat:
         raise
     except StoreError as exc:  # not damage: no permission to read, or no answer
         return Report(incomplete=[exc.text])
@@ -173,7 +173,7 @@ class _Verification:
         try:
             parsed = keys.parse(key)
             decoded: Any = records.decode_any(key, value)
-        except (CorruptRecord, NewerFormat) as exc:
+        except (CorruptRecord, UnsupportedFormat) as exc:
             self._not_decoded(key, exc)
             return self._drain()
         self.report.records[parsed.kind.value] += 1

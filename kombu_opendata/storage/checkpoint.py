@@ -198,15 +198,12 @@ async def resolve(
     store: Reads,
     fresh: Mapping[int, bytes],
     state: StoreState,
-    *,
-    converts: bool = False,
 ) -> set[int]:
     """Add what depends on the store's old values: attempts records, deleted queues, counts of queues, garbage.
 
-    ``fresh`` are the payloads in the batch. ``converts``: the store may have counts that are not in blocks yet.
-    Returns the messages that are deleted.
+    ``fresh`` are the payloads in the batch. Returns the messages that are deleted.
     """
-    counts = RouteCounts(store, converts=converts)
+    counts = RouteCounts(store)
     await counts.load(sorted(dirty.whole_attempts))
     for id, consumers in dirty.attempts.items():
         key = keys.attempts_key(id)

@@ -115,7 +115,8 @@ class Engine:
             instance: the name of the instance, one path element.
 
         Raises:
-            StoreUnwritable, StoreInUse, NewerFormat, CorruptRecord, StoreError: it can't be opened; the text says why.
+            StoreUnwritable, StoreInUse, UnsupportedFormat, CorruptRecord, StoreError: it can't be opened; the text says
+                why.
         """
         settings = settings or EngineSettings()
         folder = Path(unquote(url.removeprefix("file://"))) / instance if url.startswith("file://") else None

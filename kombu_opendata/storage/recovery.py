@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
-from . import route_counts
 from .clock import Clock
 from .effects import codec
 from .effects.effect import Effect
@@ -45,20 +44,18 @@ Commit = Sequence[Effect]
 
 
 async def check_header(store: SlateStore, instance: str, now: int) -> None:
-    """Give a new store its header, and bring one of an older version to ours.
+    """Give a new store its header, and see that a store that has one is of this version's format.
 
     Raises:
-        NewerFormat: it was written by a newer version of this package.
-        CorruptRecord: a record that must be converted does not decode.
+        UnsupportedFormat: the store's format is another one.
+        CorruptRecord: the header does not decode.
     """
     value = await store.get(keys.STORE_HEADER_KEY)
-    found = StoreHeader(now, instance) if value is None else header.decode(keys.STORE_HEADER_KEY, value)
     if value is not None:
-        if found.format_version == header.FORMAT_VERSION:
-            return
-        await route_counts.convert(store)
+        header.decode(keys.STORE_HEADER_KEY, value)
+        return
     batch = store.batch()
-    batch.put(keys.STORE_HEADER_KEY, header.encode(found._replace(format_version=header.FORMAT_VERSION)))
+    batch.put(keys.STORE_HEADER_KEY, header.encode(StoreHeader(now, instance)))
     await store.write(batch)
     await store.flush_wal()
 

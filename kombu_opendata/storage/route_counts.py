@@ -1,45 +1,32 @@
-"""In how many queues messages are: the blocks of counts that a batch needs, each read once and written once.
-
-Before there were blocks, each message had a record of its own. :func:`convert` puts those into blocks when the engine
-opens a store; who reads a store without an engine takes them in as it goes (``converts``).
-"""
+"""In how many queues messages are: the blocks of counts that a batch needs, each read once and written once."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from array import array
 from collections.abc import Iterable, Iterator
 
 from ..errors import RequestError
 from .ffi import Batch
-from .records import keys, routes, routes_block
-from .records.kinds import RecordKind
+from .records import keys, routes_block
 from .records.routes_block import BLOCK_BITS, KEPT, KEPT_IN_CHUNKS, LOW, MAX_COUNT
-from .slate import SlateStore
 from .slate_reads import Reads
-
-log = logging.getLogger(__name__)
 
 #: blocks that are in memory at a time (0.6 KB each); going through their ids once takes a few milliseconds
 _BLOCKS_AT_ONCE = 256
 #: blocks that are looked up with one scan
 _SPAN = 400
-#: blocks, or records of one message, that are read or written in one turn of the event loop
+#: blocks that are read or written in one turn of the event loop
 _PER_TURN = 250
-#: records of one message that one batch puts into blocks
-_CONVERTED_AT_ONCE = 10_000
 
 
 class RouteCounts:
     """The counts of messages whose blocks were loaded. What is set goes to the batch with :meth:`put_into`."""
 
-    def __init__(self, store: Reads, *, converts: bool = False) -> None:
+    def __init__(self, store: Reads) -> None:
         self._store = store
-        self._converts = converts
         self._blocks: dict[int, array[int] | None] = {}  # None: the store has none
         self._changed: set[int] = set()
-        self._old_keys: list[bytes] = []
 
     async def load(self, ids: Iterable[int]) -> None:
         """Have the blocks of these messages, which are in order, at hand.
@@ -51,8 +38,6 @@ class RouteCounts:
         self._blocks.update(dict.fromkeys(missing))
         for first, last in _runs(missing):
             await self._load_run(first, last)
-            if self._converts:
-                await self._load_old(first, last)
 
     async def _load_run(self, first: int, last: int) -> None:
         low, high = (keys.routes_block_key(block << BLOCK_BITS) for block in (first, last))
@@ -66,19 +51,6 @@ class RouteCounts:
                 block = int.from_bytes(key[2:10], "big")
                 if len(key) == len(low) and self._blocks.get(block, b"") is None:  # it is wanted
                     self._blocks[block] = routes_block.read(key, value)
-
-    async def _load_old(self, first: int, last: int) -> None:
-        low, high = keys.routes_key(first << BLOCK_BITS), keys.routes_key(last << BLOCK_BITS | LOW)
-        async for rows in self._store.scan_batches(low, high + b"\0", batch=_PER_TURN):
-            for key, value in rows:
-                if int.from_bytes(key[2:10], "big") >> BLOCK_BITS in self._blocks:
-                    self.take_over(key, value)
-
-    def take_over(self, key: bytes, value: bytes) -> None:
-        """Put the record of one message into its block, which is at hand. If both are there, the larger count holds."""
-        id = keys.parse(key).id or 0
-        self.set(id, max(self.get(id), routes.decode(key, value), 1))
-        self._old_keys.append(key)
 
     def get(self, id: int) -> int:
         """In how many queues the message is, or how it is kept; 0 when it has no entry. Its block is at hand."""
@@ -123,11 +95,7 @@ class RouteCounts:
                 batch.put(key, routes_block.encode(block))
             else:
                 batch.delete(key)
-        for turn, key in enumerate(self._old_keys):
-            if turn % _PER_TURN == _PER_TURN - 1:
-                await asyncio.sleep(0)
-            batch.delete(key)
-        self._blocks, self._changed, self._old_keys = {}, set(), []
+        self._blocks, self._changed = {}, set()
 
 
 def portions(ids: list[int]) -> Iterator[list[int]]:
@@ -153,34 +121,3 @@ def _runs(blocks: list[int]) -> Iterator[tuple[int, int]]:
             last += 1
         yield blocks[position], blocks[last]
         position = last + 1
-
-
-async def has_old(store: Reads) -> bool:
-    """Whether there are records of one message."""
-    return bool(await store.scan(*keys.kind_range(RecordKind.ROUTES), limit=1))
-
-
-async def convert(store: SlateStore) -> int:
-    """Put the records of one message into blocks, in batches of which each is atomic; returns how many there were.
-
-    Raises:
-        CorruptRecord: one does not decode.
-    """
-    start, end = keys.kind_range(RecordKind.ROUTES)
-    converted = 0
-    while rows := await store.scan(start, end, limit=_CONVERTED_AT_ONCE):
-        counts = RouteCounts(store)
-        await counts.load([keys.parse(key).id or 0 for key, _value in rows])
-        for turn, row in enumerate(rows):
-            if turn % _PER_TURN == _PER_TURN - 1:
-                await asyncio.sleep(0)
-            counts.take_over(*row)
-        batch = store.batch()
-        await counts.put_into(batch)
-        await store.write(batch)
-        await store.flush_wal()
-        converted += len(rows)
-        start = rows[-1][0] + b"\0"
-    if converted:
-        log.info("the counts of queues of %d messages were put into blocks", converted)
-    return converted

@@ -88,6 +88,12 @@ class UnsafeFolder(errors.UnsafeFolder, amqp.IrrecoverableConnectionError):
     code: ClassVar[Any] = 402
 
 
+class UnsupportedFormat(errors.UnsupportedFormat, amqp.IrrecoverableConnectionError):
+    """The store's format is not one that this version of the package reads."""
+
+    code: ClassVar[Any] = 541
+
+
 class NewerFormat(errors.NewerFormat, amqp.IrrecoverableConnectionError):
     """The store was written by a newer version of this package."""
 
@@ -200,6 +206,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.SocketPathTooLong: SocketPathTooLong,
     errors.StoreUnwritable: StoreUnwritable,
     errors.UnsafeFolder: UnsafeFolder,
+    errors.UnsupportedFormat: UnsupportedFormat,
     errors.NewerFormat: NewerFormat,
     errors.StoreError: StoreError,
     errors.InvalidURL: InvalidURL,

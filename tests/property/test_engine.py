@@ -152,7 +152,6 @@ class EngineMachine(ByIdRules, StagedRules):
         stored = {(name, id): letter.reason for (id, name), letter in store.of[RecordKind.DEAD_LETTER].items()}
         assert stored == self.model.letters()
         assert ids[RecordKind.ROUTES_BLOCK] <= there
-        assert not ids[RecordKind.ROUTES]
         assert ids[RecordKind.CHUNK] == {id for id in there if len(self.model.envelopes[id]) > 65_535}
         for id in there:
             assert store.envelope(id) == self.model.envelopes[id]

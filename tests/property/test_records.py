@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kombu_opendata.errors import CorruptRecord, NewerFormat
+from kombu_opendata.errors import CorruptRecord, UnsupportedFormat
 from kombu_opendata.storage.records import (
     active,
     attempts,
@@ -32,7 +32,6 @@ from kombu_opendata.storage.records import (
     queue_counts,
     removal,
     results,
-    routes,
     routes_block,
     seq_block,
     settled,
@@ -92,7 +91,7 @@ FORMATS = {
     "archived failed": Format(keys.archived_failed_key("q", 1), settled_entries, settled.encode),
     "attempts": Format(keys.attempts_key(1), st.lists(texts, max_size=4), attempts.encode),
     "config": Format(keys.config_key("q"), st.builds(config.QueueConfig, texts, u16, u32), config.encode),
-    "header": Format(keys.STORE_HEADER_KEY, st.builds(header.StoreHeader, i64, texts, st.just(1)), header.encode),
+    "header": Format(keys.STORE_HEADER_KEY, st.builds(header.StoreHeader, i64, texts), header.encode),
     "exchange": Format(
         keys.exchange_key("e"),
         st.builds(topology.Exchange, texts, st.booleans(), st.booleans(), objects),
@@ -200,7 +199,6 @@ FORMATS = {
         staged.encode_object,
     ),
     "staged expiry": Format(keys.staged_expiry_key(1, "j"), st.none(), lambda _value: staged.encode_expiry()),
-    "routes": Format(keys.routes_key(1), u16, routes.encode),
     "routes block": Format(
         keys.routes_block_key(513),
         counts,
@@ -265,8 +263,8 @@ def _decode_damaged(key: bytes, value: bytes) -> None:
         decode_any(key, value)
     except CorruptRecord as error:
         assert error.values["key"] == key  # noqa: PT017 - it need not raise
-    except NewerFormat:
-        assert key == keys.STORE_HEADER_KEY  # a damaged version number is like a newer one
+    except UnsupportedFormat:
+        assert key == keys.STORE_HEADER_KEY  # a damaged version number is like another version's
 
 
 # ---- keys
@@ -297,7 +295,6 @@ parsed_keys = st.one_of(
     st.builds(lambda s: (keys.removal_key(s), keys.Key(keys.RecordKind.REMOVAL, session=s)), sessions),
     st.builds(lambda s: (keys.session_key(s), keys.Key(keys.RecordKind.LEASES, session=s)), sessions),
     st.builds(lambda i, n: (keys.chunk_key(i, n), keys.Key(keys.RecordKind.CHUNK, id=i, chunk=n)), message_ids, u32),
-    st.builds(lambda i: (keys.routes_key(i), keys.Key(keys.RecordKind.ROUTES, id=i)), message_ids),
     st.builds(
         lambda i: (keys.routes_block_key(i), keys.Key(keys.RecordKind.ROUTES_BLOCK, numbers=(i >> 8,))), message_ids
     ),

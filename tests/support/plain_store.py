@@ -74,7 +74,6 @@ class PlainStore:
             RecordKind.METADATA: set(self.of[RecordKind.METADATA]),
             RecordKind.ATTEMPTS: set(self.of[RecordKind.ATTEMPTS]),
             RecordKind.ROUTES_BLOCK: set(self.of[RecordKind.ROUTES_BLOCK]),
-            RecordKind.ROUTES: set(self.of[RecordKind.ROUTES]),
             RecordKind.CHUNK: {id for id, _number in self.of[RecordKind.CHUNK]},
         }
 

@@ -17,7 +17,6 @@ from .payload_uris import check_uri
 MessageCheck = Callable[[MessageFacts, Context], Iterator[Finding]]
 
 _REASONS = frozenset({"rejected", "expired", "maxlen", "delivery_limit", "revoked"})
-_ROUTES = frozenset({RecordKind.ROUTES, RecordKind.ROUTES_BLOCK})
 _NEEDED_BY = (*BUCKETS, RecordKind.DEAD_LETTER)
 
 
@@ -73,7 +72,7 @@ def wanted(facts: MessageFacts, context: Context) -> Iterator[Finding]:
 def _key(kind: RecordKind, facts: MessageFacts) -> bytes:
     id = facts.id
     if kind is RecordKind.ROUTES_BLOCK:
-        return facts.routes_key
+        return keys.routes_block_key(id)
     return keys.chunk_key(id, 0) if kind is RecordKind.CHUNK else PREFIXES[kind] + id.to_bytes(8, "big")
 
 
@@ -90,9 +89,9 @@ def routes(facts: MessageFacts, context: Context) -> Iterator[Finding]:
     """A message that several queues need, or that is in chunks, has a count of its uses."""
     if facts.routes is None and len(facts.places) == 1 and not facts.letters and not facts.chunks:
         return
-    if not facts.needs or not context.sees(*_NEEDED_BY) or not _ROUTES.isdisjoint(facts.corrupt):
+    if not facts.needs or not context.sees(*_NEEDED_BY) or RecordKind.ROUTES_BLOCK in facts.corrupt:
         return
-    key = facts.routes_key or keys.routes_block_key(facts.id)
+    key = keys.routes_block_key(facts.id)
     if facts.routes is None:
         if (facts.needs > 1 or facts.chunks) and context.can_tell(key):
             text = f"message {facts.id} is needed {facts.needs} times, has {len(facts.chunks)} chunks, but no count"

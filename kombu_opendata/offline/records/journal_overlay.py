@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import CorruptRecord
-from ...storage import checkpoint, payloads, recovery, route_counts
+from ...storage import checkpoint, payloads, recovery
 from ...storage.clock import Clock
 from ...storage.ffi import Batch
 from ...storage.records import keys
@@ -62,8 +62,7 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
             for effect in effects:
                 _put(effect.new_messages(), batch, fresh)
         dirty = checkpoint.snapshot(state, batch, last, clock.now_ms())
-        converts = await route_counts.has_old(store)
-        await checkpoint.resolve(dirty, batch, store, fresh, state, converts=converts)
+        await checkpoint.resolve(dirty, batch, store, fresh, state)
     except CONTRADICTIONS as exc:
         raise CorruptRecord(f"the journal contradicts the store: {exc!r}", key=b"", offset=0) from exc
     return batch.changes

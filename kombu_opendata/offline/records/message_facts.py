@@ -61,7 +61,7 @@ class MessageFacts:
 
     Attributes:
         chunks: the number and the bytes of each chunk.
-        routes: how many queues need it, as stored at ``routes_key``, in a block or in a record of its own.
+        routes: how many queues need it, by its routes block.
         letters: the queues that it left, each with the dead letter.
         corrupt: kinds of its records that do not decode.
     """
@@ -72,7 +72,6 @@ class MessageFacts:
     chunks: list[tuple[int, int]] = field(default_factory=list)
     attempts: list[str] | None = None
     routes: int | None = None
-    routes_key: bytes = b""
     letters: list[tuple[str, DeadLetter]] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     corrupt: set[RecordKind] = field(default_factory=set)

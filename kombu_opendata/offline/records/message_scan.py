@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ...errors import CorruptRecord
-from ...storage.records import attempts, dead_letter, keys, metadata, payload, routes
+from ...storage.records import attempts, dead_letter, keys, metadata, payload
 from ...storage.records.keys import RecordKind
 from ...storage.records.kinds import PREFIXES
 from ...storage.records.routes_block import BLOCK_BITS
@@ -33,7 +33,6 @@ _OWN = (
     RecordKind.METADATA,
     RecordKind.ATTEMPTS,
     RecordKind.CHUNK,
-    RecordKind.ROUTES,
     RecordKind.DEAD_LETTER,
 )
 #: kinds of records that are about messages by their ids
@@ -139,7 +138,7 @@ class MessageScan:
                 return
             facts = MessageFacts(id, places=places.get(id, []))
             while counts.id == id:
-                facts.routes_key, facts.routes = counts.take()
+                facts.routes = counts.take()
                 if counts.is_empty:
                     await counts.fill()
             if id >> BLOCK_BITS in self._blocks.damaged:
@@ -169,9 +168,7 @@ class MessageScan:
                 setattr(facts, attribute, decode(key, value))
                 return
             parsed = keys.parse(key)
-            if kind is RecordKind.ROUTES:
-                facts.routes_key, facts.routes = key, max(routes.decode(key, value), facts.routes or 0)
-            elif kind is RecordKind.CHUNK:
+            if kind is RecordKind.CHUNK:
                 facts.chunks.append((parsed.chunk or 0, len(value)))
             else:
                 facts.letters.append((parsed.name or "", dead_letter.decode(key, value)))

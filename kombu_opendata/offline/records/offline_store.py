@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from ...errors import CorruptRecord, NewerFormat, StoreChanged, StoreError
+from ...errors import CorruptRecord, StoreChanged, StoreError, UnsupportedFormat
 from ...storage.clock import Clock
 from ...storage.records import header, journal_position, keys
 from ...storage.records.header import StoreHeader
@@ -201,7 +201,7 @@ class OfflineStore:
                 return
             text = f"there is no store header in {self.location}: it is damaged, or another program's database"
             failure: StoreError = CorruptRecord(text, key=keys.STORE_HEADER_KEY, offset=0)
-        except (NewerFormat, StoreChanged):
+        except (UnsupportedFormat, StoreChanged):
             raise
         except StoreError as exc:
             failure = exc

@@ -49,7 +49,7 @@ async def open_store(
         StoreError: there is no such store or instance (the text lists the existing ones), or it does not answer.
         StoreChanged: the broker wrote so fast that each of five attempts saw two states. Later reads may raise it, too.
         CorruptRecord: it is damaged.
-        NewerFormat: it was written by a newer version of this package.
+        UnsupportedFormat: this version of the package does not read the store's format.
         InvalidURL: the URL is not that of a store.
     """
     location = find_store(folder_or_url, instance)

@@ -69,7 +69,7 @@ class RouteCursor:
     def __init__(self, blocks: RouteBlocks, low: int, high: int) -> None:
         self._blocks, self._low, self._high = blocks, low, high
         self._batches = blocks.store.scan_batches(*range_of(low, high), batch=_BATCH)
-        self._found: list[tuple[int, bytes, int]] = []
+        self._found: list[tuple[int, int]] = []
         self._at = 0
         self.id = _NONE
 
@@ -84,17 +84,17 @@ class RouteCursor:
         while rows and not self._found:
             for key, value in rows:
                 entries = self._blocks.entries(key, value).items()
-                self._found += [(id, key, count) for id, count in entries if self._low <= id < self._high]
+                self._found += [(id, count) for id, count in entries if self._low <= id < self._high]
             if not self._found:
                 rows = await anext(self._batches, [])
         self._look()
 
-    def take(self) -> tuple[bytes, int]:
-        """The key of the entry's block, and the count."""
-        _id, key, count = self._found[self._at]
+    def take(self) -> int:
+        """The count of the entry."""
+        _id, count = self._found[self._at]
         self._at += 1
         self._look()
-        return key, count
+        return count
 
     def _look(self) -> None:
         self.id = _NONE if self.is_empty else self._found[self._at][0]

@@ -69,7 +69,6 @@ from kombu_opendata.storage.records import (
     queue_counts,
     removal,
     results,
-    routes,
     routes_block,
     seq_block,
     settled,
@@ -102,7 +101,6 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.REMOVAL: removal.decode,
     RecordKind.LEASES: leases.decode,
     RecordKind.CHUNK: _chunk,
-    RecordKind.ROUTES: routes.decode,
     RecordKind.ROUTES_BLOCK: routes_block.decode,
     RecordKind.JOURNAL_POSITION: journal_position.decode,
     RecordKind.RESULT: results.decode_result,
@@ -136,6 +134,6 @@ def decode_any(key: bytes, value: bytes) -> object:
 
     Raises:
         CorruptRecord: an unknown key, or a value that does not decode.
-        NewerFormat: the store header of a newer store.
+        UnsupportedFormat: the store header of a store of another format.
     """
     return _DECODERS[keys.parse(key).kind](key, value)

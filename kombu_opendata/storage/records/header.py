@@ -3,12 +3,12 @@
 ================  =========  ==================================================
 field             type       meaning
 ================  =========  ==================================================
-format version    u16        2; the first field in every version to come
+format version    u16        2; the first field in every version
 created at        i64        ms since the epoch
 instance          ``Utf8``   the name of the instance that the store belongs to
 ================  =========  ==================================================
 
-The format is ours. Version 1 had a record for each message's count of queues where 2 has one for 256 messages.
+The format is ours. Version 1 was never released.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kombu_opendata.errors import NewerFormat
+from kombu_opendata.errors import NewerFormat, UnsupportedFormat
 from kombu_opendata.storage.records import types
 
-#: the newest version this package reads, and the one it writes
+#: the only version that this package reads and writes
 FORMAT_VERSION = 2
 
 _VERSION = struct.Struct("<H")
@@ -45,7 +45,7 @@ def decode(key: bytes, value: bytes) -> StoreHeader:
     """The header in `value`.
 
     Raises:
-        NewerFormat: this package is too old for the store.
+        UnsupportedFormat: the store has another version.
     """
     # The version decides first: a newer version may have other fields after it.
     (version,) = types.read(_VERSION, key, value, 0)
@@ -57,6 +57,13 @@ def decode(key: bytes, value: bytes) -> StoreHeader:
         )
     if version == 0:
         raise types.corrupt(key, 0, "format version 0")
+    if version < FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"the store has format version {version}, of a kombu-opendata that was never released; this one reads "
+            f"version {FORMAT_VERSION}: let the old one empty the queues, then start with a new store",
+            version=version,
+            supported=FORMAT_VERSION,
+        )
     (created_at,) = types.read(_CREATED_AT, key, value, _VERSION.size)
     instance, end = types.read_utf8(key, value, _VERSION.size + _CREATED_AT.size)
     types.check_end(key, value, end)

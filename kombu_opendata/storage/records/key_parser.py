@@ -226,7 +226,6 @@ _PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] 
     RecordKind.PRODUCER: _parse_session,
     RecordKind.LEASES: _parse_session,
     RecordKind.CHUNK: _parse_chunk,
-    RecordKind.ROUTES: _parse_id,
     RecordKind.ROUTES_BLOCK: _parse_routes_block,
     RecordKind.JOURNAL_POSITION: _parse_fixed,
     RecordKind.RESULT: _parse_result,

@@ -96,7 +96,6 @@ _PRODUCER = PREFIXES[RecordKind.PRODUCER]
 _SESSION = PREFIXES[RecordKind.LEASES]
 _REMOVAL = PREFIXES[RecordKind.REMOVAL]
 _CHUNK = PREFIXES[RecordKind.CHUNK]
-_ROUTES = PREFIXES[RecordKind.ROUTES]
 _ROUTES_BLOCK = PREFIXES[RecordKind.ROUTES_BLOCK]
 _RESULT = PREFIXES[RecordKind.RESULT]
 _RESULT_EXPIRY = PREFIXES[RecordKind.RESULT_EXPIRY]
@@ -172,7 +171,6 @@ __all__ = [
     "result_expiry_key",
     "result_key",
     "routes_block_key",
-    "routes_key",
     "session_key",
     "staged_expiry_key",
     "staged_job_key",
@@ -246,10 +244,6 @@ def removal_key(session: bytes) -> bytes:
 
 def chunk_key(message_id: int, number: int) -> bytes:
     return _CHUNK + _id(message_id) + types.pack(U32, "chunk number", number)
-
-
-def routes_key(message_id: int) -> bytes:
-    return _ROUTES + _id(message_id)
 
 
 def routes_block_key(message_id: int) -> bytes:

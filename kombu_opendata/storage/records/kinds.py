@@ -41,7 +41,6 @@ class RecordKind(enum.Enum):
     PRODUCER = "producer"
     LEASES = "leases"
     CHUNK = "chunk"
-    ROUTES = "routes"
     ROUTES_BLOCK = "routes block"
     JOURNAL_POSITION = "journal position"
     RESULT = "result"
@@ -87,7 +86,6 @@ PREFIXES = {
     RecordKind.PRODUCER: b"\x01\x14",
     RecordKind.LEASES: b"\x01\x15",
     RecordKind.CHUNK: b"\x01\x16",
-    RecordKind.ROUTES: b"\x01\x17",
     RecordKind.ROUTES_BLOCK: b"\x01\x29",
     RecordKind.JOURNAL_POSITION: b"\x01\x18",
     RecordKind.RESULT: b"\x01\x19",

@@ -27,7 +27,6 @@ from kombu_opendata.storage.records import (
     payload,
     producer,
     results,
-    routes,
     routes_block,
     seq_block,
     settled,
@@ -93,13 +92,6 @@ def counted(rich: Rich, id: int, count: int) -> Changes:
     return {keys.routes_block_key(id): routes_block.encode(block) if any(block) else None}
 
 
-def as_it_was(rich: Rich) -> dict[bytes, bytes | None]:
-    """Records of one message instead of the routes blocks."""
-    stored = rich.plain.of[RecordKind.ROUTES_BLOCK]
-    gone: dict[bytes, bytes | None] = {keys.routes_block_key(id): None for id in stored}
-    return gone | {keys.routes_key(id): routes.encode(count) for id, count in stored.items()}
-
-
 def a_settled_bucket(rich: Rich, kind: RecordKind, queue: str) -> int:
     return next(bucket for bucket, rows in rich.plain.buckets(kind, queue).items() if rows)
 
@@ -128,7 +120,7 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "a position that does not decode": ("journal-position", lambda _: {keys.JOURNAL_POSITION_KEY: b"123"}),
     "a key of an unknown kind": ("key-unknown", lambda _: {b"\x01\x7fnew": b"1"}),
     "a key of nothing": ("key-unknown", lambda _: {b"something": b"1"}),
-    "a key that goes on": ("record-corrupt", lambda rich: {keys.routes_key(rich.ids.large) + b"\0": b"\1\0"}),
+    "a key that goes on": ("record-corrupt", lambda rich: {keys.attempts_key(rich.ids.large) + b"\0": b"\0\0"}),
     "a payload's key that is too short": ("record-corrupt", lambda _: {b"\x01\x01\0\0\0\0\0": b"\1\0\0"}),
     # ---- queues
     "a queue without config": ("queue-incomplete", lambda _: {keys.config_key("b"): None}),
@@ -250,15 +242,6 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "a routes block's key that goes on": (
         "record-corrupt",
         lambda rich: {keys.routes_block_key(rich.ids.large) + b"\0": b"\1\1\1\1\0"},
-    ),
-    "routes of no message, as they were": ("message-orphan", lambda _: {keys.routes_key(4000): routes.encode(1)}),
-    "too many routes, as they were": (
-        "routes-wrong",
-        lambda rich: {keys.routes_key(rich.ids.shared): routes.encode(9)},
-    ),
-    "no routes, as they were": (
-        "routes-wrong",
-        lambda rich: as_it_was(rich) | {keys.routes_key(rich.ids.shared): None},
     ),
     "another message's metadata": ("key-value-mismatch", lambda rich: moved(rich, rich.ids.waiting, message_id=7)),
     "received in the future": ("time-implausible", lambda rich: moved(rich, rich.ids.waiting, received_at_ms=AHEAD)),
@@ -458,20 +441,6 @@ def test_a_good_store_is_clean(rich: Rich, killed: Rich) -> None:
     for records in counted:
         del records["history log"]  # one record a checkpoint
     assert counted[0] == counted[1]
-
-
-def test_a_store_with_a_record_of_routes_for_each_message_is_clean(
-    rich: Rich, killed: Rich, copy_of: Callable[[Rich], Path]
-) -> None:
-    """No broker opened it since there are blocks: neither before nor after a journal's commits are in it."""
-    for store in (rich, killed):
-        root = copy_of(store)
-        edit(root, as_it_was(store))
-        report = verify(root)
-        assert report.status is Status.CLEAN, describe(report)
-        assert not report.findings
-        assert report.messages == 68
-        assert report.records["routes"] > 0
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, StoreFull
+from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, StoreFull, UnsupportedFormat
 from kombu_opendata.storage import commits
 from kombu_opendata.storage.journal import Journal
 from kombu_opendata.storage.records import header, keys
@@ -29,6 +29,17 @@ def test_a_newer_store_is_refused(tmp_path: Path) -> None:
 
     root = run(tmp_path / "s", newer).root
     with pytest.raises(NewerFormat):
+        run(root, nothing)
+
+
+def test_a_store_of_format_1_is_refused(tmp_path: Path) -> None:
+    async def older(world: World) -> None:
+        batch = world.engine.store.batch()
+        batch.put(keys.STORE_HEADER_KEY, header.encode(header.StoreHeader(1, "default", format_version=1)))
+        await world.engine.store.write(batch)
+
+    root = run(tmp_path / "s", older).root
+    with pytest.raises(UnsupportedFormat, match=r"never released.* start with a new store"):
         run(root, nothing)
 
 

@@ -21,7 +21,6 @@ SESSION = bytes(range(16))
         (keys.producer_key(SESSION), "0114" + SESSION.hex()),
         (keys.session_key(SESSION), "0115" + SESSION.hex()),
         (keys.chunk_key(258, 3), "0116000000000000010200000003"),
-        (keys.routes_key(258), "01170000000000000102"),
         (keys.routes_block_key(258), "01290000000000000001"),
         (keys.JOURNAL_POSITION_KEY, "0118"),
         (keys.NEWEST_TIME_KEY, "012b"),
@@ -44,9 +43,7 @@ def test_bucket_0_has_no_suffix() -> None:
         assert build("q", 0) == build("q")
 
 
-@pytest.mark.parametrize(
-    "build", [keys.payload_key, keys.metadata_key, keys.attempts_key, keys.routes_key, keys.routes_block_key]
-)
+@pytest.mark.parametrize("build", [keys.payload_key, keys.metadata_key, keys.attempts_key, keys.routes_block_key])
 @pytest.mark.parametrize("message_id", [-1, 0x6F << 56, 2**64])
 def test_message_ids_are_bounded(build: Callable[[int], bytes], message_id: int) -> None:
     with pytest.raises(RequestError):
