@@ -1,4 +1,4 @@
-"""Time, as the client gets it from outside."""
+"""The clock that a client is given."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """The three functions of time that a client needs; tests give their own.
+    """The three time functions that a client needs; tests pass their own.
 
     Attributes:
         wall: seconds since the Unix epoch.
-        monotonic: seconds that only go up.
+        monotonic: seconds that never go back.
         sleep: wait for some seconds.
     """
 

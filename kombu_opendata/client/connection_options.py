@@ -1,4 +1,4 @@
-"""A client's settings."""
+"""The settings of a connection."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from ..errors import RequestError
 
-#: the settings that users give in seconds, by the names of the fields
+#: names of the fields that users set in seconds
 SECONDS = ("start_timeout", "reconnect_timeout", "resume_timeout", "close_timeout", "idle_exit")
-#: what a client may say about the broker that it starts, by the names of the broker's options; and the choices
+#: options of the broker that a client starts, and the values of those with a fixed choice
 BROKER_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "metrics": (),
     "log_retention": (),
@@ -20,31 +20,34 @@ BROKER_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "max_message_bytes": (),
     "retention_bytes": (),
 }
-#: as the broker's command line takes it
+#: the format of the broker's command line
 _SIZE = re.compile(r"\d{1,18}[KMGT]?", re.ASCII | re.IGNORECASE)
 
 
 def check_broker_options(given: Any) -> Mapping[str, str]:
-    """The broker's options as a user gives them, each as a text.
+    """The broker's options that a user has given, each as a text.
 
     Raises:
-        RequestError: no mapping, or a name or a value that is none of :data:`BROKER_OPTIONS`.
+        RequestError: it is not a mapping, or a name or a value is not one of :data:`BROKER_OPTIONS`.
     """
     known = ", ".join(BROKER_OPTIONS)
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise RequestError(f"broker_options {given!r} is no dictionary of {known}", option="broker_options")
+        text = f"broker_options {given!r} is not a dictionary; its keys may be {known}"
+        raise RequestError(text, option="broker_options")
     unknown = [name for name in given if name not in BROKER_OPTIONS]
     if unknown:
-        raise RequestError(f"broker_options has {unknown[0]!r}: there are {known}", option="broker_options")
+        text = f"broker_options has the unknown key {unknown[0]!r}; known are {known}"
+        raise RequestError(text, option="broker_options")
     for name, choices in BROKER_OPTIONS.items():
         value = given.get(name)
         if value is not None and choices and value not in choices:
-            text = f"broker_options: {name} {value!r} is none of {', '.join(choices)}"
+            text = f"broker_options: {name} {value!r} is not one of {', '.join(choices)}"
             raise RequestError(text, option="broker_options")
     if not _SIZE.fullmatch(str(given.get("retention_bytes") or 0)):
-        text = f"broker_options: retention_bytes {given['retention_bytes']!r} is no number of bytes, nor as 500M or 20G"
+        given_bytes = given["retention_bytes"]
+        text = f"broker_options: retention_bytes {given_bytes!r} is not a number of bytes, such as 500M or 20G"
         raise RequestError(text, option="broker_options")
     return {name: str(value) for name, value in given.items() if value is not None}
 
@@ -54,23 +57,22 @@ class Options:
     """Settings of one connection; times in seconds.
 
     Attributes:
-        name: the consumer id that the broker records; empty is ``host:pid``.
+        name: the consumer id that the broker records; empty means ``host:pid``.
         user: overrides the address's user.
-        secret: overrides the address's secret; a callable is asked at each connect.
-        tls: None leaves it to the URL, True is TLS with the system's certificates, a mapping gives ``ca_certs``,
-            ``certfile``, ``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``, ``ciphers``,
-            ``server_hostname`` or a ready ``context``.
-        connect_timeout: for one attempt to connect and be welcomed.
-        start_timeout: for an embedded broker to come up.
-        reconnect_timeout: how long after its loss calls wait for a connection to be resumed.
-        resume_timeout: how long after its loss a session is kept: an event loop, or who waits for deliveries, tries to
-            resume it for so long.
-        heartbeat: how often the client wants to hear of the broker, over TCP; 0 is as the broker likes.
+        secret: overrides the address's secret; a callable is called before each login.
+        tls: None leaves the choice to the URL, True means TLS with the system's certificates, and a mapping may have
+            ``ca_certs``, ``certfile``, ``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``,
+            ``ciphers``, ``server_hostname`` or a ready ``context``.
+        connect_timeout: how long one attempt to connect and log in may take.
+        start_timeout: how long an embedded broker may take to come up.
+        reconnect_timeout: how long after the loss of a connection calls wait until it is resumed.
+        resume_timeout: how long after the loss an event loop, or a wait for deliveries, tries to resume the session.
+        heartbeat: how often the broker shall send something, over TCP; 0 leaves the interval to the broker.
         close_timeout: how long closing waits for the broker's answer.
-        may_start: whether a folder's broker is started where none runs.
-        idle_exit: after how long without a client an embedded broker exits.
-        broker_options: of the broker that is started for a folder, see :data:`BROKER_OPTIONS`.
-        pipelined: publishes are sent without waiting for their confirmation.
+        may_start: whether to start the broker of a folder if it does not run.
+        idle_exit: how long without clients an embedded broker waits before it exits.
+        broker_options: options of the broker that is started for a folder, see :data:`BROKER_OPTIONS`.
+        pipelined: publishes are sent without waiting for their confirmations.
         pipeline_depth: how many publishes may be in flight, 1 to 1,000.
     """
 
@@ -91,7 +93,7 @@ class Options:
     pipeline_depth: int = 1000
 
     def resolve_secret(self) -> str | None:
-        """The secret for the next Hello, or None where only the address has one."""
+        """The secret for the next login; None leaves it to the address."""
         return (self.secret() if callable(self.secret) else self.secret) or None
 
 

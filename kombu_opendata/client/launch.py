@@ -1,8 +1,8 @@
-"""Attach to the embedded broker of a folder, starting it when nobody answers.
+"""Connect to the embedded broker of a folder, and start it if it does not run.
 
 Many processes may do this at once. One of them holds the start lock and starts the broker; the others keep trying to
-connect. Where two brokers start all the same, the store's own lock lets one of them win and the other report
-``store_in_use``, which here means no more than: go on connecting.
+connect. If two brokers start all the same, the store's own lock lets one of them win. The other reports
+``store_in_use``, after which its client goes on trying to connect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONNECT_INTERVAL_SECONDS = 0.02
 RESTART_INTERVAL_SECONDS = 0.2
 LOG_TAIL_BYTES = 2000
 
-#: who starts a broker now, by process and folder; a forked child is another process
+#: the threads that start a broker now, by process and folder; a forked child is another process
 _starting: dict[tuple[int, str], object] = {}
 
 
@@ -48,10 +48,10 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
 
     Raises:
         SocketPathTooLong, StoreUnwritable: the folder can't be used.
-        UnsafeFolder, AccessRefused: it, a file in it or who listens in it is not this user's.
-        ConnectionLost: none runs, and the options say not to start one.
+        UnsafeFolder, AccessRefused: the folder, a file in it or the listening process does not belong to this user.
+        ConnectionLost: no broker runs, and the options forbid to start one.
         StartInterrupted: the broker did not come up in time, or was killed each time before it did.
-        StartError: it says why it can't start (its own error class).
+        StartError: the broker reported why it can't start; the error has the class that it reported.
     """
     check_socket_path(address.socket_path)
     deadline = clock.monotonic() + options.start_timeout
@@ -62,14 +62,15 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
             return sock
         if not options.may_start:
             raise ConnectionLost(
-                f"no broker runs for {address.folder}: the next client that may start it does", folder=address.folder
+                f"no broker runs for {address.folder}: the next client that may start one will do so",
+                folder=address.folder,
             )
         if clock.monotonic() >= deadline:
             raise _too_late(address, options, hindered)
         pause = CONNECT_INTERVAL_SECONDS
         with PrivateFolder(address.folder) as folder, _start_lock(folder) as mine:
             if mine:
-                # whoever had the lock before may have just started it
+                # the last holder of the lock may have just started it
                 sock = _try_connect(address, options)
                 if sock is not None:
                     return sock
@@ -87,9 +88,9 @@ def start_broker(folder: PrivateFolder, address: Address, options: Options, dead
     """Start the folder's broker and wait until it is ready.
 
     Raises:
-        StoreInUse: another one has the store.
-        StartInterrupted: the new one ended without a word, or the time is over.
-        StartError, StoreError: what the new broker reported.
+        StoreInUse: another broker has the store.
+        StartInterrupted: the new broker ended without a report, or the time is over.
+        StartError, StoreError: the new broker reported this error.
     """
     import subprocess
 
@@ -152,7 +153,7 @@ def _judge(line: bytes | None, folder: PrivateFolder, address: Address, options:
 
 
 def _import_root() -> str:
-    # The broker must import this very package, and nothing from the folder the user happens to stand in.
+    # The broker must import this very package, and nothing from the current folder of the user.
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -163,16 +164,16 @@ def _try_connect(address: Address, options: Options) -> socket.socket | None:
         return None
     except ConnectionLost as exc:
         if isinstance(exc.__cause__, NotADirectoryError):
-            return None  # PrivateFolder says it better
+            return None  # PrivateFolder has a better error for it
         raise
 
 
 @contextmanager
 def _start_lock(folder: PrivateFolder) -> Iterator[bool]:
-    """Whether this process may start the broker now. The lock ends with its holder, even a killed one.
+    """Whether this process may start the broker now. The lock ends with its holder, even one that is killed.
 
-    A POSIX lock, because a process forked meanwhile must not inherit it. It does not keep threads apart, and the first
-    of them that closes the file drops it for all; so only one thread of a process takes it.
+    It is a POSIX lock, because a process that is forked meanwhile must not inherit it. Such a lock does not exclude
+    other threads, and the first thread that closes the file drops it for all; so only one thread of a process takes it.
     """
     import fcntl
 
@@ -196,7 +197,7 @@ def _start_lock(folder: PrivateFolder) -> Iterator[bool]:
 
 
 def _read_line(fd: int, deadline: float, clock: Clock) -> bytes | None:
-    """The first line of a pipe; what there is at its end; None when the time is over."""
+    """The first line of a pipe, or what it held when it was closed; None when the time is over."""
     data = b""
     while not data.endswith(b"\n"):
         if not poll((fd,), (), max(0.0, deadline - clock.monotonic())):
@@ -209,7 +210,7 @@ def _read_line(fd: int, deadline: float, clock: Clock) -> bytes | None:
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    """The first process exits at once; the broker is its grandchild."""
+    """Wait for the first process, which exits at once: the broker is its child."""
     import subprocess
 
     with suppress(subprocess.TimeoutExpired):
@@ -217,7 +218,7 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
 
 
 def _log_tail(folder: PrivateFolder, start: int) -> str:
-    """The end of what was written to the log since it had ``start`` bytes."""
+    """The end of what was written to the log after its first ``start`` bytes."""
     try:
         with open(folder.open_file(LOG_NAME, os.O_RDONLY), "rb") as log:
             log.seek(0, os.SEEK_END)

@@ -1,8 +1,8 @@
-"""The fields of a kombu.Connection (``hostname``, ``userid``, ``port`` …) and the address they stand for.
+"""The fields of a kombu.Connection (``hostname``, ``userid``, ``port`` …) and the address that they stand for.
 
-Kombu leaves the first URL whole, in ``hostname``, because it would cut a folder's name or a secret at a ``#`` and show
-part of a secret in its own error. So the fields are filled in from our own reading of the URL as soon as the connection
-has a transport, which is before ``Connection.info()`` reads them. They are then those of the other transports:
+Kombu must not parse the first URL itself: it would cut a folder's name or a secret at a ``#``, and show part of a
+secret in its own error. So it leaves the whole URL in ``hostname``, and the fields are set from our own parser as soon
+as the connection has a transport, which is before ``Connection.info()`` reads them. They then have these values:
 
 ============  ====================================================  ==================
 field         a broker on a host                                    a folder's broker
@@ -14,8 +14,8 @@ password      the secret, else the ``password`` given beside it     None
 virtual_host  the instance                                          the instance
 ============  ====================================================  ==================
 
-Of a broker that is reached by its Unix socket, hostname is the socket's path, percent-encoded also in its slashes, and
-there is no port. ``opendata+memory://`` and wrong URLs stay whole.
+For a broker behind a Unix socket, hostname is the percent-encoded path of the socket (its slashes too), and port is
+None. ``opendata+memory://`` URLs and invalid ones stay whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..url import Address
 
 
 class Hidden(str):
-    """A text with a secret: its repr masks it, so a dictionary of fields can be logged."""
+    """A text with a secret, which its repr masks, so that a dictionary of fields can be logged."""
 
     __slots__ = ()
 
@@ -40,14 +40,14 @@ class Hidden(str):
 
 
 class FilledIn(str):
-    """A hostname that was read from a URL: the other fields are of the same URL."""
+    """A hostname from a URL that the other fields are from as well."""
 
     __slots__ = ()
 
 
 def fill_in(client: Any) -> None:
-    """Set the fields from the URL that the connection has now."""
-    known_as = client.__eqhash__()  # Kombu's pools find a connection by its fields: to them it stays the same one
+    """Set the fields from the connection's present URL."""
+    known_as = client.__eqhash__()  # Kombu's pools find a connection by its fields: keep the key that they know
     client.__eqhash__ = lambda: known_as
     client.alt = [Hidden(alternate) for alternate in client.alt]
     if any("://" not in part and "@" in part for part in client.alt):  # Kombu cut a URL at the ';' of its secret
@@ -55,7 +55,7 @@ def fill_in(client: Any) -> None:
         client.alt = [client.hostname]
     try:
         address = address_of(client)
-    except InvalidURL:  # is raised when it connects
+    except InvalidURL:  # raised when it connects
         client.hostname = Hidden(_whole(client))
         client.uri_prefix = None
         return
@@ -71,13 +71,13 @@ def fill_in(client: Any) -> None:
 
 
 def address_of(client: Any) -> Address:
-    """The address that a kombu.Connection stands for.
+    """The broker's address for a kombu.Connection.
 
-    When Kombu fails over to another URL it takes that one apart, and keeps the former's port and virtual host where the
-    new one has none; so the URL is looked up again in the list.
+    When Kombu fails over to another URL, it parses that URL itself and keeps the former port and virtual host if the
+    new URL has none; so the URL is looked up in the list again.
 
     Raises:
-        InvalidURL: it is none.
+        InvalidURL: the fields are not those of a broker.
     """
     hostname = client.hostname
     if hostname and "://" in hostname:
@@ -101,15 +101,15 @@ def address_of(client: Any) -> Address:
 
 
 def addresses_of(client: Any) -> list[Address]:
-    """The address of a kombu.Connection, and those that it may fail over to."""
+    """The address of a kombu.Connection, then those that it may fail over to."""
     return [address_of(client), *(urls.parse(alternate) for alternate in client.alt if "://" in alternate)]
 
 
 def check_alternates(client: Any) -> None:
-    """Look at the URLs to fail over to before one is needed: Kombu would show parts of a wrong one.
+    """Check the URLs to fail over to before Kombu needs one: its own error would show parts of a secret.
 
     Raises:
-        InvalidURL: one can't be used.
+        InvalidURL: one of them can't be used.
     """
     for alternate in client.alt:
         if alternate.partition("://")[0] in urls.SCHEMES:
@@ -121,7 +121,7 @@ def check_alternates(client: Any) -> None:
 
 
 def _whole(client: Any) -> str:
-    """The URL, if ``hostname`` is one, with the scheme's part before a ``+`` that Kombu takes off."""
+    """The URL in ``hostname``, with the part of the scheme before a ``+``, which Kombu removes."""
     prefix, hostname = client.uri_prefix, str(client.hostname)
     return f"{prefix}+{hostname}" if prefix and not hostname.startswith(f"{prefix}") else hostname
 

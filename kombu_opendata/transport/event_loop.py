@@ -1,4 +1,4 @@
-"""One connection on Kombu's event loop."""
+"""Reads a connection on Kombu's event loop."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from ..client.socket.framed_socket import Waker
 from ..errors import ConnectionLost, OpenDataError
 from .amqp_errors import translate
 
-#: Events handed out before the loop's other work gets its turn. Celery acknowledges with ``call_soon``: with more than
-#: one, the ack of a task would wait for the run of the next.
+#: Events that are handed out before the loop's other work gets its turn. Celery acknowledges with ``call_soon``, so
+#: with more than one the ack of a task would wait until the next task has run.
 BATCH = 1
 
 
 class LoopReader:
     """Reads a connection when its socket is readable, and hands its events to their channels.
 
-    A resume changes the socket, so the reader follows it. Attempts to resume run from the loop, with pauses that are
-    the loop's timers; each attempt itself blocks for as long as a connect takes.
+    A resume changes the socket, so the reader follows it. The loop runs the attempts to resume, with its timers for the
+    pauses between them; each attempt blocks for as long as a connect takes.
 
-    What is buffered is handed out by a pipe that stays readable meanwhile, not by ``call_soon``: what is scheduled so
-    from a scheduled call waits until the loop's poll ends, up to a second, and so would Celery's acknowledgements.
+    Buffered events are handed out by way of a pipe that stays readable meanwhile, not by ``call_soon``. A call that is
+    scheduled from a scheduled call waits until the loop's poll ends, which may take a second, and Celery's
+    acknowledgements would wait as long.
 
     While the loop is in a task, another thread may resume the session (client/session/reconnect_thread.py). The pipe
     then wakes the loop, which follows the session to its new socket.
@@ -54,13 +55,13 @@ class LoopReader:
             if not connection.closed:
                 self.socket_closing(connection.fileno())
 
-    # ------------------------------------------------------------ the link's observer
+    # ------------------------------------------------------------ as the connection's observer
     def socket_opened(self, fd: int) -> None:
         if self._is_loops_thread():
             self._loop.add_reader(fd, self.on_readable)
 
     def socket_closing(self, fd: int) -> None:
-        # Before it is closed, and in any thread: where a forked child has a copy, the poller would go on reporting it.
+        # In any thread, before the socket is closed: if a forked child has a copy, the poller would go on reporting it.
         self._loop.remove_reader(fd)
         self._is_loops_thread()
 
@@ -76,7 +77,7 @@ class LoopReader:
             self.events_buffered()
 
     def _is_loops_thread(self) -> bool:
-        """Whether it is; if not, the loop is told to look at the connection."""
+        """Whether this is the loop's thread; if not, wake the loop so that it looks at the connection."""
         if threading.get_ident() == self._thread:
             return True
         self._moved = True
@@ -85,7 +86,7 @@ class LoopReader:
 
     # ------------------------------------------------------------ the loop's callbacks
     def on_readable(self) -> None:
-        """The socket has something."""
+        """The socket is readable."""
         try:
             self._connection.io.read_available()
         except OpenDataError as exc:
@@ -93,7 +94,7 @@ class LoopReader:
         self._hand_out()
 
     def _on_tick(self) -> None:
-        """The loop goes round: something may have changed that a gate depends on."""
+        """Each turn of the loop: something that a gate depends on may have changed."""
         connection = self._connection
         if connection.closed:
             self._loop.on_tick.discard(self._on_tick)
@@ -105,7 +106,7 @@ class LoopReader:
             raise translate(exc) from exc
 
     def _on_bell(self) -> None:
-        """There are events that no poller tells of, or the loop is to go round."""
+        """There are events that no poller reports, or another thread changed the socket."""
         if not self._connection.events:
             self._bell.clear()
             self._ringing = False
@@ -117,7 +118,7 @@ class LoopReader:
     def _follow(self) -> None:
         connection = self._connection
         if connection.closed:
-            raise translate(ConnectionLost("the connection was lost while a task ran, and its session not resumed"))
+            raise translate(ConnectionLost("the connection was lost while a task ran, and its session was not resumed"))
         with connection.link.lock:  # the socket stays open meanwhile
             current = connection.link.current
             if current is not None:

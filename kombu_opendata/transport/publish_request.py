@@ -15,7 +15,7 @@ from .kombu_message import OutgoingMessage
 
 MAX_PRIORITY = 255
 
-#: the properties of AMQP 0-9-1; all others are a client's own
+#: the properties of AMQP 0-9-1; all others are private to clients
 AMQP_PROPERTIES = frozenset((
     "content_type", "content_encoding", "application_headers", "delivery_mode", "priority", "correlation_id",
     "reply_to", "expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id",
@@ -135,7 +135,7 @@ def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
         due = datetime.fromisoformat(eta)
         if due.tzinfo is None:
             due = due.replace(tzinfo=UTC)
-        return max(0, ceil(due.timestamp() * 1000))  # never early: a worker would hold it for the rest
+        return max(0, ceil(due.timestamp() * 1000))  # never early: a worker would hold the task until it is due
     except (TypeError, ValueError, OverflowError) as exc:
         raise InvalidMessage(f"the eta header {eta!r} is not an ISO 8601 time", name="eta") from exc
 

@@ -1,4 +1,4 @@
-"""The half of a channel that deals with exchanges, queues and bindings."""
+"""The part of a channel that declares and deletes exchanges, queues and bindings."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _warned: set[str] = set()
 
 
 def _warn(texts: list[str]) -> None:
-    """Pass on what the broker finds odd about a declaration, each thing once in a process."""
+    """Warn of what the broker reports about a declaration, once for each text in a process."""
     for text in texts:
         if text not in _warned:
             _warned.add(text)
             warnings.warn(text, UnknownArgumentWarning, stacklevel=4)
 
 
-class DeclaringChannel(virtual.Channel):
-    """Exchanges, queues and bindings live in the broker; ``nowait`` makes no difference, each call is answered."""
+class TopologyChannel(virtual.Channel):
+    """A channel's calls about topology. ``nowait`` is ignored: the broker answers each call."""
 
     connection: BrokerConnection | None = None
     channel_id: int = 0
@@ -66,7 +66,7 @@ class DeclaringChannel(virtual.Channel):
         nowait: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Declare an exchange; ``passive`` only asks whether it exists. The default exchange always does."""
+        """Declare an exchange; ``passive`` only checks that it exists. The default exchange always exists."""
         if exchange:
             flags = bool(durable), bool(auto_delete)
             answer: Ok = self._call(DeclareExchange(0, exchange, type, *flags, dict(arguments or {}), bool(passive)))
@@ -95,7 +95,10 @@ class DeclaringChannel(virtual.Channel):
         nowait: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> queue_declare_ok_t:
-        """Declare a queue; returns its name, its waiting messages and its consumers. No name: the broker makes one."""
+        """Declare a queue; returns its name and its numbers of waiting messages and consumers.
+
+        Without a name, the broker generates one.
+        """
         flags = bool(durable), bool(exclusive), bool(auto_delete)
         info: QueueInfo = self._call(DeclareQueue(0, queue, *flags, dict(arguments or {}), bool(passive)))
         _warn(info.warnings)
@@ -109,7 +112,7 @@ class DeclaringChannel(virtual.Channel):
         nowait: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Bind a queue to an exchange; every queue is bound to the default one by its name."""
+        """Bind a queue to an exchange; every queue is bound to the default exchange by its name."""
         if exchange:
             self._call(Bind(0, queue, exchange, routing_key or "", dict(arguments or {})))
 
@@ -147,11 +150,11 @@ class DeclaringChannel(virtual.Channel):
         return [{"destination": q, "source": e, "routing_key": key} for q, e, key in self.list_bindings()]
 
     def after_reply_message_received(self, queue: str) -> None:
-        """Nothing: a reply queue is deleted when its last consumer leaves, or expires, as over AMQP."""
+        """Do nothing: a reply queue is deleted when its last consumer leaves, or it expires, as over AMQP."""
 
-    # ------------------------------------------------------------ what AMQP has beside
+    # ------------------------------------------------------------ other methods of AMQP
     def confirm_select(self, nowait: bool = False) -> None:
-        """Nothing to select: every publish is confirmed."""
+        """Do nothing: every publish is confirmed."""
 
     def flow(self, active: bool = True) -> None:
         raise NotImplementedError("the opendata transport has no flow control by channel: use basic_qos")

@@ -1,4 +1,4 @@
-"""The transport: Kombu's way to a broker."""
+"""Kombu's transport: connections, channels, events, heartbeats, and the options of a connection."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .event_loop import LoopReader
 from .kombu_message import OutgoingMessage
 
 PUBLISH_MODES = ("confirm", "pipeline")
-#: the broker knows a session's last 1,024 publishes one by one
+#: the broker remembers each of a session's last 1,024 publishes
 MAX_PIPELINE_DEPTH = 1000
 
 
 class Connection(BrokerConnection):
-    """A client's connection whose errors are the transport's."""
+    """A client's connection that raises the transport's errors."""
 
     def flush(self, timeout: float | None = None) -> None:
         try:
@@ -42,7 +42,7 @@ class Connection(BrokerConnection):
 
 
 class Transport(virtual.Transport):
-    """Transport for ``opendata://`` URLs; see the package's page for URLs and options."""
+    """Transport for ``opendata://`` URLs; :mod:`kombu_opendata.transport` describes URLs and options."""
 
     Channel = channels.Channel
     Connection = Connection
@@ -59,7 +59,7 @@ class Transport(virtual.Transport):
         heartbeats=True,
     )
 
-    # Each error of the transport is one of AMQP's as well, see .errors.
+    # Each error of the transport is also one of AMQP's, see amqp_errors.py.
     connection_errors = (amqp.ConnectionError, OSError)
     channel_errors = (amqp.ChannelError,)
     recoverable_connection_errors = (amqp.RecoverableConnectionError, OSError)
@@ -69,7 +69,7 @@ class Transport(virtual.Transport):
     polling_interval = None
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
-        # not the base's, which sets up polling
+        # The base's constructor would set up polling.
         self.client = client
         if client is not None:
             connection_fields.fill_in(client)
@@ -80,7 +80,7 @@ class Transport(virtual.Transport):
 
     # ------------------------------------------------------------ connections
     def establish_connection(self) -> BrokerConnection:
-        """Connect; starts the embedded broker of a folder if nobody answers there."""
+        """Connect; the embedded broker of a folder is started if it does not run."""
         client: Any = self.client
         try:
             connection_fields.check_alternates(client)
@@ -88,7 +88,7 @@ class Transport(virtual.Transport):
             connection.client = client
             connection.connect()
         except (StartError, StoreError, VersionMismatch) as exc:
-            if len(client.alt) > 1:  # with others to try, one that can't be had is like one that is away
+            if len(client.alt) > 1:  # with other URLs to try, treat this one as unreachable
                 raise translate(ConnectionLost(exc.text, **exc.values)) from exc
             raise translate(exc) from exc
         except RetryLater as exc:
@@ -98,13 +98,13 @@ class Transport(virtual.Transport):
         return connection
 
     def close_connection(self, connection: BrokerConnection) -> None:
-        """Say goodbye: what is not acknowledged goes back to its queues at once."""
+        """End the session: unacknowledged messages go back to their queues at once."""
         connection.client = None
         for channel in list(connection.channels.values()):
             channel.detach()
         try:
             connection.close()
-        except OpenDataError as exc:  # publishes that nobody waited for
+        except OpenDataError as exc:  # publishes that were not confirmed
             raise translate(exc) from exc
         finally:
             self.unregister_from_event_loop(connection, None)
@@ -139,7 +139,7 @@ class Transport(virtual.Transport):
         except IndexError:  # another thread took it
             raise TimeoutError("no event in time") from None
         if connection.link.reconnect_thread is None and connection.session.held:
-            connection.link.start_reconnect_thread()  # for as long as the callback takes
+            connection.link.start_reconnect_thread()  # to resume while the callback runs
         channel = connection.channels.get(event[0] if isinstance(event, tuple) else channel_of(event))
         if channel is not None:
             channel.deliver(event)
@@ -153,18 +153,18 @@ class Transport(virtual.Transport):
 
     @property
     def state(self) -> virtual.BrokerState:
-        """The broker's exchanges and bindings as they are now: a copy."""
+        """A copy of the broker's present exchanges and bindings."""
         with self.client.channel() as channel:
             return channel.state
 
     @property
     def cycle(self) -> Any:
-        """What drains one of the open channels at each call of its ``get``."""
+        """An object whose ``get`` drains one of the open channels at each call."""
         return self.Cycle(self._drain_channel, self.channels, Empty)
 
     @property
     def _callbacks(self) -> dict[str, Callable[[OutgoingMessage], Any]]:
-        """For each queue that is consumed from, what hands a message that virtual transports store to a consumer."""
+        """By queue with a consumer: a function that hands the consumer a message in the form of virtual transports."""
         return {
             queue: partial(channel.hand_in, tag)
             for channel in self.channels
@@ -177,12 +177,12 @@ class Transport(virtual.Transport):
 
     # ------------------------------------------------------------ heartbeats
     def get_heartbeat_interval(self, connection: BrokerConnection) -> float:
-        """Seconds in which the broker is heard of at least once; 0 where the kernel tells (a Unix socket)."""
+        """Seconds between the broker's heartbeats; 0 for a Unix socket, where the kernel reports a dead broker."""
         welcome = connection.link.welcome
         return welcome.heartbeat_ms / 1000 if welcome is not None else 0.0
 
     def heartbeat_check(self, connection: BrokerConnection, rate: int = 2) -> None:
-        """Look whether the broker is still heard of. Nothing is sent: a broker asks the client's kernel."""
+        """Check that the broker is alive. The client sends no heartbeats: the broker asks the client's kernel."""
         try:
             connection.io.check_alive()
         except OpenDataError as exc:
@@ -208,7 +208,7 @@ class Transport(virtual.Transport):
         return True
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        """The broker's URL, its secret masked unless asked for."""
+        """The broker's URL; its secret is masked unless it is asked for."""
         client: Any = self.client
         try:
             address = address_of(client)
@@ -229,11 +229,11 @@ class TLSTransport(Transport):
 
 
 def options_of(client: Any) -> Options:
-    """The settings that a kombu.Connection carries; transport options that are not ours are Kombu's own."""
+    """The settings of a kombu.Connection. Unknown transport options are ignored: they are Kombu's own."""
     given = client.transport_options or {}
     mode = given.get("publish_mode") or "confirm"
     if mode not in PUBLISH_MODES:
-        raise RequestError(f"publish_mode {mode!r} is none of {', '.join(PUBLISH_MODES)}", option="publish_mode")
+        raise RequestError(f"publish_mode {mode!r} is not one of {', '.join(PUBLISH_MODES)}", option="publish_mode")
     numbers: dict[str, Any] = {name: float(given[name]) for name in SECONDS if given.get(name) is not None}
     return Options(
         name=str(given.get("consumer_name") or ""),
@@ -253,5 +253,5 @@ def _depth_of(value: Any) -> int:
     if value is None:
         return Options.pipeline_depth
     if type(value) is not int or not 1 <= value <= MAX_PIPELINE_DEPTH:
-        raise RequestError(f"pipeline_depth {value!r} is no number from 1 to {MAX_PIPELINE_DEPTH}")
+        raise RequestError(f"pipeline_depth {value!r} is not a number from 1 to {MAX_PIPELINE_DEPTH}")
     return value

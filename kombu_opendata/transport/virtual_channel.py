@@ -1,6 +1,6 @@
-"""What Kombu's virtual channels have beside AMQP's methods, mapped onto the broker's calls.
+"""The methods of Kombu's virtual channels that AMQP does not have, mapped to the broker's calls.
 
-docs/ARCHITECTURE.md has the table of all methods. Consuming uses none of these: the broker pushes.
+docs/ARCHITECTURE.md has a table of all methods. Consuming does not use them, because the broker pushes.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from .amqp_errors import translate
 from .kombu_message import OutgoingMessage
 from .publish_request import encode, priority_of, ttl_ms_of, visible_at_ms_of
 from .qos import Delivered
-from .topology_channel import DeclaringChannel
+from .topology_channel import TopologyChannel
 
 
 class DirectExchange(kombu_exchanges.DirectExchange):
-    """Routes by equal keys."""
+    """Routes to queues that are bound with the same key."""
 
     def deliver(self, message: OutgoingMessage, exchange: str, routing_key: str, **kwargs: Any) -> None:
         self.channel._put_fanout(exchange, message, routing_key, **kwargs)
 
 
 class FanoutExchange(kombu_exchanges.FanoutExchange):
-    """Routes to every queue that is bound."""
+    """Routes to every queue that is bound to it."""
 
     deliver = DirectExchange.deliver
 
 
 class TopicExchange(kombu_exchanges.TopicExchange):
-    """Routes by patterns, in which ``#`` may stand for no word at all, as in AMQP (in Kombu's own it may not)."""
+    """Routes by patterns in which ``#`` also matches no word, as in AMQP. (In Kombu's own it does not.)"""
 
     deliver = DirectExchange.deliver
 
     def lookup(self, table: Any, exchange: str, routing_key: str, default: str | None) -> set[str]:
-        from ..selectors.topic_match import topic_matches  # the package loads a parser, which few clients need
+        from ..selectors.topic_match import topic_matches  # loads a parser, which few clients need
 
         return {queue for pattern, _regex, queue in table if topic_matches(pattern, routing_key)}
 
@@ -58,30 +58,30 @@ class HeadersExchange(kombu_exchanges.ExchangeType):
 
     def lookup(self, table: Any, exchange: str, routing_key: str, default: str | None) -> set[str]:
         raise NotImplementedError(
-            f"exchange {exchange!r} routes by headers, which a look-up by routing key does not have: publish to it"
+            f"exchange {exchange!r} routes by headers, and a lookup by routing key has none: publish to it"
         )
 
 
-class VirtualChannel(DeclaringChannel):
-    """Single steps of a virtual channel.
+class VirtualChannel(TopologyChannel):
+    """The internal methods of a virtual channel.
 
-    A message is the dictionary that virtual transports store: ``body`` (encoded as ``properties["body_encoding"]``
-    says), ``content-type``, ``content-encoding``, ``headers`` and ``properties``, with ``delivery_info`` and
-    ``delivery_tag`` among the latter. The broker does not store it so: it gets a message like any other publish's.
+    Their messages are the dictionaries that virtual transports store: ``body`` (in the encoding
+    ``properties["body_encoding"]``), ``content-type``, ``content-encoding``, ``headers`` and ``properties``, with
+    ``delivery_info`` and ``delivery_tag`` among the latter. The broker gets the same message as from any other publish.
     """
 
-    exchange_types = {  # noqa: RUF012 - as the base has it
+    exchange_types = {  # noqa: RUF012 - as in the base
         cls.type: cls for cls in (DirectExchange, TopicExchange, FanoutExchange, HeadersExchange)
     }
     supports_fanout = True
     max_priority = 255
 
-    #: messages that are not settled, by tag
+    #: unsettled messages, by tag
     delivered: Delivered
 
     # ------------------------------------------------------------ messages
     def _put(self, queue: str, message: OutgoingMessage, **_kwargs: Any) -> None:
-        """Publish a message to one queue, and wait until it is durable. Its ``delivery_info`` stays what it was.
+        """Publish a message to one queue and wait until it is durable. Its ``delivery_info`` stays as it is.
 
         Raises:
             Unroutable: there is no such queue, or its filter does not match the message.
@@ -111,15 +111,15 @@ class VirtualChannel(DeclaringChannel):
             raise translate(exc) from exc
 
     def _put_fanout(self, exchange: str, message: OutgoingMessage, routing_key: str = "", **_kwargs: Any) -> None:
-        """Publish a message to an exchange of any type; the broker routes and stores it once."""
+        """Publish a message to an exchange of any type; the broker routes it and stores it once."""
         body, properties, _info = messages.unpacked(self, message)
         self.basic_publish({**message, "body": body, "properties": properties}, exchange, routing_key)
 
     def _get(self, queue: str, timeout: float | None = None) -> OutgoingMessage:
-        """Take a message off a queue, for good: to the broker it is done. ``timeout`` is not waited for.
+        """Take a message off a queue for good: the broker counts it as done. ``timeout`` is ignored.
 
         Raises:
-            queue.Empty: none waits now, or there is no such queue.
+            queue.Empty: no message is waiting, or there is no such queue.
         """
         try:
             message = self.basic_get(queue, no_ack=True)
@@ -132,13 +132,13 @@ class VirtualChannel(DeclaringChannel):
         return payload
 
     def _get_many(self, queues: Sequence[str], timeout: float | None = None) -> None:
-        """Hand one message that the broker pushed to its consumer; it may be one of another queue's.
+        """Hand a message that the broker pushed to its consumer; it may be from another queue.
 
         Args:
-            timeout: seconds to wait for it; None does not wait.
+            timeout: seconds to wait for the message; None does not wait.
 
         Raises:
-            queue.Empty: none came.
+            queue.Empty: no message came.
         """
         connection = self._connection()
         try:
@@ -147,18 +147,17 @@ class VirtualChannel(DeclaringChannel):
             raise Empty from None
 
     def drain_events(self, timeout: float | None = None, callback: Callable[..., Any] | None = None) -> None:
-        """As :meth:`_get_many`; without consumers there is nothing to wait for. ``callback`` is not needed: each
-        consumer has its own.
+        """As :meth:`_get_many`, but returns at once without consumers. ``callback`` is ignored: each consumer has one.
 
         Raises:
-            queue.Empty: none came.
+            queue.Empty: no message came.
         """
         if not self._consumers or not self.qos.can_consume():
             raise Empty
         self._get_many(self._active_queues, timeout=timeout)
 
     def _restore(self, message: Any) -> None:
-        """Return a message to the queue it was delivered from; one that :meth:`_get` took is published there again."""
+        """Return a message to its queue; one that :meth:`_get` took is published there again."""
         if isinstance(message, messages.DeliveredMessage):
             self.delivered.pop(message.delivery_tag, None)
             self._connection().settle(self.channel_id, Outcome.RELEASE, [message.lease])
@@ -174,7 +173,7 @@ class VirtualChannel(DeclaringChannel):
 
     # ------------------------------------------------------------ queues
     def _size(self, queue: str) -> int:
-        """How many messages wait; 0 for a queue that does not exist."""
+        """How many messages are waiting; 0 for a queue that does not exist."""
         try:
             return int(self.queue_declare(queue, passive=True).message_count)
         except NotFound:
@@ -188,14 +187,14 @@ class VirtualChannel(DeclaringChannel):
         return True
 
     def _new_queue(self, queue: str, **kwargs: Any) -> None:
-        """Create a queue, durable unless said otherwise, if there is none of this name."""
+        """Create a queue, by default a durable one, unless it exists."""
         if not self._has_queue(queue):
             known = {name: kwargs[name] for name in ("exclusive", "arguments") if name in kwargs}
             durable, auto_delete = kwargs.get("durable", True), kwargs.get("auto_delete", False)
             self.queue_declare(queue, durable=durable, auto_delete=auto_delete, **known)
 
     def _purge(self, queue: str) -> int:
-        """Remove all waiting messages; returns how many there were, 0 for a queue that does not exist."""
+        """Remove all waiting messages; returns how many, 0 for a queue that does not exist."""
         try:
             return self.queue_purge(queue)
         except NotFound:
@@ -208,7 +207,7 @@ class VirtualChannel(DeclaringChannel):
     # ------------------------------------------------------------ exchanges and bindings
     @property
     def state(self) -> virtual.BrokerState:
-        """The broker's exchanges and bindings as they are now: a copy, asked for each time."""
+        """A copy of the broker's present exchanges and bindings; each access asks the broker."""
         answer = self._call(ListBindings(0))
         state = virtual.BrokerState()
         for name, type, durable, auto_delete, arguments in answer.exchanges:
@@ -223,7 +222,7 @@ class VirtualChannel(DeclaringChannel):
         return state
 
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
-        """The queues that a message without headers would go to, filters included; the broker is asked."""
+        """The queues that would get a message without headers, by the broker's answer; filters count."""
         if default is None:
             default = self.deadletter_queue
         if not exchange:
@@ -242,7 +241,7 @@ class VirtualChannel(DeclaringChannel):
         return found
 
     def _put_undeliverable(self, message: OutgoingMessage, exchange: str, routing_key: str) -> None:
-        """No queue takes the message: the transport option ``deadletter_queue`` names the one that does."""
+        """Publish a message that no queue takes to the queue of the transport option ``deadletter_queue``."""
         self._warn_undeliverable(exchange, routing_key)
         self._new_queue(self.deadletter_queue)
         info = {"exchange": exchange, "routing_key": routing_key}

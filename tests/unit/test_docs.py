@@ -20,7 +20,7 @@ from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.cli import broker
 from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS
 from kombu_opendata.client.connection_options import DEFAULTS as CLIENT
-from kombu_opendata.client.socket.connect import _TLS_OPTIONS
+from kombu_opendata.client.socket.tls import TLS_OPTIONS
 from kombu_opendata.storage.effects.codec import Stored
 from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.transport import Channel
@@ -109,7 +109,7 @@ def test_every_transport_option_is_there_with_its_default() -> None:
 
 
 def test_every_tls_option_is_there() -> None:
-    assert set(names(section("TLS"))) - {"True"} == _TLS_OPTIONS
+    assert set(names(section("TLS"))) - {"True"} == TLS_OPTIONS
 
 
 def test_every_url_scheme_is_there() -> None:

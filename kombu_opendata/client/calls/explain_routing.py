@@ -1,4 +1,4 @@
-"""Ask a broker why a queue gets a message, or why not."""
+"""Ask a broker why a queue gets a message, or why it does not."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ def explain(
     filter: str = "",
     timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
 ) -> dict[str, Any]:
-    """Explain whether a queue gets a message as its bindings and its filter are now.
+    """Explain whether a queue would get a message with its present bindings and filter.
 
     Args:
-        queue: its name; without one, ``filter`` is explained.
-        message_id: of a message that is stored. Or:
-        headers: the headers of a message, as they would be sent; ``exchange`` and ``routing_key`` are among them.
-        filter: a selector, to try it out.
+        queue: its name; empty to explain ``filter`` alone.
+        message_id: the id of a stored message; or give ``headers``.
+        headers: the headers of a message as it would be sent, with ``exchange`` and ``routing_key`` among them.
+        filter: a selector to try out.
         timeout: seconds to wait for the report.
 
     Returns:
-        ``matches``: whether the queue gets the message. ``filter``: what each part of the queue's filter is (None if
-        it has none), and ``mode``. ``bindings``: for each its ``exchange``, ``type`` and ``routing_key``, whether it
-        ``matches``, and an ``explanation``; those that match come first, at most 50, ``bindings_omitted`` counts the
-        rest. Alternate exchanges count for ``matches`` and for no binding. For a filter alone ``matches`` and
-        ``filter``. An explanation has ``text``, ``value`` (True, False, None for unknown), ``headers`` (those
-        it read; None is a missing one), ``parts`` (explanations) and ``omitted`` (how many parts are not shown); see
+        ``matches``: whether the queue gets the message, also through alternate exchanges. ``filter``: the explanation
+        of the queue's filter, None if it has no filter; and ``mode``. ``bindings``: the ``exchange``, ``type`` and
+        ``routing_key`` of each, whether it ``matches``, and an ``explanation``; at most 50, those that match first,
+        and ``bindings_omitted`` counts the rest. For a filter alone there are only ``matches`` and ``filter``.
+
+        An explanation has ``text``, ``value`` (True, False, or None for unknown), ``headers`` (those that it read, None
+        for a missing one), ``parts`` (explanations) and ``omitted`` (how many parts are not shown); see
         :meth:`kombu_opendata.selectors.Explanation.from_dict`.
 
     Raises:
         NotFound: no such queue or message.
-        SelectorError: the filter is none.
-        RequestError: neither queue nor filter, or both; or a message id and headers.
+        SelectorError: the filter is not valid.
+        RequestError: not exactly one of queue and filter was given; or both a message id and headers were.
         OpenDataError: as :meth:`BrokerConnection.call`.
     """
     if message_id is not None and message_id < 0:
@@ -52,17 +53,17 @@ def explain(
 
 
 def explain_request(queue: str, message_id: int | None, headers: Mapping[str, Any] | None, filter: str) -> Explain:
-    """The request of :func:`explain`, for those who send it themselves; ``rid`` is 0."""
+    """The request that :func:`explain` sends."""
     if message_id is None:
         return Explain(0, queue, -1, header_texts(headers), filter)
     return Explain(0, queue, message_id, header_texts(headers) if headers else {}, filter)
 
 
 def header_texts(headers: Mapping[str, Any] | None) -> dict[str, str]:
-    """Headers as filters see them: texts, and what every message has; None and what is nested is not seen."""
+    """Headers as filters see them: as texts, with those that every message has. None and nested values are left out."""
     seen = {"exchange": "", "routing_key": "", "priority": "0"}
     if headers is not None and not isinstance(headers, Mapping):
-        raise RequestError(f"headers are a mapping, not {type(headers).__name__}")
+        raise RequestError(f"headers must be a mapping, not {type(headers).__name__}")
     for name, value in (headers or {}).items():
         if isinstance(value, bool):
             seen[name] = "true" if value else "false"

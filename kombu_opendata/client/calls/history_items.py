@@ -1,4 +1,4 @@
-"""What history shows: messages, attempts, pages of them, counts."""
+"""Items of history: messages, attempts, their pages and counts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """What a message is in one queue.
+    """The status of a message in one queue.
 
     Attributes:
-        status: ``available``, ``in_flight``, ``done``, ``failed``; or, where it left without being claimed,
+        status: ``available``, ``in_flight``, ``done`` or ``failed``; if it left the queue without being claimed,
             ``expired``, ``dropped`` (the queue was full) or ``removed``.
         attempts: how often it was claimed.
-        at_ms: when it was claimed, settled or left; 0 while it is available.
-        consumer: who has it, while it is in flight.
-        visible_at_ms: from when on it is delivered, while it is available.
+        at_ms: when it was claimed or settled, or left the queue; 0 while it is available.
+        consumer: the name of the consumer that has it, while it is in flight.
+        visible_at_ms: when it may be delivered, while it is available.
     """
 
     queue: str
@@ -35,7 +35,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """A stored message: its metadata and what it is in each queue that it was routed to."""
+    """A stored message: its metadata, and its status in each queue that it was routed to."""
 
     id: int
     created_at_ms: int
@@ -46,19 +46,21 @@ class MessageInfo:
     queues: tuple[QueueStatus, ...]
 
     def status(self, queue: str) -> str | None:
-        """What it is in a queue; None if it was not routed to it."""
+        """Its status in a queue; None if it was not routed to that queue."""
         return next((one.status for one in self.queues if one.queue == queue), None)
 
 
 @dataclass(frozen=True, slots=True)
 class EventInfo:
-    """The message that an attempt was about.
+    """The message of an attempt.
 
     Attributes:
         exchange, topic: where it was published to; the topic is its routing key.
-        headers: of its metadata, as texts.
-        created_at_ms, received_at_ms, visible_at_ms: by the sender's clock, by the broker's, when it could be read.
-        body: if it was asked for; as it was sent, or bytes in :mod:`kombu_opendata.client`.
+        headers: its metadata headers, as texts.
+        created_at_ms: when it was sent, by the sender's clock.
+        received_at_ms: when the broker received it, by the broker's clock.
+        visible_at_ms: when it could first be delivered.
+        body: if it was asked for, as it was sent; bytes in :mod:`kombu_opendata.client`.
     """
 
     exchange: str
@@ -75,13 +77,13 @@ class AttemptInfo:
     """An attempt that ended.
 
     Attributes:
-        consumer: the name of who had claimed the message.
+        consumer: the name of the consumer that had claimed the message.
         number: how often the message had been claimed in this queue, this attempt included.
-        outcome: ``acked``, ``failed`` (given up: no attempts left), ``rejected``, ``expired`` (the lease ended),
-            ``released`` (handed back unstarted) or ``redriven`` (made available again after it had failed).
+        outcome: ``acked``, ``failed`` (no attempts were left), ``rejected``, ``expired`` (the lease ended),
+            ``released`` (given back before it was started) or ``redriven`` (made available again after a failure).
         requeued: the message went back to its queue.
-        manual: it was brought about by hand.
-        event: the message; None if it was collected: attempts are kept for longer.
+        manual: a person ended the attempt by hand.
+        event: the message; None if it was collected, as attempts are kept longer than messages.
     """
 
     id: str
@@ -99,7 +101,7 @@ class AttemptInfo:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some items of a list. ``next`` and ``prev`` ask for the pages after and before; None where there is none."""
+    """Some items of a list. ``next`` and ``prev`` are the cursors of the next and the previous page, or None."""
 
     items: tuple[T, ...]
     next: str | None
@@ -108,14 +110,14 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A count of one stretch of time."""
+    """The count of one period."""
 
     start_ms: int
     count: int
 
 
 def raw_body(envelope: bytes) -> bytes:
-    """The bytes of the body in an envelope; of bytes that are none, all."""
+    """The bytes of the body in an envelope; all bytes if they are not an envelope."""
     try:
         body = decode(envelope)[0]
     except UNREADABLE:
@@ -129,7 +131,7 @@ def messages_of(page: MessagePage) -> Page[MessageInfo]:
 
 
 def attempts_of(page: AttemptPage, body_of: Callable[[bytes], Any] = raw_body) -> Page[AttemptInfo]:
-    """The page in an answer; ``body_of`` makes an envelope a body."""
+    """The page in an answer; ``body_of`` turns an envelope into a body."""
     return Page(tuple(_attempt(one, body_of) for one in page.items), page.next, page.prev)
 
 

@@ -1,10 +1,10 @@
-"""Ask a broker what happened: pages of messages and of attempts, single ones, and counts by time.
+"""Ask a broker for history: messages and attempts, in pages or one by one, and their counts over time.
 
 Times are milliseconds since the Unix epoch, UTC, or :class:`~datetime.datetime` (one without a zone is UTC). Filters
-that are None or empty do not filter; within one filter any value will do, and all filters count. An argument that a
-call does not have is a TypeError.
+that are None or empty do not filter. An item must match all filters, and any one of the values of each. An unknown
+argument is a TypeError.
 
-Each call has a request, for those who send it themselves (``kombu_opendata/queue_client``).
+The functions that make the requests are public for the queue client, which sends them itself.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Window(TypedDict, total=False):
 
 
 class PageOf(Window, total=False):
-    """Limits of time, and which page.
+    """Limits of time, and the page.
 
-    ``order`` is ``desc``, newest first, or ``asc``; ``limit`` 1 to 1,000 (100); ``next`` or ``prev`` a cursor of a page
-    of the same list.
+    ``order`` is ``desc`` (newest first) or ``asc``; ``limit`` is 1 to 1,000, by default 100; ``next`` or ``prev`` is a
+    cursor from a page of the same list.
     """
 
     order: str
@@ -71,11 +71,11 @@ class PageOf(Window, total=False):
 
 
 class MessageFilters(TypedDict, total=False):
-    """Which messages.
+    """Filters for messages.
 
-    ``queues``: those that were routed to one of these. ``statuses``: of ``available``, ``in_flight``, ``done``,
-    ``failed``; with ``queues``, in one of those. ``headers``: names of metadata headers, each with the value or the
-    values that are wanted. ``ids``: of messages.
+    ``queues``: messages that were routed to one of these queues. ``statuses``: ``available``, ``in_flight``, ``done``
+    or ``failed``, in one of ``queues`` if they are given. ``headers``: names of metadata headers, each with its wanted
+    value or values. ``ids``: ids of messages.
     """
 
     queues: Iterable[str] | None
@@ -85,10 +85,10 @@ class MessageFilters(TypedDict, total=False):
 
 
 class AttemptFilters(TypedDict, total=False):
-    """Which attempts.
+    """Filters for attempts.
 
-    ``outcomes``: see :class:`AttemptInfo`. ``headers`` and ``message_ids``: of the messages. ``consumers``: their
-    names. ``manual``: only those that were brought about by hand, or only the others.
+    ``outcomes``: see :class:`AttemptInfo`. ``headers`` and ``message_ids``: of the attempts' messages. ``consumers``:
+    names of consumers. ``manual``: True for attempts that a person ended by hand, False for all others.
     """
 
     queues: Iterable[str] | None
@@ -100,17 +100,17 @@ class AttemptFilters(TypedDict, total=False):
 
 
 class MessageQuery(MessageFilters, PageOf, total=False):
-    """A page of messages; times are those of receipt."""
+    """A page of messages, by the time of their receipt."""
 
 
 class AttemptQuery(AttemptFilters, PageOf, total=False):
-    """A page of attempts; times are those of their ends. ``bodies``: with the bodies of their messages."""
+    """A page of attempts, by the time of their ends. ``bodies``: include the bodies of their messages."""
 
     bodies: bool
 
 
 class Buckets(TypedDict):
-    """From when up to and without when, in buckets of which length; at most 1,000, aligned to the epoch."""
+    """From ``gte`` up to but not including ``lt``, in at most 1,000 buckets that are aligned to the epoch."""
 
     gte: Time
     lt: Time
@@ -118,29 +118,29 @@ class Buckets(TypedDict):
 
 
 class MessageCount(MessageFilters, Buckets):
-    """Counts of messages by their receipt."""
+    """Counts of messages by the time of their receipt."""
 
 
 class AttemptCount(AttemptFilters, Buckets):
-    """Counts of attempts by their ends."""
+    """Counts of attempts by the time of their ends."""
 
 
 # ---------------------------------------------------------------------- calls on a connection
 def list_messages(connection: BrokerConnection, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
-    """A page of the stored messages, ordered by when the broker received them, and their ids.
+    """A page of the stored messages, ordered by the time of their receipt and their ids.
 
-    A page ends before its limit where its headers have more than 4 MiB.
+    A page ends before its limit if its headers exceed 4 MiB.
 
     Raises:
-        LimitOutOfRange, InvalidFilter: what is asked for does not exist.
-        CursorError: not a cursor for this page; there is a class for each reason.
+        LimitOutOfRange, InvalidFilter: an argument has a value that is not allowed.
+        CursorError: the cursor does not lead to a page; there is a subclass for each reason.
         OpenDataError: as :meth:`BrokerConnection.call`.
     """
     return messages_of(connection.call(list_messages_request(asked)))
 
 
 def list_attempts(connection: BrokerConnection, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
-    """A page of the attempts that ended, ordered by when they ended. They stay when their messages are collected.
+    """A page of the attempts that ended, ordered by the time of their ends. They outlive their messages.
 
     Raises:
         OpenDataError: as :func:`list_messages`.
@@ -149,32 +149,32 @@ def list_attempts(connection: BrokerConnection, **asked: Unpack[AttemptQuery]) -
 
 
 def retrieve_message(connection: BrokerConnection, id: int) -> MessageInfo | None:
-    """A message; None if it is not stored (any more)."""
+    """A message; None if it is not stored, or no longer."""
     items = messages_of(connection.call(RetrieveMessage(0, id))).items
     return items[0] if items else None
 
 
 def retrieve_attempt(connection: BrokerConnection, id: str, *, bodies: bool = False) -> AttemptInfo | None:
-    """An attempt by the id that a list shows; None if the log does not have it (any more).
+    """An attempt by its id in a list; None if the log does not have it, or no longer.
 
     Raises:
-        RequestError: not an attempt's id.
+        RequestError: it is not the id of an attempt.
     """
     items = attempts_of(connection.call(RetrieveAttempt(0, id, bodies))).items
     return items[0] if items else None
 
 
 def count_messages(connection: BrokerConnection, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
-    """How many of the stored messages were received in each bucket; one without any has 0.
+    """How many of the stored messages were received in each bucket; empty buckets are included.
 
     Raises:
-        InvalidFilter: too many buckets, or no time.
+        InvalidFilter: there are too many buckets, or a time is not valid.
     """
     return buckets_of(connection.call(count_messages_request(asked)))
 
 
 def count_attempts(connection: BrokerConnection, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
-    """How many attempts ended in each bucket; as :func:`count_messages`."""
+    """How many attempts ended in each bucket, as :func:`count_messages`."""
     return buckets_of(connection.call(count_attempts_request(asked)))
 
 
@@ -201,7 +201,7 @@ def count_attempts_request(asked: AttemptCount) -> CountAttempts:
 
 
 def _check_names(call: str, asked: Mapping[str, Any], known: Any) -> None:
-    """Refuse arguments that a call does not have, and miss those that it must have, as Python does."""
+    """Raise TypeError for an unknown or a missing argument, as Python does."""
     for name in asked:
         if name not in known.__required_keys__ | known.__optional_keys__:
             raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
@@ -251,48 +251,48 @@ def _buckets(asked: Buckets) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------------- between here and the wire
+# ---------------------------------------------------------------------- checked values
 def _texts(name: str, given: Iterable[str] | None) -> list[str]:
     if isinstance(given, str):
-        raise InvalidFilter(f"{name}: {given!r} is one text: give a list of them", value=given)
+        raise InvalidFilter(f"{name}: {given!r} is a single text: give a list of texts", value=given)
     return [_of_type(name, one, str) for one in given or ()]
 
 
 def _of_type(name: str, value: Any, *kinds: type) -> Any:
     if not isinstance(value, kinds):
-        raise InvalidFilter(f"{name}: {value!r} is no {kinds[0].__name__}", value=repr(value))
+        raise InvalidFilter(f"{name}: {value!r} is not of type {kinds[0].__name__}", value=repr(value))
     return value
 
 
 def _ids(given: Any) -> list[int]:
     if isinstance(given, int):
-        raise InvalidFilter(f"{given!r} is one message id: give a list of them", value=given)
+        raise InvalidFilter(f"{given!r} is a single message id: give a list of ids", value=given)
     ids = list(given or ())
     for id in ids:
         if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < 1 << 63:
-            raise InvalidFilter(f"a message id is a number from 0 up, not {id!r}", value=repr(id))
+            raise InvalidFilter(f"{id!r} is not a message id: an id is a number from 0 up", value=repr(id))
     return ids
 
 
 def _bucket_ms(seconds: Any) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not abs(seconds) < _MAX_BUCKET_SECONDS:
-        raise InvalidFilter(f"a bucket of {seconds!r}: give a number of seconds", value=repr(seconds))
-    return round(1000 * seconds)  # the broker says what is allowed
+        raise InvalidFilter(f"{seconds!r} is not a length for a bucket: give a number of seconds", value=repr(seconds))
+    return round(1000 * seconds)  # the broker checks the range
 
 
 def _headers(given: Headers | None) -> dict[str, list[str]]:
     if given is not None and not isinstance(given, Mapping):
-        raise InvalidFilter(f"{given!r}: give a mapping of headers' names to values", value=repr(given))
+        raise InvalidFilter(f"headers: {given!r} is not a mapping of names to values", value=repr(given))
     found = {}
     for name, value in (given or {}).items():
         several = not isinstance(value, (str, int, float)) and isinstance(value, Iterable)
-        _of_type("the name of a header", name, str)
+        _of_type("name of a header", name, str)
         found[name] = [_text(one) for one in value] if several else [_text(value)]  # type: ignore[union-attr]
     return found
 
 
 def _text(value: Any) -> str:
-    """A header's value as the metadata has it."""
+    """A header's value as text, as the metadata has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if type(value) in (int, float) else str(value)
@@ -300,8 +300,8 @@ def _text(value: Any) -> str:
 
 def _limit(limit: Any) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool):
-        raise InvalidFilter(f"a limit of {limit!r}: give a number", value=repr(limit))
-    return max(min(limit, 1 << 62), -1 << 62)  # the broker says what is allowed
+        raise InvalidFilter(f"limit: {limit!r} is not a number", value=repr(limit))
+    return max(min(limit, 1 << 62), -1 << 62)  # the broker checks the range
 
 
 def _floor(at: Any) -> int | None:
@@ -320,5 +320,5 @@ def _start(at: Any) -> int:
 
 def _since_epoch(at: Any) -> timedelta:
     if not isinstance(at, datetime):
-        raise InvalidFilter(f"{at!r} is no time: give a datetime, or milliseconds since the epoch", value=repr(at))
+        raise InvalidFilter(f"{at!r} is not a time: give a datetime, or milliseconds since the epoch", value=repr(at))
     return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH

@@ -19,25 +19,25 @@ def maintain(
     again_in_seconds: float = 0.0,
     timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
 ) -> dict[str, Any]:
-    """Have the broker do maintenance duties and return its report.
+    """Have the broker do maintenance duties; returns its report.
 
-    Safe to call at any time and from several clients at once: a duty that is under way is waited for, not run twice.
+    This is safe at any time and from several clients at once: a duty that is running is waited for, not run twice.
 
     Args:
-        duties: of ``route``, ``expire_leases`` and ``collect``; none is all of them.
-        again_in_seconds: when the caller means to ask again; until that is overdue the broker does not collect by
-            itself. 0 is: the caller does not say.
-        timeout: seconds to wait for the report, None for ever.
+        duties: some of ``route``, ``expire_leases`` and ``collect``; empty means all of them.
+        again_in_seconds: when the caller will ask again; the broker does not collect by itself until that is overdue.
+            0 means unknown.
+        timeout: seconds to wait for the report; None waits for ever.
 
     Returns:
         ``duties`` (those that were done), ``routed``, ``leases_expired``, ``settled_collected``, ``expired_removed``,
-        ``staged_removed`` (each with its duty), ``seconds``, and ``joined`` (the duties that were under way already).
-        Counts are of what was done since the last report that any client got, or since the broker's start, whoever did
-        it; only clients that waited for the same run get the same report.
+        ``staged_removed`` (each with its duty), ``seconds``, and ``joined`` (the duties that were running already).
+        The counts cover everything since the last report to any client, or since the broker's start, including the
+        broker's own maintenance. Clients that waited for the same run get the same report.
 
     Raises:
-        RequestError: no such duty.
-        RetryLater: no report in time; the maintenance goes on in the broker. Or the store takes no writes.
+        RequestError: there is no such duty.
+        RetryLater: no report in time, and the maintenance goes on in the broker; or the store takes no writes.
         OpenDataError: as :meth:`BrokerConnection.call`.
     """
     try:

@@ -1,7 +1,7 @@
-"""A client of the broker's results: stores, reads, watches, and counts chords, over one resumable connection.
+"""A client of the broker's results: stores, reads and watches them, and counts the parts of chords.
 
-All methods may be used from several threads: one at a time waits for what the broker pushes and takes it in for all.
-After a fork the child has a connection of its own, and goes on watching what its parent watched.
+All methods may be used from several threads. One thread at a time waits for the changes that the broker pushes, and
+takes them in for all. After a fork the child has a connection of its own and goes on watching what its parent watched.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from ..clock import SYSTEM, Clock
 from ..connection_options import DEFAULTS, Options
 from ..session.broker_connection import BrokerConnection
 
-#: how many tasks of this process are remembered to be new
+#: how many tasks this process remembers as its own recent ones
 _MAX_SENT = 10_000
-#: names in one message
+#: names in one request
 _NAMES = 10_000
 
-#: (name, value) of results that changed
+#: names and values of results that changed
 Changes = list[tuple[bytes, bytes]]
 
 
@@ -45,7 +45,7 @@ class ResultClient:
     """The results of one broker.
 
     Args:
-        addresses: brokers to try in turn.
+        addresses: brokers, which are tried in turn.
     """
 
     def __init__(self, addresses: Sequence[Address], options: Options = DEFAULTS, *, clock: Clock = SYSTEM) -> None:
@@ -76,13 +76,13 @@ class ResultClient:
             return [] if client is None else client.watch_messages()
 
         connection = BrokerConnection(self._addresses[0], self._options, clock=self._clock, more=watched)
-        # Not __del__: among the garbage of a cycle, the socket's own finalizer might come first, and complain.
+        # Not __del__: in a garbage cycle the socket's own finalizer might run first, and warn.
         self._finalizer = weakref.finalize(self, connection.abandon)
-        self._finalizer.atexit = False  # a greenlet may be waiting on it still
+        self._finalizer.atexit = False  # a greenlet may still be waiting on it
         return connection
 
     def _usable(self) -> BrokerConnection:
-        """The connection; a new one after one that was lost for good."""
+        """The connection; a new one if the last was lost for good."""
         with self._turn:
             if self._connection.closed:
                 self._finalizer.detach()
@@ -90,10 +90,10 @@ class ResultClient:
             return self._connection
 
     def _use(self, action: Callable[[BrokerConnection], Any]) -> Any:
-        """Do it over the connection; where a broker is gone, over one to the next address.
+        """Call the function with the connection; if its broker is gone, with one to the next address.
 
         Raises:
-            ConnectionLost: none answers.
+            ConnectionLost: no broker answers.
         """
         for _ in self._addresses[1:]:
             connection = self._usable()
@@ -113,12 +113,12 @@ class ResultClient:
         return self._use(lambda connection: connection.call(message))
 
     def close(self) -> None:
-        """End the session, without waiting for the broker."""
+        """End the session without waiting for the broker."""
         self._connection.abandon()
 
     # ------------------------------------------------------------ results
     def store(self, message: StoreResult) -> ResultStored:
-        """Store a result, a chord's part, or both; returns after the commit. A resume does not store it twice.
+        """Store a result, a part of a chord, or both; returns after the commit. A resume does not store it twice.
 
         Raises:
             MessageTooLarge: it is over the broker's limit; nothing was stored.
@@ -128,13 +128,13 @@ class ResultClient:
         return answer
 
     def get(self, names: list[bytes]) -> list[bytes | None]:
-        """The values of these results, None where there is none."""
+        """The values of these results; None for a result that does not exist."""
         values: list[bytes | None] = []
         while len(values) < len(names):
             rest = names[len(values) : len(values) + _NAMES]
             answer: Results = self._call(GetResults(0, rest, self._age_ms(rest)))
             if not answer.values:
-                raise ProtocolError("the broker answered with no result at all")
+                raise ProtocolError("the broker answered without any result")
             values += answer.values
         return values
 
@@ -144,7 +144,7 @@ class ResultClient:
 
     # ------------------------------------------------------------ chords
     def open_chord(self, message: OpenChord) -> None:
-        """Say what is known of a chord."""
+        """Tell the broker what is known of a chord."""
         self._call(message)
 
     def chord_parts(self, chord: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
@@ -157,18 +157,18 @@ class ResultClient:
                 return answer.header, parts
 
     def close_chord(self, chord: bytes) -> None:
-        """The chord's callback was sent."""
+        """Tell the broker that the chord's callback was sent."""
         self._call(CloseChord(0, chord))
 
     # ------------------------------------------------------------ watching
     def note_sent(self, name: bytes) -> None:
-        """A task is about to be sent: its result can't be older than this."""
+        """A task is about to be sent: its result can't be older than this moment."""
         self._sent[name] = self._clock.monotonic()
         if len(self._sent) > _MAX_SENT:
             self._sent.popitem(last=False)
 
     def watch(self, name: bytes) -> None:
-        """Have :meth:`drain` tell of this result. The broker hears of it with the next :meth:`drain`."""
+        """Have :meth:`drain` report this result. The next :meth:`drain` tells the broker."""
         self._to_unwatch.pop(name, None)
         if name not in self._watched:
             self._to_watch[name] = None
@@ -176,13 +176,13 @@ class ResultClient:
                 self.flush()
 
     def unwatch(self, name: bytes) -> None:
-        """Nobody waits for it any more. Never blocks: it may be called by the garbage collector."""
+        """Stop watching a result. Never blocks: the garbage collector may call it."""
         self._to_watch.pop(name, None)
         if self._watched.pop(name, 0) is None:
             self._to_unwatch[name] = None
 
     def flush(self) -> None:
-        """Tell the broker what is watched and what no more."""
+        """Tell the broker what is watched and what is no longer watched."""
         if self._to_watch:
             names = list(self._to_watch)
             self._watched.update(dict.fromkeys(names))
@@ -196,12 +196,12 @@ class ResultClient:
             self._use(lambda connection: _tell(connection, [UnwatchResults(0, names)]))
 
     def drain(self, timeout: float | None, take: Callable[[Changes], None]) -> None:
-        """Wait for changes and have them taken in, by this thread or by another one that waits already.
+        """Wait until changes are taken in, by this thread or by another one that waits already.
 
-        It may return without any: somebody else took in changes since this thread's last call.
+        It returns without waiting if another thread took in changes since this thread's last call.
 
         Raises:
-            socket.timeout: none in time.
+            socket.timeout: there are none in time.
             ConnectionLost: the broker is gone.
         """
         self.flush()
@@ -241,7 +241,7 @@ class ResultClient:
         return changes + [(name, value) for name, value in found if value is not None]
 
     def watch_messages(self) -> list[WatchResults]:
-        """What a new socket's broker must be told."""
+        """What the broker must be told over each new socket."""
         return self._messages(list(self._watched))
 
     def _messages(self, names: list[bytes]) -> list[WatchResults]:
@@ -254,7 +254,7 @@ class ResultClient:
         ]
 
     def _age_ms(self, names: list[bytes]) -> int:
-        """How old the oldest of these can be, -1 for unknown."""
+        """How old the oldest of these can be, in ms; -1 means unknown."""
         try:
             oldest = min(self._sent[name] for name in names)
         except (KeyError, ValueError):
@@ -270,7 +270,7 @@ def _store(connection: BrokerConnection, message: StoreResult) -> ResultStored:
 
 
 def _tell(connection: BrokerConnection, messages: Sequence[Any]) -> None:
-    """Send what has no answer; to a new socket's broker all that is watched was told already."""
+    """Send messages that have no answer. A connection that had to be opened has told the broker already."""
     if not connection.link.open():
         for message in messages:
             connection.io.send(message)

@@ -1,7 +1,7 @@
-"""The driver's side of staged batches: asks where to write, commits, aborts, and looks how a job goes.
+"""The driver's side of staged batches: where to write, commit, abort, and the progress of jobs.
 
-See :mod:`kombu_opendata.staging` for the executors' side and an example. All calls may be repeated: a connection that
-breaks is resumed and the call sent again, and a commit that was applied is answered again.
+See :mod:`kombu_opendata.staging` for the executors' side and an example. All calls may be repeated: after a break the
+connection is resumed and the call sent again, and a commit that was applied before gets its answer again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...url import Address, parse
 from ..connection_options import DEFAULTS, Options
 from ..session.broker_connection import BrokerConnection
 
-#: batches of one commit: they are one list of a call
+#: batches of one commit, which are one list in a call
 MAX_BATCHES = MAX_ITEMS
 
 
@@ -37,7 +37,7 @@ class StagingClient:
     """The staged jobs of one broker, over a connection of its own or a given one.
 
     Args:
-        broker: a broker URL, an address, or a connection that stays open after :meth:`close`.
+        broker: a broker URL, an address, or a connection, which stays open after :meth:`close`.
     """
 
     def __init__(self, broker: str | Address | BrokerConnection, options: Options = DEFAULTS) -> None:
@@ -55,13 +55,13 @@ class StagingClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection, if it is this client's own."""
+        """End the connection, unless it was given to this client."""
         if self._own is not None:
             self._own.close()
 
     # ------------------------------------------------------------ calls
     def staging_target(self) -> StagingTarget:
-        """Where the executors of a job write. Picklable.
+        """Where the executors of a job write; can be pickled.
 
         Raises:
             RequestError: the broker's store can't hold staged batches.
@@ -74,20 +74,20 @@ class StagingClient:
         )  # fmt: skip
 
     def commit_job(self, job_id: str, batches: Iterable[BatchInfo], *, timeout: float | None = None) -> JobInfo:
-        """Make all messages of these batches visible, at once and once.
+        """Make all messages of these batches visible, atomically and exactly once.
 
-        Of a job id that was committed before nothing is added, whatever the batches are now: the answer is the job as
-        it is, with ``added`` False. That holds after a lost answer, a restart of the broker, and for two drivers that
-        commit at the same time; a job is remembered until a week after all its messages were settled. Batches that
-        were not part of the commit stay invisible and are collected.
+        If the job id was committed before, nothing is added, whatever the batches are now: the answer is the job as it
+        is, with ``added`` False. This holds after a lost answer, after a restart of the broker, and for two drivers
+        that commit at the same time. The broker remembers a job until a week after its last message was settled.
+        Batches that were not part of the commit stay invisible and are collected.
 
         Args:
-            batches: one for each partition, in the order that the ids are to have.
-            timeout: seconds to wait for the answer, None for ever. Past it the job may be committed all the same: call
-                again.
+            batches: one for each partition, in the order that their messages' ids will have.
+            timeout: seconds to wait for the answer; None waits for ever. After a timeout the job may be committed all
+                the same: call again.
 
         Raises:
-            RequestError: a job id or a batch that can't be; nothing was added. ``NotFound``: a batch is missing.
+            RequestError: the job id or a batch is not valid; nothing was added. ``NotFound``: a batch is missing.
             CorruptRecord: a batch is damaged; nothing was added.
             StoreFull, StoreError: the store takes no writes now; nothing was added.
             TimeoutError: no answer in time.
@@ -98,12 +98,12 @@ class StagingClient:
             raise RequestError(
                 f"{len(found)} batches: a job has at most {MAX_BATCHES}; use fewer partitions", limit=MAX_BATCHES
             )
-        found = self._as_agreed(found)
+        found = self._fit_commit(found)
         rows = [(info.uri, info.rows, info.bytes, info.checksum, info.data) for info in found]
         return _job(self._connection.call(CommitJob(0, job_id, rows), timeout))
 
-    def _as_agreed(self, batches: list[BatchInfo]) -> list[BatchInfo]:
-        """Small batches that together are too much for a commit become objects; so do all, if one is an object."""
+    def _fit_commit(self, batches: list[BatchInfo]) -> list[BatchInfo]:
+        """Write inline batches as objects if they are too large for a commit together, or if any batch is an object."""
         if not any(info.data for info in batches):
             return batches
         target = self.staging_target()
@@ -118,13 +118,13 @@ class StagingClient:
         return [write_object(folder, info) if info.data else info for info in batches]
 
     def abort_job(self, job_id: str, batches: Iterable[BatchInfo | None] | None = None) -> int:
-        """Remove what was staged for a job; returns how many objects were there.
+        """Remove the staged batches of a job; returns how many objects there were.
 
         Args:
-            batches: only these (None among them is ignored, as Spark has it); without it all batches of the job.
+            batches: remove only these; Spark's None for a failed task is ignored. Without it, all batches of the job.
 
         Raises:
-            PreconditionFailed: the job is committed: its batches are in use.
+            PreconditionFailed: the job is committed, so its batches are in use.
         """
         check_job_id(job_id)
         given = [info for info in batches or () if info is not None]
@@ -135,12 +135,12 @@ class StagingClient:
         return count
 
     def job_status(self, job_id: str) -> JobInfo:
-        """The job as it is now; its state is ``unknown`` if it was never committed, or is forgotten."""
+        """The job as it is now; its state is ``unknown`` if it was never committed or is forgotten."""
         check_job_id(job_id)
         return _job(self._connection.call(GetJob(0, job_id)))
 
     def list_jobs(self) -> Iterator[JobInfo]:
-        """All jobs that the broker remembers, ordered by their ids."""
+        """All jobs that the broker remembers, ordered by id."""
         after, more = "", True
         while more:
             answer: Jobs = self._connection.call(ListJobs(0, after))

@@ -1,4 +1,4 @@
-"""Connect a socket to an address: TCP with keepalive, TLS, a Unix socket, or a broker in this process."""
+"""Connect a socket to an address: over TCP or TLS, to a Unix socket, or to a broker in this process."""
 
 from __future__ import annotations
 
@@ -7,29 +7,20 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...errors import AccessRefused, ConnectionLost, InvalidURL, RequestError, SocketPathTooLong
+from ...errors import AccessRefused, ConnectionLost, InvalidURL, SocketPathTooLong
 from ...private_folder import denied, is_alone_at, is_trusted, peer_uid, user_name
 from ...protocol.tcp import set_tcp_options
 from ...url import Address
+from ..connection_options import Options
+from .tls import tls_context
 
-if TYPE_CHECKING:
-    import ssl
-
-    from ..connection_options import Options
-
-#: OpenSSL's words for an answer that is no TLS; they differ by its version
+#: OpenSSL's reasons for an answer that is not TLS; they differ by version
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
 #: sun_path holds 108 bytes on Linux, the last one zero
 MAX_SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
 _TIMEVAL = struct.Struct("ll")
-_TLS_OPTIONS = frozenset(
-    {
-        "ca_certs", "certfile", "keyfile", "keyfile_password", "cert_reqs", "check_hostname", "ciphers",
-        "server_hostname", "context",
-    }
-)  # fmt: skip
 
 
 def connect_tcp(address: Address, options: Options) -> socket.socket:
@@ -38,7 +29,7 @@ def connect_tcp(address: Address, options: Options) -> socket.socket:
     Raises:
         ConnectionLost: nobody answers there.
         InvalidURL: the broker does not speak TLS.
-        RequestError: unknown TLS options.
+        RequestError: a TLS option is unknown or wrong.
     """
     context_needed = address.tls or bool(options.tls)
     tls: Mapping[str, Any] = options.tls if isinstance(options.tls, Mapping) else {}
@@ -57,64 +48,19 @@ def connect_tcp(address: Address, options: Options) -> socket.socket:
         sock.close()
         if getattr(exc, "reason", None) in _NO_TLS:
             raise InvalidURL(
-                f"the broker at {address} does not speak TLS: start it with --tls-cert and --tls-key, or, if it is "
-                "meant to be without, write opendata:// in place of opendatas:// and set no broker_use_ssl",
+                f"the broker at {address} does not speak TLS: start it with --tls-cert and --tls-key; or, to "
+                "connect without TLS, write opendata:// in place of opendatas:// and don't set broker_use_ssl",
                 address=str(address),
             ) from exc
         raise _unreachable(address, exc) from exc
 
 
-def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """A context that verifies the broker's certificate, unless ``cert_reqs`` says otherwise.
-
-    Option names are those of Kombu's AMQP transport; the prefix ``ssl_`` is accepted too.
-    """
-    import ssl
-
-    given = {key.removeprefix("ssl_"): value for key, value in options.items()}
-    unknown = sorted(set(given) - _TLS_OPTIONS)
-    if unknown:
-        raise RequestError(
-            f"unknown TLS option {unknown[0]!r}; known are {', '.join(sorted(_TLS_OPTIONS))}", option=unknown[0]
-        )
-    if given.get("context") is not None:
-        ready: ssl.SSLContext = given["context"]
-        return ready
-    try:
-        context = ssl.create_default_context(cafile=given.get("ca_certs"))
-        if given.get("certfile"):
-            context.load_cert_chain(given["certfile"], given.get("keyfile"), given.get("keyfile_password"))
-        if given.get("ciphers"):
-            context.set_ciphers(given["ciphers"])
-    except OSError as exc:
-        files = ", ".join(str(given[name]) for name in ("ca_certs", "certfile", "keyfile") if given.get(name))
-        raise RequestError(f"TLS can't be set up with {files or 'these ciphers'}: {exc}") from exc
-    verify = _verify_mode(given.get("cert_reqs"))
-    context.check_hostname = bool(given.get("check_hostname", True)) and verify == ssl.CERT_REQUIRED
-    context.verify_mode = verify
-    return context
-
-
-def _verify_mode(value: int | str | None) -> ssl.VerifyMode:
-    import ssl
-
-    if value is None:
-        return ssl.CERT_REQUIRED
-    names = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
-    if isinstance(value, str):
-        key = value.lower().removeprefix("cert_")
-        if key not in names:
-            raise RequestError(f"cert_reqs {value!r} is none of required, optional, none")
-        return names[key]
-    return ssl.VerifyMode(value)
-
-
 def connect_socket_url(address: Address, options: Options) -> socket.socket:
-    """A connection to a broker that somebody runs on this machine, perhaps as another user.
+    """A socket that is connected to a broker on this machine, which may run as another user.
 
     Raises:
         SocketPathTooLong: no socket can have this path.
-        AccessRefused: no right to connect, or a stranger may have put the socket there.
+        AccessRefused: permission to connect is denied, or another user may have put the socket there.
         ConnectionLost: nobody listens there, or any other failure.
     """
     path = address.socket_path
@@ -132,11 +78,11 @@ def connect_unix(path: str, timeout: float, *, trusted: Callable[[int], bool] = 
     """A connected Unix socket.
 
     Args:
-        trusted: whether a user may be the one who listens.
+        trusted: whether this user may be the listener.
 
     Raises:
         FileNotFoundError, ConnectionRefusedError: nobody listens there.
-        AccessRefused: no right to connect, or another user listens there; root is trusted.
+        AccessRefused: permission to connect is denied, or the listener is not trusted.
         ConnectionLost: any other failure.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -162,14 +108,14 @@ def connect_unix(path: str, timeout: float, *, trusted: Callable[[int], bool] = 
 def _check_listener(sock: socket.socket, path: str, trusted: Callable[[int], bool]) -> None:
     try:
         uid = peer_uid(sock)
-    except OSError as exc:  # it went away
+    except OSError as exc:  # the listener went away
         sock.close()
         raise ConnectionLost(f"cannot connect to {path}: {exc}", path=path) from exc
     if not trusted(uid):
         sock.close()
         raise AccessRefused(
-            f"{user_name(uid)} listens on {path}, and not you or root: use a folder that only you (of --listen unix:…: "
-            "only the broker's user and root) may write to, or run this as that user",
+            f"{user_name(uid)} listens on {path}, not you or root: use a folder that only you may write to (for "
+            "--listen unix:…, only the broker's user and root), or run this as that user",
             path=path,
         )
 
@@ -188,7 +134,7 @@ def check_socket_path(path: str) -> None:
 
 
 def connect_memory(name: str) -> socket.socket:
-    """One end of a socket pair whose other end is served by a broker in this process."""
+    """One end of a socket pair; a broker in this process serves the other end."""
     from ...broker.memory import connect
 
     sock: socket.socket = connect(name)

@@ -160,7 +160,7 @@ def test_a_stranger_who_listens_gets_nothing(store_folder: Path) -> None:
             stranger.listen()
         error = refused(f"opendata://{store_folder}")
         assert isinstance(error, errors.AccessRefused)
-        assert f"user nobody listens on {path}, and not you or root" in str(error)
+        assert f"user nobody listens on {path}, not you or root" in str(error)
         stranger.settimeout(10)
         with stranger.accept()[0] as caught:
             assert caught.recv(1000) == b"", "not a byte"

@@ -70,14 +70,14 @@ def test_an_argument_that_a_count_must_have_is_missed_by_name(request_of: Any, n
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        ({"order": None}, "order: None is no str"),
-        ({"queues": [1]}, "queues: 1 is no str"),
-        ({"outcomes": [None]}, "outcomes: None is no str"),
-        ({"consumers": [b"a"]}, "consumers: b'a' is no str"),
-        ({"next": 5}, "next: 5 is no str"),
-        ({"prev": b"x"}, "prev: b'x' is no str"),
-        ({"manual": "yes"}, "manual: 'yes' is no bool"),
-        ({"headers": {1: "a"}}, "the name of a header: 1 is no str"),
+        ({"order": None}, "order: None is not of type str"),
+        ({"queues": [1]}, "queues: 1 is not of type str"),
+        ({"outcomes": [None]}, "outcomes: None is not of type str"),
+        ({"consumers": [b"a"]}, "consumers: b'a' is not of type str"),
+        ({"next": 5}, "next: 5 is not of type str"),
+        ({"prev": b"x"}, "prev: b'x' is not of type str"),
+        ({"manual": "yes"}, "manual: 'yes' is not of type bool"),
+        ({"headers": {1: "a"}}, "name of a header: 1 is not of type str"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_the_name_of_its_argument(asked: Any, text: str) -> None:
