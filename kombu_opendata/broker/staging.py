@@ -24,8 +24,8 @@ from ..staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
 from ..storage.clock import Clock
 from ..storage.commits import Commits
 from ..storage.staged import Staging
+from ..storage.staged_job import StagedBatch, StagedJob
 from ..storage.staged_rows import Chunk
-from ..storage.staged_state import StagedBatch, StagedJob
 from .staging_router import StagingRouter
 
 #: batches that are looked at in one go, and how many of these at a time

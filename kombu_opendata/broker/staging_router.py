@@ -19,8 +19,8 @@ from ..staging.job import Blocked
 from ..storage.clock import Clock
 from ..storage.commits import Commits
 from ..storage.staged import Staging
+from ..storage.staged_job import StagedJob, StagedObject
 from ..storage.staged_rows import Chunk
-from ..storage.staged_state import StagedJob, StagedObject
 from .failure import Failure
 from .notices import WarnOnce
 from .outbox import Outbox

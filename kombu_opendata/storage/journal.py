@@ -2,28 +2,7 @@
 
 On a local folder a commit is one append to a preallocated file and one ``fdatasync``, about a tenth of what a SlateDB
 flush with fsync costs. The engine moves the journal's content into SlateDB in the background and releases it.
-
-==========  =====  =======================================================
-segment     bytes  file ``<number, 16 digits>.journal``, preallocated
-==========  =====  =======================================================
-magic       4      ``ODQJ``
-version     2      u16, 1
-reserved    2
-number      8      u64, the segment's number
-first       8      u64, sequence number of its first record
-==========  =====  =======================================================
-
-==========  =====  =======================================================
-record      bytes  back to back after the header
-==========  =====  =======================================================
-length      4      u32, of the payload
-crc         4      u32, CRC-32 of the sequence number and the payload
-sequence    8      u64, one more than the record before
-payload     n
-==========  =====  =======================================================
-
-All integers little endian. The log ends at the first record that is not whole or does not follow its predecessor:
-segments are reused, so old bytes may follow the end.
+:mod:`.journal_segment` has the bytes.
 """
 
 from __future__ import annotations
@@ -32,65 +11,23 @@ import contextlib
 import errno
 import itertools
 import os
-import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from ..errors import CorruptRecord, NewerFormat, OpenDataError, StoreFull, StoreUnwritable
+from .journal_segment import (
+    HEADER_BYTES,
+    RECORD_BYTES,
+    VERSION,
+    parse_header,
+    record_header,
+    segment_header,
+    whole_records,
+)
 
-_HEADER = struct.Struct("<4sHHQQ")
-_RECORD = struct.Struct("<IIQ")
-_SEQUENCE = struct.Struct("<Q")
-HEADER_BYTES = _HEADER.size
-RECORD_BYTES = _RECORD.size
-MAGIC = b"ODQJ"
-VERSION = 1
 SEGMENT_BYTES = 16 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ZEROS = bytes(1 << 20)
-
-
-class SegmentHeader(NamedTuple):
-    """The first bytes of a segment."""
-
-    version: int
-    reserved: int
-    number: int
-    first: int
-
-
-def parse_header(data: bytes) -> SegmentHeader | None:
-    """The header at the start of a segment's bytes; None when there is none."""
-    if len(data) < HEADER_BYTES or data[:4] != MAGIC:
-        return None
-    return SegmentHeader(*_HEADER.unpack_from(data)[1:])
-
-
-def record_at(data: bytes, offset: int) -> tuple[int, int, bytes] | None:
-    """(sequence, where the next record starts, payload) of the whole record at ``offset``; None where there is none."""
-    if offset + RECORD_BYTES > len(data):
-        return None
-    length, crc, sequence = _RECORD.unpack_from(data, offset)
-    start = offset + RECORD_BYTES
-    if start + length > len(data):
-        return None
-    payload = data[start : start + length]
-    if zlib.crc32(payload, zlib.crc32(_SEQUENCE.pack(sequence))) != crc:
-        return None
-    return sequence, start + length, payload
-
-
-def whole_records(data: bytes, first: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (sequence, end offset, payload) of a segment's records, the first of which has the sequence ``first``.
-
-    Ends at the first record that is not whole or does not follow its predecessor.
-    """
-    offset, expected = HEADER_BYTES, first
-    while (found := record_at(data, offset)) is not None and found[0] == expected:
-        yield found
-        offset, expected = found[1], expected + 1
 
 
 class _Segment:
@@ -163,7 +100,7 @@ class Journal:
             with self._translated():
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             size = os.fstat(fd).st_size
-            head = os.pread(fd, _HEADER.size, 0)
+            head = os.pread(fd, HEADER_BYTES, 0)
             header = parse_header(head)
             if header is not None:
                 if header.version > VERSION:
@@ -186,8 +123,8 @@ class Journal:
         """The largest record that can surely be appended now, in bytes."""
         if not self._segments:
             return 0
-        left = self._segments[-1].size - self._offset - _RECORD.size
-        fresh = self._spare.size - _HEADER.size - _RECORD.size if self._spare is not None else 0
+        left = self._segments[-1].size - self._offset - RECORD_BYTES
+        fresh = self._spare.size - HEADER_BYTES - RECORD_BYTES if self._spare is not None else 0
         return max(left, fresh, 0)
 
     @property
@@ -214,12 +151,11 @@ class Journal:
             StoreFull: no room; nothing was written.
             StoreUnwritable: the disk failed; nothing was written.
         """
-        need = _RECORD.size + len(payload)
+        need = RECORD_BYTES + len(payload)
         if self._offset + need > self._segments[-1].size:
             self._roll(need)
         sequence = self.sequence + 1
-        crc = zlib.crc32(payload, zlib.crc32(_SEQUENCE.pack(sequence)))
-        record = (_RECORD.pack(len(payload), crc, sequence), payload)
+        record = (record_header(sequence, payload), payload)
         with self._translated():
             written = os.pwritev(self._segments[-1].fd, record, self._offset)
             if written != need:
@@ -281,7 +217,7 @@ class Journal:
 
     def make_room(self, need: int) -> bool:
         """Try to have ``need`` bytes of :attr:`room`, by allocating now; returns whether there are."""
-        size = need + _HEADER.size + _RECORD.size
+        size = need + HEADER_BYTES + RECORD_BYTES
         if size > self.segment_bytes:
             if self._spare is not None and self._spare.size < size:
                 self._discard(self._spare)
@@ -305,7 +241,7 @@ class Journal:
     def _roll(self, need: int) -> None:
         """Go on in a new segment with room for a record of ``need`` bytes."""
         self.sync()
-        size = max(self.segment_bytes, need + _HEADER.size)
+        size = max(self.segment_bytes, need + HEADER_BYTES)
         segment = self._spare_of(size)
         if segment is None:
             if self.waiting_bytes + size > self.max_bytes + self.segment_bytes:
@@ -324,7 +260,7 @@ class Journal:
     def _continue_in(self, segment: _Segment) -> None:
         segment.number = self._segments[-1].number + 1 if self._segments else 1
         segment.first = self.sequence + 1
-        header = _HEADER.pack(MAGIC, VERSION, 0, segment.number, segment.first)
+        header = segment_header(segment.number, segment.first)
         path = self.folder / f"{segment.number:016d}.journal"
         try:
             with self._translated():
@@ -338,7 +274,7 @@ class Journal:
             self._discard(segment)
             raise
         self._segments.append(segment)
-        self._offset = _HEADER.size
+        self._offset = HEADER_BYTES
 
     def _allocate(self, size: int) -> _Segment:
         """A zero-filled file: overwriting written blocks needs no change of file metadata at a sync."""

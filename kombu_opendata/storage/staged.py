@@ -23,9 +23,9 @@ from .operations import Operations
 from .queue_state import QueueState
 from .records import keys, staged
 from .slate import SlateStore
+from .staged_job import StagedBatch, StagedJob
 from .staged_payloads import BatchReader
 from .staged_rows import Chunk, records_of
-from .staged_state import StagedBatch, StagedJob
 from .state import Queue, StoreState
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from ...protocol.staging_messages import Job
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.staged import Staging
-from ...storage.staged_state import StagedJob
+from ...storage.staged_job import StagedJob
 from ..staging import StagingService
 from .context import Context
 from .registry import handles

@@ -6,20 +6,16 @@ and cleans up while it reads. The same functions parse the formats.
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import CorruptRecord, StoreChanged, StoreError
-from ...storage import journal
+from ...storage import journal_segment
 from ...storage.effects import codec
 from ...storage.recovery import Commit
 from ..findings import Finding, finding
 
-_RECORD = struct.Struct("<IIQ")
-_SEQUENCE = struct.Struct("<Q")
 #: how far behind a segment's end to search for records; a torn record is never larger
 _SEARCH_BYTES = 160 << 20
 
@@ -111,13 +107,13 @@ def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
             raise StoreChanged(f"{path} was released while it was read", path=str(path)) from exc
         except OSError as exc:
             raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
-        header = journal.parse_header(data)
-        if header is None or header.version > journal.VERSION:
+        header = journal_segment.parse_header(data)
+        if header is None or header.version > journal_segment.VERSION:
             text = f"{path.name}, {len(data)} bytes, does not begin with a journal header that this version knows"
             tail.findings.append(finding("journal-header", text, file=str(path)))
             tail.is_whole = False
             continue
-        if header.reserved or header.version != journal.VERSION or path.name != f"{header.number:016d}.journal":
+        if header.reserved or header.version != journal_segment.VERSION or path.name != f"{header.number:016d}.journal":
             text = f"{path.name} says that it is number {header.number}, version {header.version}, {header.reserved}"
             tail.findings.append(finding("journal-header", text, file=str(path)))
         found.append((Segment(path, header.number, header.first, len(data)), data))
@@ -145,8 +141,8 @@ def _gap(tail: JournalTail, segment: Segment, expected: int) -> None:
 
 
 def _read_records(tail: JournalTail, segment: Segment, data: bytes) -> None:
-    end = segment.used_bytes = journal.HEADER_BYTES
-    for sequence, end, payload in journal.whole_records(data, segment.first):
+    end = segment.used_bytes = journal_segment.HEADER_BYTES
+    for sequence, end, payload in journal_segment.whole_records(data, segment.first):
         segment.records += 1
         if sequence > tail.last:
             _keep(tail, segment, sequence, payload)
@@ -172,7 +168,7 @@ def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterat
     """Find out whether a segment ends where its writer stopped, or at a damaged record."""
     expected = segment.last + 1
     where = f"{segment.path.name}, byte {end}"
-    if end + journal.RECORD_BYTES > len(data):
+    if end + journal_segment.RECORD_BYTES > len(data):
         if data[end:].strip(b"\0"):
             text = f"{where}: the last {len(data) - end} bytes are not a record"
             yield finding("journal-torn", text, file=str(segment.path))
@@ -182,9 +178,9 @@ def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterat
         text = f"record {expected} at {where} is damaged; complete records follow from byte {later} on"
         yield finding("journal-record", text, file=str(segment.path))
         return
-    length, crc, sequence = _RECORD.unpack_from(data, end)
-    payload = data[end + journal.RECORD_BYTES : end + journal.RECORD_BYTES + length]
-    if length and zlib.crc32(payload, zlib.crc32(_SEQUENCE.pack(expected))) == crc:
+    length, crc, sequence = journal_segment.RECORD.unpack_from(data, end)
+    payload = data[end + journal_segment.RECORD_BYTES : end + journal_segment.RECORD_BYTES + length]
+    if length and journal_segment.checksum(expected, payload) == crc:
         text = f"record {expected} at {where} has the sequence number {sequence}"
         yield finding("journal-record", text, file=str(segment.path))
     elif sequence == expected:
@@ -192,7 +188,7 @@ def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterat
         text = f"record {expected} at {where}, the last one, is incomplete"
         yield finding("journal-record" if was_whole else "journal-torn", text, file=str(segment.path))
     elif segment.records == 0:
-        other = journal.record_at(data, end)
+        other = journal_segment.record_at(data, end)
         if other is not None and other[0] > expected:
             text = f"{where}: the header announces record {expected}, but the first one is {other[0]}"
             yield finding("journal-record", text, file=str(segment.path))
@@ -200,12 +196,12 @@ def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterat
 
 def _find_record(data: bytes, start: int, sequence: int) -> int | None:
     """Where a complete record with this sequence number begins after ``start``."""
-    wanted = _SEQUENCE.pack(sequence)
+    wanted = journal_segment.SEQUENCE.pack(sequence)
     limit = min(len(data), start + _SEARCH_BYTES)
     at = data.find(wanted, start, limit)
     while at >= 0:
-        offset = at - (journal.RECORD_BYTES - _SEQUENCE.size)
-        if offset > start and (found := journal.record_at(data, offset)) is not None and found[0] == sequence:
+        offset = at - (journal_segment.RECORD_BYTES - journal_segment.SEQUENCE.size)
+        if offset > start and (found := journal_segment.record_at(data, offset)) is not None and found[0] == sequence:
             return offset
         at = data.find(wanted, at + 1, limit)
     return None

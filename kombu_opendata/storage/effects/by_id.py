@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..records.history_log import ACKED
-from ..staged_state import DONE, REMOVED
+from ..staged_job import DONE, REMOVED
 from ..state import StoreState
 from .deliveries import buckets_of
 from .effect import Effect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..settled_log import LISTS
-from ..staged_state import REMOVED
+from ..staged_job import REMOVED
 from ..state import DeletedQueue, QueueOptions, StoreState
 from .effect import Effect
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ..queue_buckets import QueueRow
 from ..records.cursor import Cursor
 from ..settled_log import Taken, Which
-from ..staged_state import DONE, FAILED
+from ..staged_job import DONE, FAILED
 from ..state import Queue, StoreState
 from .effect import Effect
 

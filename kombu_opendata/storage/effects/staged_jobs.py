@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from ...staging.batch_block import Block
 from ..limits import MAX_DEADLINE_MS
 from ..records.payload import MAX_INLINE_BYTES
+from ..staged_job import StagedBatch
 from ..staged_rows import Chunk, Record, decode, each, records_of, spread
-from ..staged_state import StagedBatch
 from ..state import StoreState
 from .effect import Effect
 

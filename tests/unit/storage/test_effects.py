@@ -30,8 +30,8 @@ from kombu_opendata.storage.effects.task_results import OpenChord
 from kombu_opendata.storage.queue_buckets import QueueRow
 from kombu_opendata.storage.records.cursor import Cursor
 from kombu_opendata.storage.settled_log import Taken
+from kombu_opendata.storage.staged_job import StagedBatch
 from kombu_opendata.storage.staged_rows import Chunk
-from kombu_opendata.storage.staged_state import StagedBatch
 
 CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")
 

@@ -16,8 +16,8 @@ from kombu_opendata.storage.history import collected, indexer, log
 from kombu_opendata.storage.records import decode_any, keys
 from kombu_opendata.storage.records.history_headers import Collected
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.staged_job import StagedBatch
 from kombu_opendata.storage.staged_rows import Chunk
-from kombu_opendata.storage.staged_state import StagedBatch
 from kombu_opendata.storage.state import QueueOptions
 from tests.support.engine import SESSION, SETTINGS, World, run
 from tests.support.history import attempts, index_all, tiny_history
