@@ -91,7 +91,9 @@ FORMATS = {
     "archived failed": Format(keys.archived_failed_key("q", 1), settled_entries, settled.encode),
     "attempts": Format(keys.attempts_key(1), st.lists(texts, max_size=4), attempts.encode),
     "config": Format(keys.config_key("q"), st.builds(config.QueueConfig, texts, u16, u32), config.encode),
-    "header": Format(keys.STORE_HEADER_KEY, st.builds(header.StoreHeader, i64, texts), header.encode),
+    "header": Format(
+        keys.STORE_HEADER_KEY, st.builds(header.StoreHeader, i64, texts, st.just(header.FORMAT_VERSION)), header.encode
+    ),
     "exchange": Format(
         keys.exchange_key("e"),
         st.builds(topology.Exchange, texts, st.booleans(), st.booleans(), objects),
