@@ -5,6 +5,7 @@ A declaration is read once, by :func:`parse`. ``docs/queue-arguments.md`` has th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ from . import starts
 
 #: of AMQP's short strings: names, routing keys, tags
 MAX_NAME_BYTES = 255
+MAX_ARGUMENTS_BYTES = 60_000
+MAX_ARGUMENTS_DEPTH = 20
 MAX_MS = (1 << 53) - 1
 MAX_SECONDS = 0xFFFF_FFFF
 MIN_LEASE_SECONDS = 30
@@ -415,3 +418,22 @@ def check_name(name: str, what: str) -> None:
         name.encode()
     except UnicodeEncodeError as exc:
         raise RequestError(f"the {what} name is not valid Unicode: {exc.reason}") from exc
+
+
+def check_storable(arguments: dict[str, Any], what: str) -> None:
+    """Arguments are stored as JSON.
+
+    Raises:
+        RequestError: they can't be stored as JSON, are nested too deeply, or too long for a record.
+    """
+    level: list[Any] = [arguments]
+    for _ in range(MAX_ARGUMENTS_DEPTH):
+        level = [v for x in level if isinstance(x, (dict, list)) for v in (x.values() if isinstance(x, dict) else x)]
+    if level:
+        raise RequestError(f"the arguments of {what} are nested more than {MAX_ARGUMENTS_DEPTH} levels deep")
+    try:
+        size = len(json.dumps(arguments, allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise RequestError(f"the arguments of {what} can't be stored as JSON: {exc}") from exc
+    if size > MAX_ARGUMENTS_BYTES:
+        raise RequestError(f"the arguments of {what} have {size} bytes, the limit is {MAX_ARGUMENTS_BYTES}", size=size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -27,6 +27,9 @@ class Background:
     A client asks again after a reconnect. A call that only reads is done again then, and the first answer is dropped. A
     call that changes something is done once: the last answer of each session is kept for a while, and repeated when the
     same number comes again.
+
+    Attributes:
+        refused: calls that were answered by an error, by its code.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, outbox: Outbox, sessions: Mapping[bytes, Session]) -> None:
@@ -37,6 +40,7 @@ class Background:
         self._under_way: set[tuple[bytes, int]] = set()  # calls that are done once, by session and number
         self._kept: OrderedDict[bytes, tuple[int, Message, int]] = OrderedDict()  # by session: number, answer, size
         self._kept_bytes = 0
+        self.refused: Counter[str] = Counter()
 
     async def close(self) -> None:
         """Stop what is under way; what it did so far stands."""
@@ -63,10 +67,7 @@ class Background:
         try:
             answer = await work
         except Exception as exc:
-            if not isinstance(exc, OpenDataError):
-                log.exception("a call failed")
-                exc = OpenDataError(f"the broker failed at this call: {exc!r}; see its log")
-            answer = Failed(rid, exc.code, exc.text, exc.values) if rid else None
+            answer = self.refusal(rid, exc)
             self._outbox.schedule()  # the instance looks whether the engine failed with it
         finally:
             self._under_way.discard((session.id, rid))
@@ -76,6 +77,14 @@ class Background:
             self.answer(session, answer)
         elif session.connection is asked_on:
             self._outbox.reply(session, answer)
+
+    def refusal(self, rid: int, exc: Exception) -> Failed | None:
+        """The answer to a call that failed; None if it is not to be answered. An unforeseen error is logged."""
+        if not isinstance(exc, OpenDataError):
+            log.error("a call failed", exc_info=exc)
+            exc = OpenDataError(f"the broker failed at this call: {exc!r}; see its log")
+        self.refused[exc.code] += 1
+        return Failed(rid, exc.code, exc.text, exc.values) if rid else None
 
     # ------------------------------------------------------------------ once
     def repeat(self, session: Session, rid: int) -> bool:

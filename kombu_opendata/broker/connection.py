@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from ..errors import AccessRefused, OpenDataError, ProtocolError, RequestError, VersionMismatch
 from ..protocol import messages as m
-from ..protocol import queue_messages as q
 from ..protocol.frame_limits import Refused
 from ..protocol.framing import (
     HELLO_MAX_FRAME_BYTES,
@@ -26,10 +25,9 @@ from ..protocol.tcp import is_tcp, set_tcp_options
 from ..selectors.selector import precompile
 from .admission import Slot
 from .calls.context import Context
-from .calls.registry import Handler, Special
+from .calls.registry import Handler
 from .connections import Connections
 from .greeting import Admitted, Greeting
-from .handlers import Handlers
 from .heartbeat import Heartbeat
 from .host import Host, Hosts
 from .logins import Logins
@@ -44,16 +42,6 @@ _DELIVER_BYTES = 1 << 20
 WRITE_HIGH_WATER_BYTES = 4 << 20
 #: … and past which its requests are not read either
 MAX_UNSENT_BYTES = 32 << 20
-#: calls with an answer that may be far larger than they are; a client has so many under way, what follows them waits
-_QUERIES = frozenset(
-    {
-        m.CreateInstance, m.ListInstances,
-        m.GetStatus, m.ListBindings, m.GetResults, m.GetChord,
-        q.Peek, q.GetMessage, q.ListByState, q.GetMetrics, q.ListQueues, q.ListWorkers,
-    }
-)  # fmt: skip
-_ABOUT_INSTANCES = frozenset({m.CreateInstance, m.ListInstances})
-_WITH_FILTERS = frozenset({m.DeclareQueue, q.Read})
 #: of a connection that was told why it is closed, and does not read; of one that has not logged in, as there may be
 #: very many, and each has a file descriptor
 _LINGER_SECONDS = 2.0
@@ -69,14 +57,12 @@ class Connection(asyncio.Protocol):
         self.slot = slot
         self._connections = connections
         self._settings = settings
-        self._hosts = hosts
         self._transport: asyncio.Transport | None = None
         self._preamble = b""
         self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
         self._host: Host | None = None  # from its session on
-        self._handlers: Handlers | None = None
         self._context: Context | None = None
-        self._calls: Mapping[type[Message], Handler] = {}
+        self._handlers: Mapping[type[Message], Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: deque[Any] = deque()  # came in, and must wait
         self._queries = Queries()
@@ -160,77 +146,34 @@ class Connection(asyncio.Protocol):
             self._cut_off(exc)
 
     def _handle(self, message: Any) -> None:
-        handlers, host = self._handlers, self._host
-        if self._leaving:
-            return
-        if handlers is None or self._context is None or host is None:
+        context = self._context
+        if context is None:
             self._greet(message)
             return
-        kind = type(message)
-        known = self._calls.get(kind)
-        if known is not None:
-            self._run(known, message)
-            return
-        if kind in _WITH_FILTERS and not self._preparing:
-            text = handlers.filter_to_compile(message)
-            if text:
-                self._preparing = True
-                self._spawn(self._prepare(message, text))
-                return
-        if kind in _QUERIES:
-            self._queries.begin(message.rid, kind.__name__)
-        if kind in _ABOUT_INSTANCES:
-            self._spawn(self._run_about_instances(self._context, message))
-            return
-        if kind in Handlers.ADMIN or (kind in Handlers.DEFINITIONS and host.queues.lock.locked()):
-            self._spawn(self._run_admin(self._context, handlers, message))
+        if self._leaving:
             return
         try:
-            handler = Handlers.DIRECT.get(kind)
+            handler = self._handlers.get(type(message))
             if handler is None:
-                raise message.error if kind is Refused else ProtocolError("a second Hello")
-            handler(handlers, message)
-        except OpenDataError as exc:
-            self._refuse(self._context, message, exc)
+                raise message.error if type(message) is Refused else ProtocolError("a second Hello")
+            if handler.is_plain or self._is_ready(handler, message):
+                handler.run(context, message)
+        except ProtocolError:
+            raise
         except Exception as exc:
-            log.exception("a %s failed", kind.__name__)
-            self._refuse(self._context, message, OpenDataError(f"the broker failed at this call: {exc!r}; see its log"))
-        if kind is m.Goodbye:
-            self._leaving = True
-            host.outbox.answer_last(self, m.Ok(message.rid))
+            context.refuse(getattr(message, "rid", 0), exc)
 
-    def _run(self, handler: Handler, message: Any) -> None:
-        context = self._context
-        assert context is not None
-        if handler.special is not None and not self._is_ready(handler.special, message):
-            return
-        try:
-            handler.run(context, message)
-        except OpenDataError as exc:
-            self._refuse(context, message, exc)
-        except Exception as exc:
-            log.exception("a %s failed", type(message).__name__)
-            self._refuse(context, message, OpenDataError(f"the broker failed at this call: {exc!r}; see its log"))
-
-    def _is_ready(self, special: Special, message: Any) -> bool:
-        """Whether a call may run now; otherwise it runs later, or was answered already."""
-        if special.filter_of is not None and not self._preparing:
-            text = special.filter_of(message)
+    def _is_ready(self, handler: Handler, message: Any) -> bool:
+        """Whether a call may run now; otherwise it runs when its filter is compiled."""
+        if handler.filter_of is not None and not self._preparing:
+            text = handler.filter_of(message)
             if text:
                 self._preparing = True
                 self._spawn(self._prepare(message, text))
                 return False
-        if special.query:
+        if handler.is_query:
             self._queries.begin(message.rid, type(message).__name__)
         return True
-
-    def _refuse(self, context: Context, message: Any, exc: OpenDataError) -> None:
-        if isinstance(exc, ProtocolError):
-            raise exc
-        self._connections.calls_refused[exc.code] += 1
-        rid = getattr(message, "rid", 0)
-        if rid:
-            context.reply(m.Failed(rid, exc.code, exc.text, exc.values))
 
     async def _prepare(self, message: Any, text: str) -> None:
         """Compile a filter beside the loop, so that a long one holds up nobody but its own connection."""
@@ -243,18 +186,6 @@ class Connection(asyncio.Protocol):
         finally:
             self._preparing = False
         self._go_on()
-
-    async def _run_about_instances(self, context: Context, message: m.CreateInstance | m.ListInstances) -> None:
-        try:
-            context.reply(await self._hosts.answer(message))
-        except OpenDataError as exc:
-            self._refuse(context, message, exc)
-
-    async def _run_admin(self, context: Context, handlers: Handlers, message: Any) -> None:
-        try:
-            await handlers.run_admin(message)
-        except OpenDataError as exc:
-            self._refuse(context, message, exc)
 
     # ------------------------------------------------------------------ the beginning
     def _greet(self, message: Any) -> None:
@@ -289,9 +220,7 @@ class Connection(asyncio.Protocol):
     def _begin(self, admitted: Admitted, said: m.Hello | m.Resume) -> None:
         settings, (host, hello) = self._settings, admitted
         session, adopted = host.lifecycle.begin(hello, said, self)
-        self._handlers = host.handlers(session)
-        self._host, self._calls = host, host.calls
-        self._context = Context(session, host.outbox, host.background, host.queues, host.name)
+        self._host, self._handlers, self._context = host, host.handlers, host.context(session)
         self._context.reply(
             m.Welcome(
                 said.rid,
@@ -361,6 +290,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self.send_all([m.BrokerGoodbye(reason)])
             self._transport.close()
+
+    def leave(self) -> None:
+        """Close after the next messages that are sent."""
+        self._leaving = True
 
     def abort(self) -> None:
         """Close at once."""

@@ -33,7 +33,6 @@ class Connections:
         admission: gives each its place.
         opened: how many there were since the start.
         refused: connections that were refused or cut off, by the error's code.
-        calls_refused: calls that were answered by an error, by its code.
         idle_since: when the last one went, as the loop's time.
     """
 
@@ -43,7 +42,6 @@ class Connections:
         self.open: set[Open] = set()
         self.opened = 0
         self.refused: Counter[str] = Counter()
-        self.calls_refused: Counter[str] = Counter()
         self.notices = Notices(log, self._loop.time)
         self.idle_since = self._loop.time()
 
@@ -90,5 +88,3 @@ class Connections:
         snapshot.set("connections_opened_total", self.opened)
         for code, count in self.refused.items():
             snapshot.set("connections_refused_total", count, code)
-        for code, count in self.calls_refused.items():
-            snapshot.set("requests_refused_total", count, code)

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..protocol.message_base import Message
-from ..protocol.messages import CreateInstance, Hello, InstanceCreated, InstanceList, ListInstances
-from .background import Background
+from ..protocol.messages import Hello
+from .calls.context import Context
 from .calls.registry import Handler
-from .handlers import Handlers
 from .model.sessions import Session
-from .outbox import Outbox
 from .queues import Queues
 from .session_lifecycle import SessionLifecycle
 
@@ -21,13 +19,10 @@ from .session_lifecycle import SessionLifecycle
 class Host:
     """What serves the clients of one instance."""
 
-    name: str
     lifecycle: SessionLifecycle
-    outbox: Outbox
-    background: Background
     queues: Queues
-    calls: Mapping[type[Message], Handler]
-    handlers: Callable[[Session], Handlers]
+    handlers: Mapping[type[Message], Handler]
+    context: Callable[[Session], Context]
 
 
 class Hosts(Protocol):
@@ -40,6 +35,3 @@ class Hosts(Protocol):
             RequestError: the Hello is wrong.
             InstanceNotFound: there is no such instance.
         """
-
-    async def answer(self, call: CreateInstance | ListInstances) -> InstanceCreated | InstanceList:
-        """Answer a call about instances."""

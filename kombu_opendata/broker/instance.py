@@ -25,7 +25,7 @@ from .pace import Pace, encoded
 from .queues import Queues
 from .rates import Rates
 from .replay import Replays
-from .results import ResultService
+from .result_watches import ResultWatches
 from .revocations import Revocations
 from .session_lifecycle import SessionLifecycle
 from .settings import BrokerSettings
@@ -47,7 +47,6 @@ class Instance:
 
     Attributes:
         sessions: those of its clients, by id, also while they have no connection.
-        stops: of reads with a condition, by session and number.
     """
 
     def __init__(self, name: str, engine: Engine, settings: BrokerSettings) -> None:
@@ -55,7 +54,6 @@ class Instance:
         self.name = name
         self.engine = engine
         self.sessions: dict[bytes, Session] = {}
-        self.stops: dict[tuple[bytes, int], asyncio.Event] = {}
         self.traffic = Traffic()
         self.failure = Failure(name, loop, engine.commits)
         self.notices = Notices(log, loop.time, instance=name)
@@ -66,7 +64,7 @@ class Instance:
             state.topology, engine.definitions, engine.idempotency, self.sessions, self.outbox, clock, self.notices
         )
         self.upkeep = self._turn(settings.session_grace_ms)
-        self.results = ResultService(self.sessions, self.outbox)
+        self.results = ResultWatches(self.sessions, self.outbox)
         self.leases = Leases(self.queues, state.leases, self.outbox)
         self.timed = TimedLeases(self.leases, self.queues, state.session_names, clock, self.outbox, self.failure)
         self.lifecycle = SessionLifecycle(

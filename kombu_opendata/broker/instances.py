@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from ..errors import OpenDataError, RequestError
@@ -14,13 +14,12 @@ from ..storage.clock import Clock
 from ..storage.engine import Engine
 from ..storage.slate_databases import database_exists
 from .arguments import MAX_NAME_BYTES
-from .calls.compose import handlers_of
-from .handlers import Handlers
+from .calls.compose import InstanceCalls
 from .host import Host
 from .instance import Instance
 from .instance_names import InstanceNames, check_name
 from .logs import code_of
-from .model.sessions import Session
+from .metrics_snapshot import Snapshot
 from .settings import BrokerSettings
 from .timed import is_timed
 
@@ -63,16 +62,11 @@ class Instances:
             if found is None:
                 engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine)
                 found = self.open[name] = Instance(name, engine, self._settings)
-                self._hosts[name] = Host(
-                    name, found.lifecycle, found.outbox, found.background, found.queues,
-                    handlers_of(found, self._settings), partial(self._handlers, found),
-                )  # fmt: skip
-                found.start(self._handlers(found, Session(b"", "the broker")).store)
+                calls = InstanceCalls(found, self._settings, self, self._status)
+                self._hosts[name] = Host(found.lifecycle, found.queues, calls.handlers, calls.context)
+                found.start(calls.publishing.store)
                 found.failure.future.add_done_callback(lambda done: self._failed(name, done))
         return found
-
-    def _handlers(self, instance: Instance, session: Session) -> Handlers:
-        return Handlers(instance, session, self._settings.max_message_bytes, self._status)
 
     def _failed(self, name: str, failure: asyncio.Future[None]) -> None:
         text = "instance %s failed, the broker stops: %s"
@@ -98,16 +92,27 @@ class Instances:
         await self.get(hello.instance)
         return self._hosts[hello.instance]
 
-    async def answer(self, call: m.CreateInstance | m.ListInstances) -> m.InstanceCreated | m.InstanceList:
-        """Answer a call about instances; :meth:`get` says what it raises."""
-        if isinstance(call, m.ListInstances):
-            return m.InstanceList(call.rid, self._names.listing(self.open))
-        check_name(call.name)
-        created = call.name not in self.open and not await database_exists(self._settings.store, call.name)
-        await self.get(call.name)
+    def listing(self) -> dict[str, bool]:
+        """All instances that can be told, and whether each is open."""
+        return self._names.listing(self.open)
+
+    async def create(self, name: str) -> bool:
+        """Open an instance for a client, whether there is one or not; returns whether it is new.
+
+        :meth:`get` says what it raises.
+        """
+        check_name(name)
+        created = name not in self.open and not await database_exists(self._settings.store, name)
+        await self.get(name)
         if created:
-            log.info("instance %s was made by a client", call.name, extra={"instance": call.name})
-        return m.InstanceCreated(call.rid, created)
+            log.info("instance %s was made by a client", name, extra={"instance": name})
+        return created
+
+    def measure(self, snapshot: Snapshot) -> None:
+        """Add what is counted over all instances to a scrape of the metrics."""
+        refused = sum((instance.background.refused for instance in self.open.values()), Counter[str]())
+        for code, count in refused.items():
+            snapshot.set("requests_refused_total", count, code)
 
     def fail(self, exc: BaseException) -> None:
         """The broker can't go on."""

@@ -194,7 +194,7 @@ def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
     """
     from .metrics import Metrics  # a broker without it needs no Prometheus client
 
-    metrics = Metrics(server.instances.open, server.connections.measure, at.host, at.port, max_queues)
+    metrics = Metrics(server.instances.open, server.measure, at.host, at.port, max_queues)
     metrics.start()
     shown = str(Listen(host=at.host, port=metrics.port)).removeprefix("tcp:")
     log.info("metrics at http://%s/metrics", shown)

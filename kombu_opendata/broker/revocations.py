@@ -14,7 +14,7 @@ from ..storage.clock import Clock
 from ..storage.records.results import INTERIM, NO_INDEX, READY, Result
 from ..storage.result_state import ChordState
 from ..storage.results import Results
-from .results import MAX_NAME_BYTES, MAX_TTL_MS
+from .result_watches import MAX_NAME_BYTES, MAX_TTL_MS
 
 log = logging.getLogger(__name__)
 

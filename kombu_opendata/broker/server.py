@@ -20,6 +20,7 @@ from .instances import Instances
 from .listener import BACKLOG, Listener
 from .logins import Logins
 from .logs import code_of
+from .metrics_snapshot import Snapshot
 from .settings import BrokerSettings, broker_version
 from .sockets import bind_tcp, bind_unix
 
@@ -63,6 +64,11 @@ class Server:
     def connection(self, slot: Slot) -> Connection:
         """The protocol of a new connection."""
         return Connection(slot, self.connections, self.instances, self.logins, self.settings)
+
+    def measure(self, snapshot: Snapshot) -> None:
+        """Add what is counted over all connections and instances to a scrape of the metrics."""
+        self.connections.measure(snapshot)
+        self.instances.measure(snapshot)
 
     # ------------------------------------------------------------------ life
     async def run(self) -> str:

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from kombu_opendata.broker.calls.compose import handlers_of
-from kombu_opendata.broker.calls.context import Context
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kombu_opendata.broker.calls.compose import InstanceCalls
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.protocol.message_base import Message
 
 
+class NoDirectory:
+    """The instances of no broker."""
+
+    def listing(self) -> dict[str, bool]:
+        return {}
+
+    async def create(self, name: str) -> bool:
+        raise NotImplementedError
+
+
+async def no_status() -> dict[str, Any]:
+    """The status of no broker."""
+    return {}
+
+
 class Caller:
     """``caller(message)`` handles a message as the broker does when it comes from this session."""
 
-    def __init__(self, instance: Instance, session: Session) -> None:
+    def __init__(
+        self, instance: Instance, session: Session, status: Callable[[], Awaitable[dict[str, Any]]] = no_status
+    ) -> None:
         self.session = session
-        self._handlers = handlers_of(instance, BrokerSettings(store=""))
-        self._context = Context(session, instance.outbox, instance.background, instance.queues, instance.name)
+        calls = InstanceCalls(instance, BrokerSettings(store=""), NoDirectory(), status)
+        self.handlers = calls.handlers
+        self._context = calls.context(session)
+        self._background = instance.background
 
     def __call__(self, message: Message) -> None:
-        self._handlers[type(message)].run(self._context, message)
+        self.handlers[type(message)].run(self._context, message)
+
+    async def done(self) -> None:
+        """Wait for all calls that are under way."""
+        await asyncio.gather(*self._background._tasks)

@@ -108,8 +108,3 @@ def small_buckets(entries: int, loaded: int) -> Iterator[None]:
         patch.setattr(queue_state, "MAX_LOADED_BUCKETS", loaded)
         patch.setattr(queue_state, "KEPT_LOADED_BUCKETS", (loaded + 1) // 2)
         yield
-
-
-async def no_status() -> dict[str, Any]:
-    """What handlers without a server say."""
-    return {}

@@ -2,22 +2,83 @@
 
 from __future__ import annotations
 
-from ...protocol.message_base import Message
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 from ..instance import Instance
+from ..model.sessions import Session
 from ..settings import BrokerSettings
+from .admin_calls import AdminCalls, Directory
+from .consume import ConsumeCalls
+from .context import Context
+from .exchange_calls import ExchangeCalls
 from .explain import ExplainCalls
 from .history_calls import HistoryCalls
-from .registry import Handler, bind_handlers
+from .publish import PublishCalls
+from .queue_calls import QueueCalls
+from .queue_client.claimed import Claiming
+from .queue_client.conditional_read import ConditionalReads
+from .queue_client.holders import Holders
+from .queue_client.peek import PeekCalls
+from .queue_client.queue_metrics import MetricsCalls
+from .queue_client.read import ReadCalls
+from .queue_client.send import SendCalls
+from .queue_client.sent_keys import SentKeys
+from .queue_client.settle import SettleCalls
+from .queue_client.worker_calls import WorkerCalls
+from .registry import bind_handlers
 from .replay_calls import ReplayCalls
+from .result_calls import ResultCalls
+from .session_calls import SessionCalls
 from .staging_calls import StagingCalls
 
 
-def handlers_of(instance: Instance, settings: BrokerSettings) -> dict[type[Message], Handler]:
-    """The handler of each message that a client of an instance may send."""
-    engine = instance.engine
-    return bind_handlers(
-        ReplayCalls(engine, instance.replays, instance.outbox),
-        StagingCalls(instance.name, instance.staging, engine.staging, settings.max_message_bytes),
-        ExplainCalls(engine),
-        HistoryCalls(engine.history),
-    )
+class InstanceCalls:
+    """The calls that clients of one instance make.
+
+    Attributes:
+        handlers: how each message is handled.
+        publishing: puts messages into queues.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        settings: BrokerSettings,
+        directory: Directory,
+        status: Callable[[], Awaitable[dict[str, Any]]],
+    ) -> None:
+        i, engine, clock, largest = instance, instance.engine, instance.engine.clock, settings.max_message_bytes
+        state, topology, operations, commits = engine.state, engine.state.topology, engine.operations, engine.commits
+        self._instance = instance
+        self.publishing = PublishCalls(
+            operations, commits, engine.results, topology, i.queues, i.upkeep, i.traffic, largest
+        )  # fmt: skip
+        holders = Holders(i.sessions, i.timed)
+        uses = Claiming(i.sessions, i.leases, i.timed, engine.pages, i.background, clock, i.traffic)
+        reads = ReadCalls(ConditionalReads(uses, i.outbox, clock, i.loop), uses, i.queues, clock, i.loop)
+        keys = SentKeys(i.queues, engine.idempotency, clock)
+        self.handlers = bind_handlers(
+            self.publishing,
+            ConsumeCalls(i.queues, i.leases, i.outbox, clock),
+            SessionCalls(i.lifecycle, i.outbox, commits),
+            AdminCalls(i.maintenance, directory, status),
+            QueueCalls(i.queues, i.maker, i.replays, engine.removals, state, clock, i.warnings),
+            ExchangeCalls(topology, engine.definitions, i.queues, i.replays, self.publishing, i.warnings),
+            ExplainCalls(engine),
+            ResultCalls(engine.results, state.results.chords, i.results, commits, largest),
+            ReplayCalls(engine, i.replays, i.outbox),
+            HistoryCalls(engine.history),
+            StagingCalls(i.name, i.staging, engine.staging, largest),
+            SendCalls(self.publishing, keys, operations, commits, i.upkeep),
+            reads,
+            SettleCalls(i.leases, i.timed, holders, i.queues, i.outbox, clock),
+            PeekCalls(holders, i.queues, engine.payloads, engine.pages, commits, engine.history),
+            MetricsCalls(i.queues, i.rates, clock),
+            WorkerCalls(i.sessions, i.queues, i.leases, holders, reads, i.outbox),
+        )
+
+    def context(self, session: Session) -> Context:
+        """The calls of one session."""
+        instance = self._instance
+        return Context(session, instance.outbox, instance.background, instance.queues, instance.name)

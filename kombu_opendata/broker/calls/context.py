@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 from ...errors import AccessRefused, NotFound
@@ -12,37 +13,55 @@ from ..background import Background
 from ..model.queue import BrokerQueue
 from ..model.sessions import Session
 from ..outbox import Outbox
+from ..queues import Queues
 
 
 class Context:
-    """The calls of one session."""
+    """The calls of one session.
 
-    __slots__ = ("_background", "_instance_name", "_outbox", "_queues", "session")
+    Attributes:
+        deletion: is held while a queue is deleted or purged; definitions wait for it.
+    """
+
+    __slots__ = ("_background", "_instance_name", "_outbox", "_queues", "deletion", "session")
 
     def __init__(
-        self,
-        session: Session,
-        outbox: Outbox,
-        background: Background,
-        queues: Mapping[str, BrokerQueue],
-        instance_name: str,
+        self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str
     ) -> None:
         self.session = session
         self._outbox = outbox
         self._background = background
         self._queues = queues
         self._instance_name = instance_name
+        self.deletion: asyncio.Lock = queues.lock
 
+    # ------------------------------------------------------------------ answering
     def reply(self, message: Message) -> None:
         """Answer after the next commit."""
         session = self.session
         session.replies.append(message)
         self._outbox.talk(session)
 
+    def refuse(self, rid: int, exc: Exception) -> None:
+        """Answer a call that failed; see :meth:`.Background.refusal`."""
+        refusal = self._background.refusal(rid, exc)
+        if refusal is not None:
+            self.reply(refusal)
+
     def run(self, rid: int, work: Coroutine[Any, Any, Message | None], *, once: bool = False) -> None:
         """Do the rest of a call in the background; see :meth:`.Background.run`."""
         self._background.run(self.session, rid, work, once=once)
 
+    # ------------------------------------------------------------------ calls that are done once
+    def repeat(self, rid: int) -> bool:
+        """Whether this call was done already, or is under way; see :meth:`.Background.repeat`."""
+        return self._background.repeat(self.session, rid)
+
+    def answer_once(self, message: Message, size: int = 0) -> None:
+        """Answer such a call; see :meth:`.Background.answer`."""
+        self._background.answer(self.session, message, size)
+
+    # ------------------------------------------------------------------ queues
     def queue(self, name: str) -> BrokerQueue:
         """A queue that this client may use.
 

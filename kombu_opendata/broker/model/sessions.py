@@ -24,6 +24,9 @@ class Peer(Protocol):
     def send_all(self, outgoing: list[Message]) -> None:
         """Send messages in order."""
 
+    def leave(self) -> None:
+        """Close after the next messages that are sent."""
+
     def abort(self) -> None:
         """Close at once."""
 

@@ -12,7 +12,6 @@ from kombu_opendata.protocol.message_base import Message
 from kombu_opendata.protocol.messages import DeleteSettled, Failed
 from kombu_opendata.storage.settled_moves import SettledMoves
 
-from ...support.caller import Caller
 from .test_counts import World, run
 
 
@@ -56,7 +55,7 @@ def test_an_unforeseen_error_is_answered_and_ends_no_broker(
     async def steps(world: World) -> None:
         monkeypatch.setattr(SettledMoves, "delete", broken)
         told = connect(world)
-        Caller(world.instance, world.session)(DeleteSettled(7, "q", "done", -1, None, True))
+        world.call(DeleteSettled(7, "q", "done", -1, None, True))
         answer = await told.next()
         assert isinstance(answer, Failed)
         assert (answer.rid, "nobody thought of that" in answer.text) == (7, True)

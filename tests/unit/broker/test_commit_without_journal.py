@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from kombu_opendata.broker.connection import Connection
-from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.settings import BrokerSettings
@@ -17,7 +16,7 @@ from kombu_opendata.protocol.messages import DeclareQueue, Publish, Published
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine
 
-from ...support.engine import no_status
+from ...support.caller import Caller
 
 
 class Peer:
@@ -65,15 +64,15 @@ async def _another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a producer")
     peer = Peer()
     session.connection = cast(Connection, peer)
-    handlers = Handlers(instance, session, 1 << 20, no_status)
-    handlers.declare_queue(DeclareQueue(1, "q", True, False, False, {}, False))
+    call = Caller(instance, session)
+    call(DeclareQueue(1, "q", True, False, False, {}, False))
     await engine.commits.commit()
     gate = Gate(engine, monkeypatch)
 
-    handlers.publish(Publish(11, 1, "", "q", b"envelope", {}, 0, 1))
+    call(Publish(11, 1, "", "q", b"envelope", {}, 0, 1))
     await gate.arrived()  # the first publish is on its way to the store
     other = asyncio.create_task(engine.commits.checkpoint())  # as that of a queue's deletion
-    handlers.publish(Publish(12, 2, "", "q", b"envelope", {}, 0, 1))
+    call(Publish(12, 2, "", "q", b"envelope", {}, 0, 1))
     await asyncio.sleep(0)
     gate.let_through()
     await gate.arrived()  # the second publish, with the other's checkpoint

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.model.queue import BrokerQueue
 from kombu_opendata.broker.model.sessions import Session
@@ -19,7 +18,7 @@ from kombu_opendata.storage.counts import QueueCounts
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.queue_buckets import Entry
 
-from ...support.engine import no_status
+from ...support.caller import Caller
 
 PATIENCE_SECONDS = 10
 GRACE_MS = 2000
@@ -46,20 +45,20 @@ class World:
     def new_session(self, letter: bytes) -> None:
         self.session = self.instance.sessions[16 * letter] = Session(16 * letter, "a consumer")
         self.session.lost_at_ms = self.clock.now_ms()  # it has no connection
-        self.handlers = Handlers(self.instance, self.session, 1 << 20, no_status)
+        self.call = Caller(self.instance, self.session)
 
     def declare(self, name: str, **arguments: object) -> BrokerQueue:
-        self.handlers.declare_queue(DeclareQueue(1, name, self.durable, False, False, arguments, False))
+        self.call(DeclareQueue(1, name, self.durable, False, False, arguments, False))
         return self.instance.queues[name]
 
     def publish(self, *, ttl_ms: int = -1) -> None:
         seq = self.instance.traffic.published + 1
-        self.handlers.publish(Publish(2, seq, "", "q", b"envelope", {}, 0, self.clock.now_ms(), 0, ttl_ms))
+        self.call(Publish(2, seq, "", "q", b"envelope", {}, 0, self.clock.now_ms(), 0, ttl_ms))
 
     async def claim(self, *, no_ack: bool = False) -> Entry | None:
         before = set(self.queue.messages.in_flight)
         delivered = self.queue.counts.delivered
-        self.handlers.get(Get(3, 1, "q", no_ack))
+        self.call(Get(3, 1, "q", no_ack))
         async with asyncio.timeout(PATIENCE_SECONDS):
             while self.queue.counts.delivered == delivered:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.005)
@@ -121,7 +120,8 @@ def test_expired_dropped_and_purged_messages_are_told_apart(durable: bool) -> No
         for _ in range(3):
             world.publish()
         world.instance.upkeep.end_turn()  # at most two
-        await world.handlers.purge_queue(PurgeQueue(9, "q"))
+        world.call(PurgeQueue(9, "q"))
+        await world.call.done()
         world.publish(ttl_ms=10)
         world.clock.advance(20)
         world.instance.upkeep.tick()

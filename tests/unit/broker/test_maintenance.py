@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.maintenance import COLLECT, DUTIES, EXPIRE_LEASES, check_duties
 from kombu_opendata.broker.model.sessions import Session
@@ -18,7 +17,7 @@ from kombu_opendata.protocol.messages import DeclareQueue, Get, Publish
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
 
-from ...support.engine import no_status
+from ...support.caller import Caller
 
 GRACE_MS = 2000
 PATIENCE_SECONDS = 10
@@ -40,17 +39,17 @@ class World:
         self.maintenance = self.instance.maintenance
         self.session = self.instance.sessions[b"s" * 16] = Session(b"s" * 16, "a consumer")
         self.session.lost_at_ms = self.clock.now_ms()  # it has no connection
-        self.handlers = Handlers(self.instance, self.session, 1 << 20, no_status)
-        self.handlers.declare_queue(DeclareQueue(1, "q", True, False, False, {}, False))
+        self.call = Caller(self.instance, self.session)
+        self.call(DeclareQueue(1, "q", True, False, False, {}, False))
         await self.settle()
 
     def publish(self, *, ttl_ms: int = -1) -> None:
         seq = self.instance.traffic.published + 1
-        self.handlers.publish(Publish(2, seq, "", "q", b"envelope", {}, 0, self.clock.now_ms(), 0, ttl_ms))
+        self.call(Publish(2, seq, "", "q", b"envelope", {}, 0, self.clock.now_ms(), 0, ttl_ms))
 
     async def claim(self) -> None:
         before = len(self.instance.queues["q"].messages.in_flight)
-        self.handlers.get(Get(3, 1, "q", False))
+        self.call(Get(3, 1, "q", False))
         await eventually(lambda: len(self.instance.queues["q"].messages.in_flight) == before + 1)
 
     async def settle(self) -> None:
@@ -221,9 +220,7 @@ def test_a_report_tells_what_the_broker_did_by_itself_since_the_last_one() -> No
         world.engine.operations.ack(stored, list(stored.messages.in_flight.values()))
         await world.claim()
         await world.settle()
-        world.handlers.declare_queue(
-            DeclareQueue(1, "all", True, False, False, {"x-start": "first", "x-filter": "1=1"}, False)
-        )
+        world.call(DeclareQueue(1, "all", True, False, False, {"x-start": "first", "x-filter": "1=1"}, False))
         while not world.engine.state.cursors["all"].is_done:
             await world.instance.replays.advance()  # as in the background
         world.clock.advance(86_400_000)

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from kombu_opendata.broker import pace
-from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.pace import Pace
 from kombu_opendata.broker.server import Server
 from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol import queue_messages as q
+
+from ...support.caller import Caller
 
 QUEUES = 200
 
@@ -28,16 +29,16 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "LOOKS", 1)
 
 
-async def turns_until_answered(handlers: Handlers, call: Any) -> tuple[Any, int]:
+async def turns_until_answered(call: Caller, message: Any) -> tuple[Any, int]:
     """The answer, and how many turns the loop made before it."""
-    handlers.session.replies.clear()
-    Handlers.DIRECT[type(call)](handlers, call)
+    call.session.replies.clear()
+    call(message)
     turns = 0
-    while not handlers.session.replies:
+    while not call.session.replies:
         turns += 1
         assert turns < 100 * QUEUES
         await asyncio.sleep(0)
-    return handlers.session.replies[0], turns
+    return call.session.replies[0], turns
 
 
 def rows_of(answer: Any) -> list[Any]:
@@ -51,19 +52,19 @@ def rows_of(answer: Any) -> list[Any]:
 
 @pytest.mark.usefixtures("short_pieces")
 @pytest.mark.parametrize(
-    "call",
+    "message",
     [m.GetStatus(1), m.ListBindings(1), q.ListQueues(1), q.GetMetrics(1, []), q.ListWorkers(1)],
-    ids=lambda call: type(call).__name__,
+    ids=lambda message: type(message).__name__,
 )
-def test_a_call_about_all_queues_lets_others_have_their_turn(call: Any) -> None:
+def test_a_call_about_all_queues_lets_others_have_their_turn(message: Any) -> None:
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
         instance = await server.instances.get("default")
-        handlers = Handlers(instance, Session(bytes(16), "test"), 1 << 20, server.status)
+        call = Caller(instance, Session(bytes(16), "test"), server.status)
         for number in range(QUEUES):
-            handlers.declare_queue(m.DeclareQueue(1, f"q{number}", number % 2 == 0, False, False, {}, False))
-            handlers.bind(m.Bind(1, f"q{number}", "amq.direct", "k", {}))
-        answer, turns = await turns_until_answered(handlers, call)
+            call(m.DeclareQueue(1, f"q{number}", number % 2 == 0, False, False, {}, False))
+            call(m.Bind(1, f"q{number}", "amq.direct", "k", {}))
+        answer, turns = await turns_until_answered(call, message)
         assert answer.rid == 1
         assert turns >= QUEUES // 2  # a status is about the stored queues, which are half of them
         for row in rows_of(answer):
@@ -84,15 +85,15 @@ def test_queues_that_come_and_go_during_such_a_call(kind: Any) -> None:
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
         instance = await server.instances.get("default")
-        handlers = Handlers(instance, Session(bytes(16), "test"), 1 << 20, server.status)
+        call = Caller(instance, Session(bytes(16), "test"), server.status)
         for number in range(QUEUES):
-            handlers.declare_queue(m.DeclareQueue(1, f"q{number}", False, False, False, {}, False))
-            handlers.bind(m.Bind(1, f"q{number}", "amq.topic", f"k{number}", {}))
-        asking = asyncio.ensure_future(turns_until_answered(handlers, kind(1)))
+            call(m.DeclareQueue(1, f"q{number}", False, False, False, {}, False))
+            call(m.Bind(1, f"q{number}", "amq.topic", f"k{number}", {}))
+        asking = asyncio.ensure_future(turns_until_answered(call, kind(1)))
         for number in range(0, QUEUES, 2):
             instance.queues[f"q{number}"].drop()
-            handlers.declare_queue(m.DeclareQueue(0, f"new{number}", False, False, False, {}, False))
-            handlers.session.replies.clear()
+            call(m.DeclareQueue(0, f"new{number}", False, False, False, {}, False))
+            call.session.replies.clear()
             await asyncio.sleep(0)
         answer, _turns = await asking
         assert not isinstance(answer, m.Failed)

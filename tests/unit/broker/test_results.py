@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from kombu_opendata.broker import results
+from kombu_opendata.broker import result_watches
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.errors import RequestError
 
 
 def test_what_a_client_may_wait_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "MAX_WATCHES", 3)
+    monkeypatch.setattr(result_watches, "MAX_WATCHES", 3)
     service, session, other = (
-        results.ResultService({}, cast(Any, None)),
+        result_watches.ResultWatches({}, cast(Any, None)),
         Session(b"1" * 16, "one"),
         Session(b"2" * 16, "two"),
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from kombu_opendata.broker import sending
-from kombu_opendata.broker.handlers import Handlers
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.protocol.queue_messages import Outgoing, Send, Sent
 
-from ...support.engine import no_status
+from ...support.caller import Caller
 from .test_counts import SETTINGS, World, run
 
 
@@ -20,9 +18,8 @@ def batch(seq: int, bodies: str) -> Send:
 
 async def send(world: World, message: Send) -> Sent:
     """The answer, when keys were looked for in the store."""
-    sending.send(world.handlers, message)
-    for task in list(world.instance.background._tasks):
-        await task
+    world.call(message)
+    await world.call.done()
     answer = world.instance.background._kept[world.session.id][1]
     assert isinstance(answer, Sent)
     return answer
@@ -33,7 +30,7 @@ def restart(world: World) -> None:
     world.instance.upkeep.stop()
     world.instance = Instance("default", world.engine, SETTINGS)
     world.instance.sessions[world.session.id] = world.session
-    world.handlers = Handlers(world.instance, world.session, 1 << 20, no_status)
+    world.call = Caller(world.instance, world.session)
 
 
 def test_rows_that_were_stored_before_the_broker_ended_are_told_as_new() -> None:

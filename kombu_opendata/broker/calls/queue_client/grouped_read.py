@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice, zip_longest
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from ..errors import PreconditionFailed, RequestError
-from ..protocol import queue_messages as q
-from ..storage import looking
-from .model.queue import BrokerQueue
-from .reading import Claimed
-
-if TYPE_CHECKING:
-    from .handlers import Handlers
+from ....errors import PreconditionFailed, RequestError
+from ....protocol import queue_messages as q
+from ....storage import looking
+from ...model.queue import BrokerQueue
+from ...model.sessions import Session
+from ...outbox import Outbox
+from .claimed import Claim, Claimed, Claiming
 
 #: from the first group as many as there are, then from the next; one of each in turn; only the first of each
 FILL, ROUND_ROBIN, HEAD = "fill", "round_robin", "head"
@@ -61,14 +59,11 @@ class Groups:
         return found
 
 
-_known: WeakKeyDictionary[BrokerQueue, Groups] = WeakKeyDictionary()
-
-
 def check(msg: q.Read) -> None:
     """Refuse a Read by groups that can't be.
 
     Raises:
-        RequestError: the order is none, or there is a condition, too.
+        RequestError: the order is not one of these, or there is a condition, too.
     """
     if msg.grouped not in ORDERS:
         raise RequestError(f"messages of groups come in the order {', '.join(ORDERS)}, not {msg.grouped[:80]!r}")
@@ -76,40 +71,63 @@ def check(msg: q.Read) -> None:
         raise RequestError("a read by groups takes no condition: it would hand out messages past others of their group")
 
 
-async def look(self: Handlers, msg: q.Read, queue: BrokerQueue) -> Claimed:
-    """One pass; claims what may be handed out."""
-    groups = _known.setdefault(queue, Groups())
-    async with groups.looking:
-        lines = await _lines(self, msg, queue, groups)
-        return await _claim(self, msg, queue, lines)
+class GroupedReads:
+    """Looks for messages of groups in the queues of one instance."""
 
+    def __init__(self, uses: Claiming, outbox: Outbox) -> None:
+        self._uses = uses
+        self._outbox = outbox
+        self._groups: WeakKeyDictionary[BrokerQueue, Groups] = WeakKeyDictionary()
 
-async def _lines(self: Handlers, msg: q.Read, queue: BrokerQueue, groups: Groups) -> list[list[int]]:
-    """The ids that each free group may give, in order; the groups by their first."""
-    if len(queue.messages.in_flight) > MAX_IN_FLIGHT:
-        raise PreconditionFailed(
-            f"queue {queue.name!r} has over {MAX_IN_FLIGHT} messages in flight, too many to read it by groups",
-            queue=queue.name,
-        )
-    flying = [(id, entry.priority) for id, entry in queue.messages.in_flight.items()]
-    blocked = set(await groups.find(queue, msg.group_header, flying))
-    lines: dict[str, list[int]] = {}
-    looked, after = 0, -1
-    while looked < MAX_LOOKED_AT and not _is_enough(msg, lines):
-        rows, after = await queue.waiting((looking.AVAILABLE, looking.DELAYED), after, _AT_ONCE)
-        found = await groups.find(queue, msg.group_header, [(row.id, row.priority) for row in rows])
-        for row, group in zip(rows, found, strict=True):
-            if group is None or group in blocked:
+    async def look(self, session: Session, queue: BrokerQueue, msg: q.Read) -> Claimed:
+        """One pass; claims what may be handed out."""
+        groups = self._groups.setdefault(queue, Groups())
+        async with groups.looking:
+            lines = await self._lines(queue, msg, groups)
+            return await self._claim(session, queue, msg, lines)
+
+    async def _lines(self, queue: BrokerQueue, msg: q.Read, groups: Groups) -> list[list[int]]:
+        """The ids that each free group may give, in order; the groups by their first."""
+        if len(queue.messages.in_flight) > MAX_IN_FLIGHT:
+            raise PreconditionFailed(
+                f"queue {queue.name!r} has over {MAX_IN_FLIGHT} messages in flight, too many to read it by groups",
+                queue=queue.name,
+            )
+        flying = [(id, entry.priority) for id, entry in queue.messages.in_flight.items()]
+        blocked = set(await groups.find(queue, msg.group_header, flying))
+        lines: dict[str, list[int]] = {}
+        looked, after = 0, -1
+        while looked < MAX_LOOKED_AT and not _is_enough(msg, lines):
+            rows, after = await queue.waiting((looking.AVAILABLE, looking.DELAYED), after, _AT_ONCE)
+            found = await groups.find(queue, msg.group_header, [(row.id, row.priority) for row in rows])
+            for row, group in zip(rows, found, strict=True):
+                if group is None or group in blocked:
+                    continue
+                if row.state == looking.DELAYED:
+                    blocked.add(group)
+                else:
+                    lines.setdefault(group, []).append(row.id)
+            looked += len(rows)
+            if after < 0:
+                break
+            await asyncio.sleep(0)
+        return list(lines.values())
+
+    async def _claim(self, session: Session, queue: BrokerQueue, msg: q.Read, lines: list[list[int]]) -> Claimed:
+        """Claim the first of these, each unless one before it in its group could not be claimed."""
+        claimed = Claimed(self._uses, session, queue, msg)
+        line_of = {id: number for number, line in enumerate(lines) for id in line}
+        passed: set[int] = set()
+        for id in _in_order(msg.grouped, lines):
+            if line_of[id] in passed:
                 continue
-            if row.state == looking.DELAYED:
-                blocked.add(group)
-            else:
-                lines.setdefault(group, []).append(row.id)
-        looked += len(rows)
-        if after < 0:
-            break
-        await asyncio.sleep(0)
-    return list(lines.values())
+            found = await claimed.claim(id)
+            if found is Claim.TAKEN:
+                passed.add(line_of[id])
+            if found is Claim.OVER or claimed.is_enough:
+                break
+        self._outbox.schedule()
+        return claimed
 
 
 def _is_enough(msg: q.Read, lines: dict[str, list[int]]) -> bool:
@@ -125,32 +143,6 @@ def _in_order(order: str, lines: list[list[int]]) -> Iterator[int]:
     if order == ROUND_ROBIN:
         return (id for layer in zip_longest(*lines) for id in layer if id is not None)
     return chain.from_iterable(lines)
-
-
-async def _claim(self: Handlers, msg: q.Read, queue: BrokerQueue, lines: list[list[int]]) -> Claimed:
-    """Claim the first of these, each unless one before it in its group could not be claimed."""
-    claimed = Claimed(self.session, queue, msg)
-    line_of = {id: number for number, line in enumerate(lines) for id in line}
-    passed: set[int] = set()
-    for id in _in_order(msg.grouped, lines):
-        if line_of[id] in passed:
-            continue
-        envelope = await queue.fetch(id)
-        session = self.instance.sessions.get(self.session.id)
-        if session is None or session.connection is None or session.suspended or queue.deleting:
-            break
-        entry, now = queue.messages.available.get(id), self.engine.clock.now_ms()
-        if entry is None or envelope is None or not looking.is_visible(entry, now):
-            passed.add(line_of[id])
-            continue
-        if 0 < entry.deadline <= now:
-            continue
-        claimed.add(self.instance, entry, envelope)
-        self.instance.traffic.delivered += 1
-        if claimed.is_enough:
-            break
-    self.instance.outbox.schedule()
-    return claimed
 
 
 def _parts(rows: list[tuple[int, int]]) -> Iterable[list[tuple[int, int]]]:

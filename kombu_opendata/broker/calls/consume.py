@@ -1,0 +1,88 @@
+"""Consuming: consumers and their credit, gets, settlements, the end of a channel."""
+
+from __future__ import annotations
+
+from ...errors import AccessRefused, PreconditionFailed, RequestError
+from ...protocol import messages as m
+from ...storage.clock import Clock
+from .. import arguments
+from ..arguments import MAX_NAME_BYTES
+from ..leases import Leases
+from ..model.getters import GetOne
+from ..model.sessions import Channel, Consumer
+from ..outbox import Outbox
+from ..queues import Queues
+from .context import Context
+from .registry import handles
+
+
+class ConsumeCalls:
+    """The calls of consumers."""
+
+    def __init__(self, queues: Queues, leases: Leases, outbox: Outbox, clock: Clock) -> None:
+        self._queues = queues
+        self._leases = leases
+        self._outbox = outbox
+        self._clock = clock
+
+    @handles(m.Consume, definition=True)
+    def consume(self, call: Context, msg: m.Consume) -> None:
+        queue = call.queue(msg.queue)
+        if len(msg.tag.encode()) > MAX_NAME_BYTES:  # every delivery carries it
+            raise RequestError(f"the consumer tag is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
+        channel = call.session.channel(msg.channel)
+        if msg.tag in channel.consumers:
+            raise PreconditionFailed(f"consumer tag {msg.tag!r} is in use on this channel", tag=msg.tag)
+        if queue.consumers and (msg.exclusive or queue.consumers[0].exclusive):
+            raise AccessRefused(f"queue {queue.name!r} has an exclusive consumer", queue=queue.name)
+        priority = msg.arguments.get("x-priority", 0)
+        arguments.check(arguments.CONSUMER_PRIORITY, priority, f"a consumer of queue {queue.name!r}")
+        consumer = Consumer(call.session, channel, msg.tag, queue, msg.no_ack, msg.exclusive, priority)
+        channel.consumers[msg.tag] = consumer
+        queue.add_consumer(consumer)
+        self._queues.wake(queue)
+        call.reply(m.Ok(msg.rid))
+
+    @handles(m.Cancel)
+    def cancel(self, call: Context, msg: m.Cancel) -> None:
+        consumer = call.session.channel(msg.channel).consumers.get(msg.tag)
+        if consumer is not None:
+            self._queues.remove_consumer(consumer)
+        call.reply(m.Ok(msg.rid))
+
+    @handles(m.Qos)
+    def qos(self, call: Context, msg: m.Qos) -> None:
+        channel = call.session.channel(msg.channel)
+        channel.prefetch = max(msg.prefetch, 0)
+        self._wake_consumers(channel)
+        if msg.rid:
+            call.reply(m.Ok(msg.rid))
+
+    @handles(m.Credit)
+    def credit(self, call: Context, msg: m.Credit) -> None:
+        channel = call.session.channel(msg.channel)
+        channel.credit = max(msg.count, 0)
+        self._wake_consumers(channel)
+
+    def _wake_consumers(self, channel: Channel) -> None:
+        for consumer in channel.consumers.values():
+            self._queues.wake(consumer.queue)
+
+    @handles(m.Get, definition=True)
+    def get(self, call: Context, msg: m.Get) -> None:
+        queue = call.queue(msg.queue)
+        queue.used_at_ms = self._clock.now_ms()
+        channel = call.session.channel(msg.channel)
+        queue.getters.append(GetOne(call.session, channel, msg.rid, msg.no_ack, self._outbox.reply))
+        self._queues.wake(queue)
+
+    @handles(m.Settle)
+    def settle(self, call: Context, msg: m.Settle) -> None:
+        if msg.outcome not in m.Outcome.__members__.values():
+            raise RequestError(f"settle outcome {msg.outcome} is unknown")
+        self._leases.settle(call.session, msg.outcome, msg.leases)
+
+    @handles(m.CloseChannel)
+    def close_channel(self, call: Context, msg: m.CloseChannel) -> None:
+        self._leases.close_channel(call.session, msg.channel)
+        call.reply(m.Ok(msg.rid))

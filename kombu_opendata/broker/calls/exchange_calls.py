@@ -1,0 +1,129 @@
+"""Exchanges and bindings: declared, deleted, listed; where a message would go."""
+
+from __future__ import annotations
+
+from ...errors import AccessRefused, PreconditionFailed, RequestError
+from ...protocol import messages as m
+from ...protocol import queue_messages as q
+from ...protocol.topic_syntax import check_topic_pattern
+from ...storage.definitions import Definitions
+from ...storage.topology import Topology
+from .. import arguments
+from ..arguments import MAX_NAME_BYTES
+from ..notices import WarnOnce
+from ..pace import Pace, encoded
+from ..queues import Queues
+from ..replay import Replays
+from .context import Context
+from .publish import PublishCalls
+from .registry import handles
+
+_RESERVED_PREFIX = "amq."
+
+
+class ExchangeCalls:
+    """What decides where messages go."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        definitions: Definitions,
+        queues: Queues,
+        replays: Replays,
+        publishing: PublishCalls,
+        warnings: WarnOnce,
+    ) -> None:
+        self._topology = topology
+        self._definitions = definitions
+        self._queues = queues
+        self._replays = replays
+        self._publishing = publishing
+        self._warnings = warnings
+
+    # ------------------------------------------------------------------ exchanges
+    @handles(m.DeclareExchange, definition=True)
+    def declare_exchange(self, call: Context, msg: m.DeclareExchange) -> None:
+        if msg.passive:
+            self._topology.get(msg.exchange)
+        elif msg.exchange.startswith(_RESERVED_PREFIX) and msg.exchange not in self._topology.exchanges:
+            raise AccessRefused(
+                f"exchange names that begin with {_RESERVED_PREFIX!r} are reserved", exchange=msg.exchange
+            )
+        elif self._is_new(msg):
+            if msg.durable:
+                self._definitions.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
+            else:
+                self._topology.add_exchange(msg.exchange, msg.type, False, msg.auto_delete, msg.arguments)
+        warnings = arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
+        for text in warnings:
+            self._warnings.warn(text)
+        call.reply(m.Ok(msg.rid, warnings))
+
+    def _is_new(self, msg: m.DeclareExchange) -> bool:
+        if msg.exchange:
+            arguments.check_name(msg.exchange, "exchange")
+        arguments.check_storable(msg.arguments, f"exchange {msg.exchange!r}")
+        return self._topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments)
+
+    @handles(m.DeleteExchange, definition=True)
+    def delete_exchange(self, call: Context, msg: m.DeleteExchange) -> None:
+        exchange = self._topology.exchanges.get(msg.exchange)
+        if msg.exchange == "" or msg.exchange.startswith(_RESERVED_PREFIX):
+            raise AccessRefused(f"exchange {msg.exchange!r} can't be deleted", exchange=msg.exchange)
+        if exchange is not None:
+            if msg.if_unused and exchange.bindings:
+                raise PreconditionFailed(f"exchange {msg.exchange!r} has bindings", exchange=msg.exchange)
+            if exchange.durable:
+                self._definitions.delete_exchange(msg.exchange)
+            else:
+                self._topology.remove_exchange(msg.exchange)
+        call.reply(m.Ok(msg.rid))
+
+    # ------------------------------------------------------------------ bindings
+    @handles(m.Bind, definition=True)
+    def bind(self, call: Context, msg: m.Bind) -> None:
+        queue = call.queue(msg.queue)
+        if msg.exchange == "":
+            raise AccessRefused("queues can't be bound to the default exchange: it reaches every queue by its name")
+        exchange = self._topology.get(msg.exchange)
+        if len(msg.routing_key.encode()) > MAX_NAME_BYTES:
+            raise RequestError(f"the routing key is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
+        arguments.check_storable(msg.arguments, "the binding")
+        self._topology.check_binding(msg.exchange, msg.arguments)
+        if msg.checked and exchange.type == "topic":
+            check_topic_pattern(msg.routing_key)
+        if not self._topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
+            queue.bind(exchange, msg.routing_key, msg.arguments)
+            self._replays.bound(queue.name)
+        call.reply(m.Ok(msg.rid))
+
+    @handles(m.Unbind, definition=True)
+    def unbind(self, call: Context, msg: m.Unbind) -> None:
+        queue = self._queues.get(msg.queue)
+        exchange = self._topology.exchanges.get(msg.exchange)
+        if queue is not None and exchange is not None:
+            if self._topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
+                queue.unbind(exchange, msg.routing_key, msg.arguments)
+            self._queues.drop_unused_exchange(msg.exchange)
+        call.reply(m.Ok(msg.rid))
+
+    # ------------------------------------------------------------------ looking
+    @handles(m.ListBindings, query=True)
+    def list_bindings(self, call: Context, msg: m.ListBindings) -> None:
+        call.run(msg.rid, self._list(msg.rid))
+
+    async def _list(self, rid: int) -> m.Bindings:
+        pace, answer = Pace(), m.Bindings(rid, [])
+        async for queue, exchange, key, given in pace.over(self._topology.bindings()):
+            answer.bindings.append(encoded((queue, exchange, key)))
+            answer.arguments.append(given)
+        async for e in pace.over(list(self._topology.exchanges.values())):
+            answer.exchanges.append(encoded((e.name, e.type, e.durable, e.auto_delete, e.arguments)))
+        return answer
+
+    @handles(q.AskRoutes)
+    def ask_routes(self, call: Context, msg: q.AskRoutes) -> None:
+        """Route a message that is never stored."""
+        arguments.check_short(msg.routing_key, "routing key")
+        envelope = m.Publish(0, 0, msg.exchange, msg.routing_key, msg.envelope, msg.texts, 0, 0)
+        call.reply(q.Routed(msg.rid, [queue.name for queue in self._publishing.targets(envelope)]))

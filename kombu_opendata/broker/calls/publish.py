@@ -1,0 +1,147 @@
+"""Publish: a message is routed, checked and put into the queues that take it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import InvalidMessage, MessageTooLarge, Unroutable
+from ...protocol import messages as m
+from ...protocol.envelope import open_envelope
+from ...storage.commits import Commits
+from ...storage.operations import Operations
+from ...storage.results import Results
+from ...storage.topology import Topology
+from ..arguments import check_short
+from ..model.queue import BrokerQueue
+from ..model.queue_kinds import by_kind
+from ..model.sessions import Session
+from ..queues import Queues
+from ..traffic import Traffic
+from ..upkeep import Upkeep
+from .context import Context
+from .registry import handles
+
+
+class PublishCalls:
+    """Puts messages into queues: those of publishes, of sends, and dead letters."""
+
+    def __init__(
+        self,
+        operations: Operations,
+        commits: Commits,
+        results: Results,
+        topology: Topology,
+        queues: Queues,
+        upkeep: Upkeep,
+        traffic: Traffic,
+        max_message_bytes: int,
+    ) -> None:
+        self._operations = operations
+        self._commits = commits
+        self._results = results
+        self._topology = topology
+        self._queues = queues
+        self._upkeep = upkeep
+        self._traffic = traffic
+        self._max_message_bytes = max_message_bytes
+
+    @handles(m.Publish)
+    def publish(self, call: Context, msg: m.Publish) -> None:
+        session = call.session
+        before = self._operations.published(session.id, msg.seq)
+        if before is not None or msg.seq in session.transient_publishes:
+            latest = before is not None and before.last_sequence == msg.seq
+            id, queues = (before.last_message_id, before.last_queues) if before is not None and latest else (0, -1)
+            call.reply(m.Published(msg.rid, id, queues))
+            return
+        self.check(msg)
+        targets = self.targets(msg)
+        if not targets:
+            if msg.mandatory:
+                raise Unroutable(
+                    f"no queue takes messages for exchange {msg.exchange!r} with routing key {msg.routing_key!r}",
+                    exchange=msg.exchange,
+                    routing_key=msg.routing_key,
+                )
+            call.reply(m.Published(msg.rid, 0, 0))
+            return
+        call.reply(m.Published(msg.rid, self.store(msg, targets, session), len(targets)))
+
+    def check(self, msg: m.Publish) -> None:
+        """Refuse what can't be stored as it is said.
+
+        Raises:
+            MessageTooLarge, InvalidMessage: the text says what is wrong.
+        """
+        if len(msg.envelope) > self._max_message_bytes:
+            size, limit = len(msg.envelope), self._max_message_bytes
+            raise MessageTooLarge(f"the message has {size} bytes, the limit is {limit}", size=size, limit=limit)
+        check_short(msg.routing_key, "routing key", InvalidMessage)
+        if not 0 <= msg.priority <= 255:
+            raise InvalidMessage(f"priority {msg.priority} is not within 0–255", priority=msg.priority)
+        if not 0 < msg.seq < 1 << 63:
+            raise InvalidMessage(f"publish number {msg.seq} is out of range", seq=msg.seq)
+        for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
+            if not -1 <= value < 1 << 53:
+                raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
+
+    def targets(self, msg: m.Publish) -> list[BrokerQueue]:
+        """The queues that take a message, each once.
+
+        Raises:
+            NotFound: no such exchange.
+        """
+        names = self._topology.route(msg.exchange, msg.routing_key, lambda: _headers_of(msg), msg.headers)
+        queues = self._queues
+        return [q for q in map(queues.get, names) if q is not None and not q.deleting]
+
+    def store(self, msg: m.Publish, targets: list[BrokerQueue], session: Session | None = None) -> int:
+        """Put a message into these queues; returns its id.
+
+        Args:
+            session: remembers the number of the publish; None for a message of the broker's own, which has none.
+
+        Raises:
+            QueueFull, StoreFull: nothing was stored.
+        """
+        upkeep, queues = self._upkeep, self._queues
+        priority = 255 - msg.priority
+        stored, transient = by_kind(targets)
+        for queue in targets:
+            if queue.is_bounded:
+                upkeep.check_room(queue, len(msg.envelope))
+        numbered = session if msg.seq else None
+        if stored:
+            self._commits.check_room(len(msg.envelope))
+            if msg.revocable:
+                self._results.note_revocable()
+            id = self._operations.publish(
+                stored,
+                msg.envelope,
+                msg.headers,
+                priority=priority,
+                created_at=msg.created_at_ms,
+                visible_at=msg.visible_at_ms,
+                ttl_ms=msg.ttl_ms,
+                session=numbered.id if numbered is not None else b"",
+                seq=msg.seq,
+                total=len(targets),
+            )
+        else:
+            id = queues.transient_id()
+            if numbered is not None:
+                numbered.note_transient(msg.seq)
+        for each in transient:
+            each.put(id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
+        for queue in targets:
+            queues.wake(queue)
+            if queue.is_bounded or queue.messages.next_deadline:
+                upkeep.added(queue, id)
+        self._traffic.published += 1
+        return id
+
+
+def _headers_of(msg: m.Publish) -> dict[Any, Any]:
+    """What a headers exchange matches: the message's own headers, or their texts if it is no envelope."""
+    opened = open_envelope(msg.envelope)
+    return opened[3] if opened is not None else dict(msg.headers)

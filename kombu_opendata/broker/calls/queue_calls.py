@@ -1,0 +1,154 @@
+"""Queues: declared, deleted, purged, listed."""
+
+from __future__ import annotations
+
+import uuid
+
+from ...errors import PreconditionFailed, RequestError
+from ...protocol import messages as m
+from ...protocol import queue_messages as q
+from ...storage.clock import Clock
+from ...storage.queue_filters import FILTER
+from ...storage.removals import Call, Removals
+from ...storage.state import StoreState
+from .. import arguments, starts
+from ..model.queue import BrokerQueue, QueueProperties
+from ..model.queue_kinds import QueueMaker
+from ..notices import WarnOnce
+from ..pace import Pace, encoded
+from ..queues import Queues
+from ..replay import Replays
+from .context import Context
+from .registry import handles
+
+
+class QueueCalls:
+    """What becomes of whole queues."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        maker: QueueMaker,
+        replays: Replays,
+        removals: Removals,
+        state: StoreState,
+        clock: Clock,
+        warnings: WarnOnce,
+    ) -> None:
+        self._queues = queues
+        self._maker = maker
+        self._replays = replays
+        self._removals = removals
+        self._state = state
+        self._clock = clock
+        self._warnings = warnings
+
+    # ------------------------------------------------------------------ declaring
+    def _filter_of(self, msg: m.DeclareQueue) -> str | None:
+        """The filter of a queue that is not there yet."""
+        text = None if msg.passive or msg.queue in self._queues else msg.arguments.get(FILTER)
+        return text if isinstance(text, str) else None
+
+    @handles(m.DeclareQueue, definition=True, filter_of=_filter_of)
+    def declare_queue(self, call: Context, msg: m.DeclareQueue) -> None:
+        name = msg.queue
+        if msg.passive:
+            self._answer(call, msg.rid, call.queue(name), [])
+            return
+        if not name:
+            if msg.durable:
+                raise RequestError("a durable queue needs a name: it could not be found again")
+            name = f"amq.gen-{uuid.uuid4().hex}"
+        arguments.check_name(name, "queue")
+        arguments.check_storable(msg.arguments, f"queue {name!r}")
+        if msg.strict:
+            arguments.refuse_unknown(name, msg.arguments)
+        properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._create(call, name, properties, arguments.parse(name, msg.arguments))
+        else:
+            if queue.properties != properties:
+                arguments.parse(name, msg.arguments)
+            call.check_owner(queue)
+            _check_equal(queue, properties)
+        self._answer(call, msg.rid, queue, arguments.unknown("queue", name, msg.arguments))
+
+    def _create(
+        self, call: Context, name: str, properties: QueueProperties, parsed: arguments.QueueArguments
+    ) -> BrokerQueue:
+        now = self._clock.now_ms()
+        cursor = starts.cursor(parsed.start, starts.NOW, next_id=self._state.next_id, now_ms=now)
+        if not properties.stored and not cursor.is_done:
+            raise RequestError(
+                f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name
+            )
+        queue = self._queues[name] = self._maker.declare(name, properties, parsed)
+        if properties.stored and parsed.start != starts.NOW:
+            self._replays.start(queue.state(), cursor)  # in the same commit
+        if properties.exclusive:
+            queue.owner = call.session
+        return queue
+
+    def _answer(self, call: Context, rid: int, queue: BrokerQueue, warnings: list[str]) -> None:
+        queue.used_at_ms = self._clock.now_ms()
+        for text in warnings:
+            self._warnings.warn(text)
+        call.reply(m.QueueInfo(rid, queue.name, len(queue.messages), len(queue.consumers), warnings))
+
+    # ------------------------------------------------------------------ deleting
+    @handles(m.DeleteQueue)
+    def delete_queue(self, call: Context, msg: m.DeleteQueue) -> None:
+        call.run(msg.rid, self._delete(call, msg))
+
+    async def _delete(self, call: Context, msg: m.DeleteQueue) -> m.Count:
+        async with self._queues.lock:
+            queue, removal = self._queues.get(msg.queue), Call(call.session.id, msg.rid)
+            before = self._removals.before(removal)
+            if queue is None:
+                arguments.check_name(msg.queue, "queue")
+            if queue is None or before.is_over:
+                return m.Count(msg.rid, before.messages)
+            call.check_owner(queue)
+            if msg.if_unused and queue.consumers:
+                raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.consumers)} consumers", queue=queue.name)
+            if msg.if_empty and len(queue.messages):
+                raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.messages)} messages", queue=queue.name)
+            return m.Count(msg.rid, await self._queues.delete(queue, removal))
+
+    @handles(m.PurgeQueue)
+    def purge_queue(self, call: Context, msg: m.PurgeQueue) -> None:
+        call.run(msg.rid, self._purge(call, msg))
+
+    async def _purge(self, call: Context, msg: m.PurgeQueue) -> m.Count:
+        async with self._queues.lock:
+            return m.Count(msg.rid, await call.queue(msg.queue).purge(Call(call.session.id, msg.rid)))
+
+    # ------------------------------------------------------------------ listing
+    @handles(q.ListQueues, query=True)
+    def list_queues(self, call: Context, msg: q.ListQueues) -> None:
+        call.run(msg.rid, self._list(msg.rid))
+
+    async def _list(self, rid: int) -> q.QueueList:
+        listed = q.QueueList(rid, [], [])
+        async for queue in Pace().over(list(self._queues.values())):
+            if not queue.deleting:
+                listed.queues.append(encoded((queue.name, *queue.properties, len(queue.consumers))))
+                listed.created_at_ms.append(queue.counts.created_at_ms)
+        return listed
+
+
+def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
+    """Refuse, by :class:`PreconditionFailed`, a queue that exists with other properties."""
+    for field, have, want in zip(properties._fields, queue.properties, properties, strict=True):
+        if have == want:
+            continue
+        argument, ours, theirs = field, f"with {field}={have!r}", f"with {field}={want!r}"
+        if field == "arguments":
+            argument, ours, theirs = arguments.difference(queue.properties.arguments, properties.arguments)
+        raise PreconditionFailed(
+            f"queue {queue.name!r} exists {ours}, declared again {theirs}: delete it first or declare it alike",
+            queue=queue.name,
+            field=field,
+            argument=argument,
+        )

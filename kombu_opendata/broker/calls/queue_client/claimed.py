@@ -1,0 +1,125 @@
+"""What a Read has claimed, and its answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+from ....errors import StoreError
+from ....protocol import queue_messages as q
+from ....protocol.messages import Outcome
+from ....storage.clock import Clock
+from ....storage.looking import QueuePages, is_visible
+from ....storage.queue_buckets import Entry
+from ...background import Background
+from ...leases import Leases
+from ...model.queue import BrokerQueue
+from ...model.sessions import Session
+from ...timed import TimedLeases, session_of
+from ...traffic import Traffic
+from .call_limits import PAGE_BYTES
+
+log = logging.getLogger(__name__)
+
+
+class Claiming(NamedTuple):
+    """What the reads of one instance use."""
+
+    sessions: Mapping[bytes, Session]
+    leases: Leases
+    timed: TimedLeases
+    pages: QueuePages
+    background: Background
+    clock: Clock
+    traffic: Traffic
+
+
+class Claim(Enum):
+    """What became of a claim."""
+
+    CLAIMED = auto()
+    TAKEN = auto()  # it is gone, in flight or delayed
+    EXPIRED = auto()
+    OVER = auto()  # nothing more can be claimed: the queue or the client is gone, or the client is suspended
+
+
+class Claimed:
+    """What a Read has claimed so far."""
+
+    def __init__(self, uses: Claiming, session: Session, queue: BrokerQueue, msg: q.Read) -> None:
+        self._uses = uses
+        self._session, self._queue, self._msg = session, queue, msg
+        self._holder = Session(session_of(session.client), session.name)
+        self._rows: list[q.ReadRow] = []
+        self._received: list[int] = []  # of each row
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def is_enough(self) -> bool:
+        return len(self._rows) >= self._msg.quantity or self._bytes >= PAGE_BYTES
+
+    # ------------------------------------------------------------------ claiming
+    async def claim(self, id: int) -> Claim:
+        """Claim a message if it can be, after reading its payload."""
+        queue, now_ms = self._queue, self._uses.clock.now_ms
+        envelope = await queue.fetch(id)
+        session = self._uses.sessions.get(self._session.id)
+        if session is None or session.connection is None or session.suspended or queue.deleting:
+            return Claim.OVER
+        entry, now = queue.messages.available.get(id), now_ms()
+        if entry is None or envelope is None or not is_visible(entry, now):
+            return Claim.TAKEN
+        if 0 < entry.deadline <= now:
+            return Claim.EXPIRED
+        self.add(entry, envelope)
+        self._uses.traffic.delivered += 1
+        return Claim.CLAIMED
+
+    def add(self, entry: Entry, envelope: bytes | None = None) -> None:
+        """Claim an available message, whose payload is given or at hand."""
+        queue, msg = self._queue, self._msg
+        at_hand = queue.claim(entry, self._holder, msg.vt_ms)
+        envelope = at_hand or b"" if envelope is None else envelope
+        returned = entry.returned or entry.attempts > 1
+        self._rows.append((entry.id, entry.claimed_at, entry.attempts, entry.lease_until, envelope, returned))
+        self._received.append(entry.received_at)
+        self._bytes += len(envelope)
+        if msg.pop:
+            self._uses.leases.end(self._holder, queue, entry, Outcome.ACK)
+        else:
+            self._uses.timed.note(queue.name, entry)
+
+    def clear(self) -> None:
+        """They are gone with their queue."""
+        self._rows.clear()
+        self._received.clear()
+
+    # ------------------------------------------------------------------ answering
+    def answer(self) -> None:
+        """Answer the Read; of messages that were out of memory since they came, the store is asked when that was."""
+        if all(self._received):
+            self._answer()
+        else:
+            self._uses.background.run(self._session, self._msg.rid, self.look_up_and_answer(), once=True)
+
+    async def look_up_and_answer(self) -> None:
+        """As :meth:`answer`, in the task of a call."""
+        unknown = [row[0] for row, at in zip(self._rows, self._received, strict=True) if not at]
+        if unknown:
+            try:
+                known = await self._uses.pages.metadata(unknown)
+            except StoreError as exc:
+                log.error("when messages were received can't be read: %s", exc)
+                known = {}
+            received = {id: about.received_at_ms for id, about in known.items()}
+            self._received = [at or received.get(row[0], 0) for row, at in zip(self._rows, self._received, strict=True)]
+        self._answer()
+
+    def _answer(self) -> None:
+        answer = q.ReadMessages(self._msg.rid, self._rows, self._received)
+        self._uses.background.answer(self._session, answer, self._bytes)

@@ -1,0 +1,169 @@
+"""Reads with a condition: messages whose headers match, in the order of delivery, or those of free groups.
+
+The work of one look is bounded, it lets others in between, and a Read that waits looks again only when the queue has
+changed, and never for more than a tenth of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from ....protocol import queue_messages as q
+from ....selectors import compile_selector
+from ....storage import looking
+from ....storage.clock import Clock
+from ....storage.queue_buckets import Entry
+from ...model.queue import BrokerQueue
+from ...model.sessions import Session
+from ...outbox import Outbox
+from . import grouped_read
+from .claimed import Claim, Claimed, Claiming
+from .grouped_read import GroupedReads
+
+#: visible messages that one look goes through, and cold buckets that it brings into memory
+MAX_LOOKED_AT = 10_000
+_MAX_LOADS = 64
+#: messages whose headers are read before others get their turn
+_AT_ONCE = 256
+#: seconds from one look to the next, at least
+_PACE_SECONDS = 0.1
+
+Condition = Callable[[Mapping[str, str]], bool]
+
+
+def condition_of(msg: q.Read) -> Condition:
+    """What the headers of a message must be.
+
+    Raises:
+        SelectorError: the selector is not valid.
+    """
+    wanted = msg.equal
+    matches = compile_selector(msg.selector).matches if msg.selector else None
+
+    def fits(headers: Mapping[str, str]) -> bool:
+        return all(headers.get(name) == text for name, text in wanted.items()) and (matches is None or matches(headers))
+
+    return fits
+
+
+class ConditionalReads:
+    """The reads with a condition of one instance that are under way."""
+
+    def __init__(self, uses: Claiming, outbox: Outbox, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self._uses = uses
+        self._outbox = outbox
+        self._clock = clock
+        self._loop = loop
+        self._groups = GroupedReads(uses, outbox)
+        self._stops: dict[tuple[bytes, int], asyncio.Event] = {}  # by session and number
+
+    def stop(self, session: Session, rid: int | None) -> None:
+        """End the reads of a session, or the one of this number, after the look that they are at."""
+        for (reader, number), stop in self._stops.items():
+            if reader == session.id and rid in (None, number):
+                stop.set()
+
+    def read(self, session: Session, queue: BrokerQueue, msg: q.Read) -> Coroutine[Any, Any, None]:
+        """Look for messages, claim them and answer.
+
+        Raises:
+            SelectorError, RequestError: the condition is not valid; raised before the first look.
+        """
+        if msg.grouped:
+            grouped_read.check(msg)
+            look = partial(self._groups.look, session, queue, msg)
+        else:
+            look = partial(self._look, session, queue, msg, condition_of(msg))
+        return self._read(session, queue, msg, look)
+
+    async def _read(
+        self, session: Session, queue: BrokerQueue, msg: q.Read, look: Callable[[], Awaitable[Claimed]]
+    ) -> None:
+        time = self._loop.time
+        deadline = time() + msg.wait_ms / 1000
+        stop = self._stops[session.id, msg.rid] = asyncio.Event()
+
+        def is_over() -> bool:
+            return stop.is_set() or queue.deleting or time() >= deadline
+
+        try:
+            while True:
+                before, began = _signature(queue), time()
+                claimed = await look()
+                if claimed or is_over():
+                    break
+                pause = max(_PACE_SECONDS, 10 * (time() - began))
+                await _wait(stop, min(pause, max(deadline - time(), 0)))
+                while _signature(queue) == before and not is_over():
+                    next_visible = queue.messages.next_visible_at()
+                    if next_visible is not None and next_visible <= self._clock.now_ms():
+                        break
+                    await _wait(stop, min(_PACE_SECONDS, max(deadline - time(), 0)))
+        finally:
+            self._stops.pop((session.id, msg.rid), None)
+        await claimed.look_up_and_answer()
+
+    async def _look(self, session: Session, queue: BrokerQueue, msg: q.Read, condition: Condition) -> Claimed:
+        """One pass; claims what fits as soon as it is found."""
+        claimed = Claimed(self._uses, session, queue, msg)
+        async for entries in self._candidates(queue):
+            places = [(entry.id, entry.priority) for entry in entries]
+            for (id, _priority), headers in zip(places, await queue.headers(places), strict=True):
+                if headers is None or not condition(headers):
+                    continue
+                if await claimed.claim(id) is Claim.OVER or claimed.is_enough:
+                    return claimed
+            self._outbox.schedule()
+        return claimed
+
+    async def _candidates(self, queue: BrokerQueue) -> AsyncIterator[list[Entry]]:
+        """Visible messages in the order of delivery, some at a time."""
+        messages, now = queue.messages, self._clock.now_ms()
+        heap: list[tuple[int, int, int]] = [  # priority, id, cold bucket or -1
+            (entry.priority, entry.id, -1) for entry in messages.available.values() if looking.is_visible(entry, now)
+        ]
+        heap += [(*summary.best, number) for number, summary in messages.cold.items() if summary.best is not None]
+        heapify(heap)
+        part: list[Entry] = []
+        looked = loads = 0
+        while heap and looked < MAX_LOOKED_AT:
+            _priority, id, number = heappop(heap)
+            if number >= 0:
+                if number in messages.cold and loads < _MAX_LOADS:
+                    loads += 1
+                    await queue.load_bucket(number)
+                bucket = messages.buckets.get(number)
+                for entry in bucket.available.values() if bucket is not None else ():
+                    if looking.is_visible(entry, now):
+                        heappush(heap, (entry.priority, entry.id, -1))
+                continue
+            found = messages.available.get(id)
+            if found is not None:
+                part.append(found)
+                looked += 1
+            if len(part) >= _AT_ONCE:
+                yield part
+                await asyncio.sleep(0)
+                part = []
+        if part:
+            yield part
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        return
+
+
+def _signature(queue: BrokerQueue) -> tuple[int, ...]:
+    """Changes whenever the queue may have something new to read."""
+    counts = queue.counts
+    returned = counts.requeued + counts.released + counts.lease_expired
+    ended = counts.acked + counts.rejected + counts.exhausted + counts.deleted
+    return counts.published, returned, ended, queue.messages.delays, len(queue.messages)

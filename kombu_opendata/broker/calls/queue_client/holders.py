@@ -1,0 +1,45 @@
+"""Who holds a message: a session, or a client that reads without keeping a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ....protocol.queue_messages import StateRow
+from ....storage.looking import Row
+from ....storage.queue_buckets import Entry
+from ....storage.settled_log import LISTS
+from ...model.sessions import Session
+from ...timed import TimedLeases, is_timed, session_of
+
+
+class Holders:
+    """The holders of one instance's messages."""
+
+    def __init__(self, sessions: Mapping[bytes, Session], timed: TimedLeases) -> None:
+        self._sessions = sessions
+        self._timed = timed
+
+    def of(self, entry: Entry) -> Session:
+        """The holder of a message, as a session."""
+        return self._sessions.get(entry.session) or self._timed.holder(entry)
+
+    def name(self, holder: bytes) -> str:
+        """The name of a lease's session; empty if that is not known."""
+        session = self._sessions.get(holder)
+        return session.name if session is not None else self._timed.name_of(holder)
+
+    def worker(self, holder: bytes) -> bytes:
+        """The worker that a lease's session belongs to. Of a session from before a restart the client is not known."""
+        session = self._sessions.get(holder)
+        if session is not None:
+            return session_of(session.client)
+        return holder if is_timed(holder) else session_of(holder)
+
+    def row(self, row: Row) -> StateRow:
+        """A row as a client sees it: Kombu's priority, the holder's name."""
+        holder = self.name(row.session) if row.session else ""
+        priority = 255 - row.priority if row.state not in LISTS else 0
+        return (
+            row.id, row.state, priority, row.visible_at_ms, row.attempts, row.token, row.lease_until_ms, holder,
+            row.settled_at_ms,
+        )  # fmt: skip

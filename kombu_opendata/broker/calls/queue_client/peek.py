@@ -1,0 +1,125 @@
+"""Looking at messages without claiming them: peek, pages by state, a message by its id."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ....errors import RequestError
+from ....protocol import queue_messages as q
+from ....protocol.envelope import headers_in
+from ....storage.commits import Commits
+from ....storage.history.service import History
+from ....storage.looking import AVAILABLE, DELAYED, STATES, QueuePages, Row
+from ....storage.payloads import Payloads
+from ....storage.records.metadata import Metadata
+from ...model.queue import BrokerQueue
+from ...queues import Queues
+from ..context import Context
+from ..registry import handles
+from .call_limits import MAX_PAGE, PAGE_BYTES, check_quantity
+from .holders import Holders
+
+#: buckets that one look for a message by its id reads
+_MAX_READS = 128
+#: queues that are looked at before others get their turn
+_QUEUES_AT_ONCE = 5
+
+
+class PeekCalls:
+    """Looks at messages without claiming them."""
+
+    def __init__(
+        self,
+        holders: Holders,
+        queues: Queues,
+        payloads: Payloads,
+        pages: QueuePages,
+        commits: Commits,
+        history: History,
+    ) -> None:
+        self._holders = holders
+        self._queues = queues
+        self._payloads = payloads
+        self._pages = pages
+        self._commits = commits
+        self._history = history
+
+    @handles(q.Peek, query=True)
+    def peek(self, call: Context, msg: q.Peek) -> None:
+        check_quantity(msg.limit, MAX_PAGE)
+        queue = call.queue(msg.queue)
+        call.run(msg.rid, self._peek(msg, queue))
+
+    async def _peek(self, msg: q.Peek, queue: BrokerQueue) -> q.Peeked:
+        rows, after = await queue.waiting((AVAILABLE, DELAYED), msg.after, msg.limit)
+        found: list[tuple[q.StateRow, int, bytes]] = []
+        size = 0
+        for row in rows:
+            waiting = await queue.peek(row.id)
+            if waiting is None:
+                continue  # settled meanwhile
+            received, envelope = waiting
+            found.append((self._holders.row(row), received, envelope))
+            size += len(envelope)
+            if size >= PAGE_BYTES:
+                break
+        return q.Peeked(msg.rid, found, size >= PAGE_BYTES or after >= 0)
+
+    @handles(q.ListByState, query=True)
+    def list_by_state(self, call: Context, msg: q.ListByState) -> None:
+        check_quantity(msg.limit, MAX_PAGE)
+        if msg.state not in STATES:
+            raise RequestError(f"a message's state is one of {', '.join(STATES)}, not {msg.state!r}")
+        queue = call.queue(msg.queue)
+        call.run(msg.rid, self._list(msg, queue))
+
+    async def _list(self, msg: q.ListByState, queue: BrokerQueue) -> q.StatePage:
+        rows, after = await queue.page(msg.state, msg.after, msg.limit)
+        return q.StatePage(msg.rid, [self._holders.row(row) for row in rows], after)
+
+    @handles(q.GetMessage, query=True)
+    def get_message(self, call: Context, msg: q.GetMessage) -> None:
+        if not 0 <= msg.id < 1 << 63:
+            raise RequestError(f"message id {msg.id} is out of range", message_id=msg.id)
+        queues = [call.queue(msg.queue)] if msg.queue else None
+        call.run(msg.rid, self._get(msg, queues))
+
+    async def _get(self, msg: q.GetMessage, queues: list[BrokerQueue] | None) -> q.FoundMessage:
+        envelope = await self._payloads.read(msg.id)
+        about = await self._pages.metadata_of(msg.id)
+        if about is None and envelope is not None:
+            await self._commits.checkpoint()  # a staged row that came into its queue just now
+            about = await self._pages.metadata_of(msg.id)
+        if queues is None:
+            queues = await self._queues_of(msg.id)
+        states: list[tuple[str, Row]] = []
+        created, received, visible = (0, 0, 0) if about is None else _times(about)
+        left = _MAX_READS
+        for place, queue in enumerate(queues):
+            if place % _QUEUES_AT_ONCE == _QUEUES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            row, envelope, left = await queue.locate(msg.id, envelope, received, left)
+            if row is not None:
+                states.append((queue.name, row))
+        if not states and left > 0 and envelope is not None:
+            await self._commits.checkpoint()  # it may have left its last queue just now
+            envelope = None if msg.queue else await self._payloads.read(msg.id)
+        headers: dict[str, str] = {}
+        if about is not None:
+            headers = about.headers
+        elif envelope is not None:
+            headers = headers_in(envelope, 255 - states[0][1].priority if states else 0) or {}
+        rows = [(name, self._holders.row(row)) for name, row in states]
+        return q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, left > 0)
+
+    async def _queues_of(self, id: int) -> list[BrokerQueue]:
+        """The queues that a message may be in: those that its history names; without that, all."""
+        queues, history = self._queues, self._history
+        record = await history.message(id) if history.enabled else None
+        if record is not None and record.queues:
+            return [queues[status.queue] for status in record.queues if status.queue in queues]
+        return list(queues.values())
+
+
+def _times(about: Metadata) -> tuple[int, int, int]:
+    return about.created_at_ms, about.received_at_ms, about.visible_at_ms

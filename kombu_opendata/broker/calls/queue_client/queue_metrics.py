@@ -1,0 +1,75 @@
+"""GetMetrics: what a queue has at the moment, what happened in it, and how fast over the last minute."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ....protocol import queue_messages as q
+from ....storage.clock import Clock
+from ....storage.looking import is_visible
+from ...model.queue import BrokerQueue
+from ...pace import encoded
+from ...queues import Queues
+from ...rates import Rates
+from ..context import Context
+from ..registry import handles
+
+
+class MetricsCalls:
+    """Figures of queues."""
+
+    def __init__(self, queues: Queues, rates: Rates, clock: Clock) -> None:
+        self._queues = queues
+        self._rates = rates
+        self._clock = clock
+
+    @handles(q.GetMetrics, query=True)
+    def get_metrics(self, call: Context, msg: q.GetMetrics) -> None:
+        queues = [call.queue(name) for name in msg.queues] or [
+            queue for queue in self._queues.values() if not queue.deleting
+        ]
+        call.run(msg.rid, self._get_metrics(msg, queues))
+
+    async def _get_metrics(self, msg: q.GetMetrics, queues: list[BrokerQueue]) -> q.Metrics:
+        found = {}
+        for queue in queues:
+            found[queue.name] = encoded(await self._figures(queue))
+            await asyncio.sleep(0)
+        return q.Metrics(msg.rid, self._clock.now_ms(), found)
+
+    async def _figures(self, queue: BrokerQueue) -> dict[str, Any]:
+        messages, now = queue.messages, self._clock.now_ms()
+        delayed = _delayed(queue, now)
+        waiting, held = len(messages), len(messages.in_flight)
+        oldest, newest = await _ages(queue, now)
+        return {
+            "length": waiting + held,
+            "visible": max(waiting - delayed, 0),
+            "in_flight": held,
+            "delayed": min(delayed, waiting),
+            "oldest_age_seconds": oldest,
+            "newest_age_seconds": newest,
+            "consumers": len(queue.consumers),
+            **await queue.settled(),
+            **queue.counts.as_dict(),
+            **self._rates.of(queue),
+            "counted_since_ms": queue.counts.since_ms,
+        }
+
+
+def _delayed(queue: BrokerQueue, now: int) -> int:
+    """How many are not visible yet; an estimate where a cold bucket has changed since it was left."""
+    loaded = sum(not is_visible(entry, now) for entry in queue.messages.available.values())
+    return loaded + sum(summary.delayed_at(now) for summary in queue.messages.cold.values())
+
+
+async def _ages(queue: BrokerQueue, now: int) -> tuple[float | None, float | None]:
+    """How old the oldest and the newest message is, in flight or not, in seconds; None if there is none."""
+    messages = queue.messages
+    ids, cold = [*messages.available, *messages.in_flight], messages.cold.values()
+    if not ids and not cold:
+        return None, None
+    oldest = min([*ids, *(summary.lowest_id for summary in cold)])
+    newest = max([*ids, *(summary.highest_id for summary in cold)])
+    return await queue.age_seconds(oldest, now), await queue.age_seconds(newest, now)

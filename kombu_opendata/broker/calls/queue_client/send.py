@@ -1,0 +1,189 @@
+"""Send: messages of the queue client, all or none in one commit, once for an idempotency key."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ....errors import NotFound, OpenDataError, RequestError, Unroutable
+from ....protocol import messages as m
+from ....protocol import queue_messages as q
+from ....storage.commits import Commits
+from ....storage.operations import Operations
+from ....storage.records import metadata
+from ....storage.records.idempotency import Sending
+from ...model.queue import BrokerQueue
+from ...model.queue_kinds import by_kind
+from ...upkeep import Upkeep
+from ..context import Context
+from ..publish import PublishCalls
+from ..registry import handles
+from .sent_keys import SentKeys, check_keys, key_name, key_reused, names_of, repetitions
+
+MAX_MESSAGES = 10_000
+
+Routed = list[tuple[m.Publish, list[BrokerQueue]]]
+
+
+class SendCalls:
+    """Stores the messages of sends, or says again what was stored."""
+
+    def __init__(
+        self, publishing: PublishCalls, keys: SentKeys, operations: Operations, commits: Commits, upkeep: Upkeep
+    ) -> None:
+        self._publishing = publishing
+        self._keys = keys
+        self._operations = operations
+        self._commits = commits
+        self._upkeep = upkeep
+
+    @handles(q.Send, once=True)
+    def send(self, call: Context, msg: q.Send) -> None:
+        if not 0 < len(msg.messages) <= MAX_MESSAGES:
+            raise RequestError(
+                f"a batch has 1 to {MAX_MESSAGES} messages, not {len(msg.messages)}: send several", limit=MAX_MESSAGES
+            )
+        check_keys(msg)
+        names = [key_name(msg, key) for key in msg.keys or [msg.key]]
+        if all(self._keys.is_known(msg, name) for name in names):
+            self._send(call, msg, names)
+        else:
+            call.run(msg.rid, self._look_and_send(call, msg, names), once=True)
+
+    async def _look_and_send(self, call: Context, msg: q.Send, names: list[bytes]) -> None:
+        await self._keys.load(msg, names)
+        self._send(call, msg, names)
+
+    def _send(self, call: Context, msg: q.Send, names: list[bytes]) -> None:
+        answer = self._send_new(call, msg, names) if msg.keys else self._send_all(call, msg, names[0])
+        call.answer_once(answer, 40 * len(answer.ids))
+
+    # ------------------------------------------------------------------ one key for all, or none
+    def _send_all(self, call: Context, msg: q.Send, name: bytes) -> q.Sent:
+        sent = self._keys.find(msg, name)
+        if sent is not None:
+            if sent.digest != msg.digest:
+                raise key_reused(msg.key, sent.ids)
+            return q.Sent(msg.rid, list(sent.ids), [list(names) for names in sent.queues], True)
+        before = self._operations.published(call.session.id, msg.seq)
+        if before is not None:  # the broker that answered it is gone
+            return self._sent_before(msg, before.last_message_id if before.last_sequence == msg.seq else -1)
+        routed = self._route(msg, self._must_take(msg))
+        ids, targets = self._store(call, routed), [targets for _publish, targets in routed]
+        queues = names_of(targets)
+        sending = Sending(tuple(ids), self._keys.expires_at_ms(msg), msg.digest, tuple(map(tuple, queues)))
+        self._keys.remember(msg, name, sending, targets)
+        return q.Sent(msg.rid, ids, queues)
+
+    def _sent_before(self, msg: q.Send, last_id: int) -> q.Sent:
+        """What was stored, as it would be routed now; nothing, if the id of the last one is not known."""
+        if last_id < 0:
+            return q.Sent(msg.rid, [], [])
+        try:
+            routed = self._route(msg, None)
+        except OpenDataError:  # what it was sent to has gone
+            routed = []
+        ids, id = [], last_id
+        for _publish, targets in reversed(routed):
+            is_stored = bool(by_kind(targets)[0])
+            ids.append(id if is_stored else -1)
+            id -= is_stored
+        return q.Sent(msg.rid, ids[::-1], names_of([targets for _publish, targets in routed]))
+
+    # ------------------------------------------------------------------ each message with a key of its own
+    def _send_new(self, call: Context, msg: q.Send, names: list[bytes]) -> q.Sent:
+        """Store the messages whose keys are new, and say what the others are."""
+        found = [self._keys.find(msg, name) for name in names]
+        same = repetitions(msg, names, found)
+        before = self._operations.published(call.session.id, msg.seq)
+        if (
+            before is not None
+        ):  # the broker that answered it is gone: what has the same time as its last message was new
+            last_id = before.last_message_id if before.last_sequence == msg.seq else -1
+            times = {sent.expires_at_ms for sent in found if sent is not None and sent.ids[0] == last_id}
+            ids = [-1 if sent is None else sent.ids[0] for sent in found]
+            new = [sent is not None and sent.expires_at_ms in times and at not in same for at, sent in enumerate(found)]
+            return q.Sent(msg.rid, ids, [], not any(new), new) if -1 not in ids else q.Sent(msg.rid, [], [])
+        fresh = [at for at, sent in enumerate(found) if sent is None and at not in same]
+        must_take = self._must_take(msg)
+        routed = self._route(replace(msg, messages=[msg.messages[at] for at in fresh]), must_take)
+        stored = dict(zip(fresh, self._store(call, routed), strict=True))
+        expires_at = self._keys.expires_at_ms(msg)
+        for (at, id), (_publish, targets) in zip(stored.items(), routed, strict=True):
+            queues = (tuple(queue.name for queue in targets),)
+            self._keys.remember(msg, names[at], Sending((id,), expires_at, msg.digests[at], queues), [targets])
+        ids = [stored[same.get(at, at)] if sent is None else sent.ids[0] for at, sent in enumerate(found)]
+        return q.Sent(msg.rid, ids, [], not stored, [at in stored for at in range(len(ids))])
+
+    # ------------------------------------------------------------------ routing and storing
+    def _must_take(self, msg: q.Send) -> BrokerQueue | None:
+        """The queue that takes each message, or the send is refused.
+
+        Raises:
+            NotFound: there is no such queue.
+        """
+        if not msg.to_queue:
+            return None
+        queue = self._keys.queue_of(msg)
+        if queue is None:
+            raise NotFound(f"no queue {msg.routing_key!r}: create it first", queue=msg.routing_key)
+        return queue
+
+    def _route(self, msg: q.Send, must_take: BrokerQueue | None) -> Routed:
+        """Each message, checked, and its queues. The last one that is stored has the batch's number."""
+        routed: Routed = []
+        numbered = False
+        for envelope, headers, priority, visible_at, ttl_ms in reversed(msg.messages):
+            publish = m.Publish(
+                0, msg.seq, msg.exchange, msg.routing_key, envelope, headers, priority, msg.created_at_ms, visible_at,
+                ttl_ms,
+            )  # fmt: skip
+            self._publishing.check(publish)
+            if len(msg.messages) > 1:
+                metadata.encode(0, 0, 0, 0, 0, headers)  # refuse the batch before any of it is stored
+            targets = self._publishing.targets(publish)
+            if must_take is not None and must_take not in targets:
+                text = f"queue {must_take.name!r} does not take the message: its filter does not match it"
+                raise Unroutable(text, queue=must_take.name)
+            if numbered or not by_kind(targets)[0]:
+                publish.seq = 0
+            else:
+                numbered = True
+            routed.append((publish, targets))
+        routed.reverse()
+        return routed
+
+    def _store(self, call: Context, routed: Routed) -> list[int]:
+        """Store all of it; the ids, -1 for a message that no queue took.
+
+        Raises:
+            QueueFull, StoreFull, RequestError: there is no room; nothing was stored.
+        """
+        self._check_room(routed)
+        store, session = self._publishing.store, call.session
+        return [store(publish, targets, session) if targets else -1 for publish, targets in routed]
+
+    def _check_room(self, routed: Routed) -> None:
+        """All or none: every queue must have room for all it gets.
+
+        Raises:
+            QueueFull, StoreFull: nothing was stored.
+            RequestError: nor will it ever be.
+        """
+        self._commits.check_room(sum(len(publish.envelope) for publish, targets in routed if targets))
+        if len(routed) == 1:
+            return  # the store of one message looks itself
+        coming: dict[BrokerQueue, list[int]] = {}
+        for publish, targets in routed:
+            for queue in targets:
+                if queue.is_bounded:
+                    coming.setdefault(queue, []).append(len(publish.envelope))
+        for queue, sizes in coming.items():
+            limit = queue.arguments.max_length
+            if queue.arguments.rejects and 0 <= limit < len(sizes):
+                raise RequestError(
+                    f"{len(sizes)} messages are more than queue {queue.name!r} ever takes, whose maximum is {limit}: "
+                    "nothing was stored; send fewer at a time",
+                    queue=queue.name,
+                    limit=limit,
+                )
+            self._upkeep.check_room(queue, sum(sizes), len(sizes))

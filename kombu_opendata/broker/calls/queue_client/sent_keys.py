@@ -1,0 +1,140 @@
+"""Idempotency keys of sends: what was sent under them, in the store or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ....errors import KeyReused, RequestError
+from ....protocol.queue_messages import Send
+from ....storage.clock import Clock
+from ....storage.idempotency import MAX_KEY_TTL_MS, Idempotency
+from ....storage.records.idempotency import DIGEST_BYTES, Sending, name_of
+from ...model.queue import BrokerQueue
+from ...model.queue_kinds import by_kind
+
+MAX_KEY_BYTES = 255
+
+
+class SentKeys:
+    """What was sent under the keys of one instance's sends. A key is known by its name, which is empty for no key."""
+
+    def __init__(self, queues: Mapping[str, BrokerQueue], idempotency: Idempotency, clock: Clock) -> None:
+        self._queues = queues
+        self._idempotency = idempotency
+        self._clock = clock
+
+    def queue_of(self, msg: Send) -> BrokerQueue | None:
+        """The queue that a sender names, if there is one."""
+        queue = None if msg.exchange else self._queues.get(msg.routing_key)
+        return None if queue is None or queue.deleting else queue
+
+    # ------------------------------------------------------------------ finding
+    def find(self, msg: Send, name: bytes) -> Sending | None:
+        """What was sent under a key; only right if :meth:`is_known`."""
+        return self._find(msg, name)[1] if name else None
+
+    def is_known(self, msg: Send, name: bytes) -> bool:
+        """Whether :meth:`find` can tell without the store."""
+        return not name or self._find(msg, name)[0]
+
+    def _find(self, msg: Send, name: bytes) -> tuple[bool, Sending | None]:
+        queue = self.queue_of(msg)
+        sent = queue.sends.get(name) if queue is not None else None
+        if sent is not None and sent.expires_at_ms > self._clock.now_ms():
+            return True, sent
+        return self._idempotency.find(name, _addressee(msg))
+
+    async def load(self, msg: Send, names: list[bytes]) -> None:
+        """Look up keys in the store, until all of them are known."""
+        while unknown := [name for name in names if not self.is_known(msg, name)]:
+            await self._idempotency.load_many(unknown, _addressee(msg))  # others may push some out of the cache
+
+    # ------------------------------------------------------------------ remembering
+    def expires_at_ms(self, msg: Send) -> int:
+        """Until when the keys of a send are remembered: all of them for the same time."""
+        return self._clock.now_ms() + msg.key_ttl_ms
+
+    def remember(self, msg: Send, name: bytes, sending: Sending, targets: list[list[BrokerQueue]]) -> None:
+        """Keep what was sent under a key to these queues, in the store if any of it is."""
+        if not name or max(sending.ids) < 0:
+            return
+        queue = self.queue_of(msg)
+        if any(by_kind(each)[0] for each in targets):
+            self._idempotency.remember(name, sending)
+            if queue is not None:
+                queue.has_stored_sends = True
+        elif queue is not None:
+            queue.note_send(name, sending)
+        else:
+            self._idempotency.remember_in_memory(name, sending)
+
+
+def key_name(msg: Send, key: str) -> bytes:
+    """The name of a key of this send."""
+    return name_of(msg.exchange, msg.routing_key, key) if key else b""
+
+
+def names_of(targets: list[list[BrokerQueue]]) -> list[list[str]]:
+    """The queues of each message; one entry where they are the same for all."""
+    names = [[queue.name for queue in each] for each in targets]
+    return names[:1] if all(each == names[0] for each in names) else names
+
+
+def _addressee(msg: Send) -> str:
+    """The queue that a sender names."""
+    return "" if msg.exchange else msg.routing_key
+
+
+# ---------------------------------------------------------------------- checking
+def check_keys(msg: Send) -> None:
+    """Refuse keys, digests or a time to live that can't be.
+
+    Raises:
+        RequestError: the text says what is wrong.
+    """
+    if not msg.key and not msg.keys:
+        return
+    if msg.keys and (msg.key or not len(msg.keys) == len(msg.digests) == len(msg.messages)):
+        raise RequestError("a batch has one idempotency key, or one for each message with its digest")
+    for key, digest in zip(msg.keys or [msg.key], msg.digests if msg.keys else [msg.digest], strict=True):
+        size = len(key.encode("utf-8", "surrogatepass"))
+        if size > MAX_KEY_BYTES:
+            raise RequestError(
+                f"the idempotency key has {size} bytes, the limit is {MAX_KEY_BYTES}", limit=MAX_KEY_BYTES
+            )
+        if len(digest) != DIGEST_BYTES:
+            raise RequestError(f"the digest of what is sent has {DIGEST_BYTES} bytes, not {len(digest)}")
+    if not 0 < msg.key_ttl_ms <= MAX_KEY_TTL_MS:
+        raise RequestError(
+            f"an idempotency key is remembered for 1 to {MAX_KEY_TTL_MS} ms, not {msg.key_ttl_ms}",
+            limit=MAX_KEY_TTL_MS,
+        )
+
+
+def repetitions(msg: Send, names: list[bytes], found: list[Sending | None]) -> dict[int, int]:
+    """The places in the batch whose key an earlier one has, and where that is.
+
+    Raises:
+        KeyReused: a key stands for two messages; nothing was stored.
+    """
+    first: dict[bytes, int] = {}
+    same: dict[int, int] = {}
+    for at, (name, sent) in enumerate(zip(names, found, strict=True)):
+        if sent is not None and sent.digest != msg.digests[at]:
+            raise key_reused(msg.keys[at], sent.ids)
+        if name and first.setdefault(name, at) != at:
+            same[at] = first[name]
+            if msg.digests[at] != msg.digests[same[at]]:
+                raise key_reused(msg.keys[at], ())
+    return same
+
+
+def key_reused(key: str, ids: tuple[int, ...]) -> KeyReused:
+    """The error for another message under a key."""
+    other = f", {ids[0]}" if ids else " of this batch"
+    return KeyReused(
+        f"the idempotency key {key!r} was used for another message{other}: nothing was stored; take a new key for a "
+        "new message",
+        key=key,
+        ids=list(ids[:100]),
+    )

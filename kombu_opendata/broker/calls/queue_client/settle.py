@@ -1,0 +1,157 @@
+"""SettleMessages: messages ended by their ids, whoever holds them for a time; what waits, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....errors import LeaseHeld, MessageNotFound, OpenDataError, PreconditionFailed, RequestError, StaleLease
+from ....protocol import queue_messages as q
+from ....protocol.messages import Outcome
+from ....protocol.queue_messages import Ending
+from ....storage.clock import Clock
+from ....storage.queue_buckets import Entry
+from ....storage.records.keys import MAX_MESSAGE_ID
+from ...leases import Leases
+from ...model.queue import DELETED, BrokerQueue
+from ...outbox import Outbox
+from ...queues import Queues
+from ...timed import TimedLeases, is_timed
+from ..context import Context
+from ..registry import handles
+from .call_limits import check_ms, check_quantity
+from .holders import Holders
+
+MAX_ITEMS = 1000
+#: ids that were settled, and why others were not: id, code, text, values
+Found = tuple[list[int], list[tuple[int, str, str, dict[str, Any]]]]
+
+_OUTCOMES: dict[Ending, int] = {
+    Ending.ARCHIVE: Outcome.ACK, Ending.REQUEUE: Outcome.REQUEUE, Ending.REJECT: Outcome.REJECT,
+    Ending.RELEASE: Outcome.RELEASE, Ending.DELETE: DELETED, Ending.SET_VT: Outcome.REQUEUE,
+}  # fmt: skip
+
+
+class SettleCalls:
+    """Ends leases, and what waits, by messages' ids."""
+
+    def __init__(
+        self, leases: Leases, timed: TimedLeases, holders: Holders, queues: Queues, outbox: Outbox, clock: Clock
+    ) -> None:
+        self._leases = leases
+        self._timed = timed
+        self._holders = holders
+        self._queues = queues
+        self._outbox = outbox
+        self._clock = clock
+
+    @handles(q.SettleMessages, once=True)
+    def settle_messages(self, call: Context, msg: q.SettleMessages) -> None:
+        if msg.ending not in Ending.__members__.values():
+            raise RequestError(f"a message can't be settled by {msg.ending}")
+        check_quantity(len(msg.items), MAX_ITEMS)
+        check_ms(msg.delay_ms, 0, "the delay")
+        for id, _token in msg.items:
+            if not 0 <= id < MAX_MESSAGE_ID:
+                raise RequestError(f"message id {id} is not in 0 … {MAX_MESSAGE_ID - 1}", message_id=id)
+        queue = call.queue(msg.queue)
+        ids = [id for id, _token in msg.items]
+        if queue.messages.cold_buckets_of(ids):
+            call.run(msg.rid, self._load_and_settle(call, msg, queue, ids), once=True)
+        else:
+            found: Found = [], []
+            self._end_some(call, msg, queue, msg.items, found)
+            self._answer(call, msg, found)
+
+    async def _load_and_settle(self, call: Context, msg: q.SettleMessages, queue: BrokerQueue, ids: list[int]) -> None:
+        """Those of a bucket are ended as soon as it is in memory, from where it may go again."""
+        found: Found = [], []
+        items, messages = dict(msg.items), queue.messages
+        for number in messages.cold_buckets_of(ids):
+            if number in messages.cold and not queue.deleting:
+                await queue.load_bucket(number)
+                here = [(id, items.pop(id)) for id in list(items) if messages.find(id) is not None]
+                self._end_some(call, msg, call.queue(msg.queue), here, found)
+        self._end_some(call, msg, call.queue(msg.queue), list(items.items()), found)
+        self._answer(call, msg, found)
+
+    def _end_some(
+        self, call: Context, msg: q.SettleMessages, queue: BrokerQueue, items: list[q.Item], found: Found
+    ) -> None:
+        done, refused = found
+        for id, token in items:
+            try:
+                self._end_one(call, queue, id, token, Ending(msg.ending), msg.delay_ms)
+            except OpenDataError as exc:
+                refused.append((id, exc.code, exc.text, exc.values))
+            else:
+                done.append(id)
+        self._queues.wake(queue)
+        self._outbox.schedule()
+
+    def _answer(self, call: Context, msg: q.SettleMessages, found: Found) -> None:
+        done, refused = found
+        until = self._clock.now_ms() + msg.delay_ms if msg.ending == Ending.SET_VT else 0
+        call.answer_once(q.SettledMessages(msg.rid, done, refused, until), 50 * len(msg.items))
+
+    def _end_one(self, call: Context, queue: BrokerQueue, id: int, token: int, ending: Ending, delay_ms: int) -> None:
+        """End one message.
+
+        Raises:
+            OpenDataError: nothing was changed.
+        """
+        messages = queue.messages
+        values = {"queue": queue.name, "message_id": id}
+        entry = messages.in_flight.get(id)
+        if entry is None:
+            entry = messages.available.get(id)
+            if entry is None:
+                raise MessageNotFound(
+                    f"queue {queue.name!r} has no message {id}, or none any more: it was settled, it expired, it was "
+                    "purged",
+                    **values,
+                )
+            if token:
+                raise StaleLease(f"the lease of message {id} is over: it waits in queue {queue.name!r} again", **values)
+            self._end_waiting(call, queue, entry, ending, delay_ms)
+            return
+        if token and entry.claimed_at != token:
+            raise StaleLease(f"the lease of message {id} is over: somebody else holds it now", **values)
+        if not token and not is_timed(entry.session):
+            name = self._holders.of(entry).name
+            raise LeaseHeld(
+                f"message {id} of queue {queue.name!r} is held by {name!r} over a connection: give its lease's token, "
+                "or let the holder settle it",
+                holder=name,
+                **values,
+            )
+        self._end_held(queue, entry, ending, delay_ms)
+
+    def _end_waiting(self, call: Context, queue: BrokerQueue, entry: Entry, ending: Ending, delay_ms: int) -> None:
+        """A message that nobody holds can be archived, deleted or delayed."""
+        if ending == Ending.ARCHIVE:
+            queue.archive(entry, call.session.name)
+        elif ending == Ending.DELETE:
+            queue.discard(entry)
+        elif ending == Ending.SET_VT:
+            queue.delay(entry, delay_ms)
+        else:
+            raise StaleLease(
+                f"message {entry.id} of queue {queue.name!r} waits, nobody holds it: read it first",
+                queue=queue.name,
+                message_id=entry.id,
+            )
+
+    def _end_held(self, queue: BrokerQueue, entry: Entry, ending: Ending, delay_ms: int) -> None:
+        holder = self._holders.of(entry)
+        if ending == Ending.SET_VT and delay_ms:
+            if not is_timed(entry.session):
+                raise PreconditionFailed(
+                    f"message {entry.id} is held by {holder.name!r} over a connection, which has no time to extend",
+                    queue=queue.name,
+                    message_id=entry.id,
+                )
+            queue.extend(entry, delay_ms)
+            self._timed.note(queue.name, entry)
+        else:
+            delayed = ending == Ending.SET_VT or (ending == Ending.RELEASE and delay_ms)
+            self._leases.end(holder, queue, entry, _OUTCOMES[ending], delay_ms=delay_ms if delayed else -1)

@@ -1,0 +1,179 @@
+"""Workers as the queue client sees them: which there are, what they hold; control of them.
+
+A worker is a client: all its connections, and what it reads for a time. Its id is the session of its timed leases,
+which no connection can have, so knowing a worker's id is no way into its session.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from ....errors import NotFound, RequestError
+from ....protocol import messages as m
+from ....protocol import queue_messages as q
+from ....protocol.messages import Outcome
+from ....storage.looking import row_in_flight
+from ....storage.queue_buckets import Entry
+from ...leases import Leases
+from ...model.queue import BrokerQueue
+from ...model.sessions import Consumer, Session
+from ...outbox import Outbox
+from ...pace import Pace
+from ...queues import Queues
+from ...timed import is_timed, session_of
+from ..context import Context
+from ..registry import handles
+from .call_limits import MAX_PAGE, check_quantity
+from .holders import Holders
+from .read import ReadCalls
+
+SUSPEND, RESUME, SHUTDOWN, RELEASE = ACTIONS = ("suspend", "resume", "shutdown", "release")
+
+
+class WorkerCalls:
+    """The workers of one instance."""
+
+    def __init__(
+        self,
+        sessions: Mapping[bytes, Session],
+        queues: Queues,
+        leases: Leases,
+        holders: Holders,
+        reads: ReadCalls,
+        outbox: Outbox,
+    ) -> None:
+        self._all_sessions = sessions
+        self._queues = queues
+        self._leases = leases
+        self._holders = holders
+        self._reads = reads
+        self._outbox = outbox
+
+    # ------------------------------------------------------------------ looking
+    @handles(q.ListWorkers, query=True)
+    def list_workers(self, call: Context, msg: q.ListWorkers) -> None:
+        call.run(msg.rid, self._list(msg))
+
+    async def _list(self, msg: q.ListWorkers) -> q.Workers:
+        leases: Counter[bytes] = Counter()
+        pace = Pace()
+        async for queue in pace.over(list(self._queues.values())):
+            if queue.messages.in_flight and not queue.deleting:
+                async for entry in pace.over(list(queue.messages.in_flight.values())):
+                    leases[entry.session] += 1
+        sessions = self._sessions()
+        held: Counter[bytes] = Counter()
+        names: dict[bytes, str] = {}
+        readers = set()
+        for holder, count in leases.items():
+            worker = self._holders.worker(holder)
+            held[worker] += count
+            names[worker] = names.get(worker) or self._holders.name(holder)
+            if is_timed(holder):
+                readers.add(worker)
+        found = [
+            _row(sessions.get(id, []), {"session": id, "held": held[id], "reader": id in readers}, names.get(id, ""))
+            for id in (*sessions, *sorted(held.keys() - sessions.keys()))
+        ]
+        return q.Workers(msg.rid, found)
+
+    @handles(q.WorkerMessages)
+    def worker_messages(self, call: Context, msg: q.WorkerMessages) -> None:
+        check_quantity(msg.limit, MAX_PAGE)
+        held = self._held(msg.session)[: msg.limit]
+        call.reply(
+            q.HeldMessages(msg.rid, [(queue.name, self._holders.row(row_in_flight(entry))) for queue, entry in held])
+        )
+
+    def _in_flight(self) -> list[tuple[BrokerQueue, Entry]]:
+        """What is held, in queues of either kind."""
+        return [
+            (queue, entry)
+            for queue in self._queues.values() if not queue.deleting
+            for entry in list(queue.messages.in_flight.values())
+        ]  # fmt: skip
+
+    def _held(self, worker: bytes) -> list[tuple[BrokerQueue, Entry]]:
+        """What a worker holds."""
+        return [(queue, entry) for queue, entry in self._in_flight() if self._holders.worker(entry.session) == worker]
+
+    def _sessions(self) -> dict[bytes, list[Session]]:
+        """The sessions of each worker."""
+        found: dict[bytes, list[Session]] = {}
+        for session in self._all_sessions.values():
+            found.setdefault(session_of(session.client), []).append(session)
+        return found
+
+    # ------------------------------------------------------------------ control
+    @handles(q.ControlWorker, once=True)
+    def control_worker(self, call: Context, msg: q.ControlWorker) -> None:
+        if msg.action not in ACTIONS:
+            raise RequestError(f"a worker can be told to {', '.join(ACTIONS)}, not to {msg.action!r}")
+        if msg.action == RELEASE:
+            held = self._held(msg.session)
+            for queue, entry in held:
+                self._leases.end(self._holders.of(entry), queue, entry, Outcome.RELEASE)
+            call.answer_once(m.Count(msg.rid, len(held)))
+            return
+        sessions = self._sessions().get(msg.session)
+        if not sessions:
+            raise NotFound(f"no worker {msg.session.hex()} is connected: list them first", session=msg.session.hex())
+        count = sum(len(_consumers(session)) for session in sessions)
+        for session in sessions:
+            if msg.action == SHUTDOWN:
+                self._shut_down(session, call.session.name)
+            else:
+                self._suspend(session, msg.action == SUSPEND)
+        call.answer_once(m.Count(msg.rid, count))
+
+    def _suspend(self, session: Session, suspended: bool) -> None:
+        """Give it nothing until it is resumed, or have it get messages again."""
+        session.suspended = suspended
+        if suspended:
+            self._reads.stop(session)
+        else:
+            self._queues.wake_session(session)
+
+    def _shut_down(self, session: Session, by: str) -> None:
+        """Cancel its consumers, as if their queues were gone; what it holds it may still settle."""
+        for consumer in _consumers(session):
+            self._queues.remove_consumer(consumer)
+            cancelled = m.Cancelled(consumer.channel.number, consumer.tag, f"shut down by {by}")
+            self._outbox.reply(session, cancelled)
+
+    @handles(q.Reclaim, once=True)
+    def reclaim(self, call: Context, msg: q.Reclaim) -> None:
+        """Return what clients hold that are gone, without waiting for a grace, a stored lease or a read's time."""
+        only = call.queue(msg.queue) if msg.queue else None
+        sessions = self._all_sessions
+        present = {session_of(each.client) for each in sessions.values() if each.connection is not None}
+        count = 0
+        for queue, entry in self._in_flight():
+            holder = sessions.get(entry.session)
+            is_there = entry.session in present if holder is None else holder.connection is not None
+            if not is_there and (only is None or queue is only):
+                self._leases.end(self._holders.of(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
+                count += 1
+        call.answer_once(m.Count(msg.rid, count))
+
+
+def _row(sessions: list[Session], known: dict[str, Any], name: str) -> dict[str, Any]:
+    """A worker; ``name`` is of one that has no session any more, but holds something."""
+    connected = [session for session in sessions if session.connection is not None]
+    lost_at_ms = max((session.lost_at_ms for session in sessions), default=0)
+    return {
+        **known,
+        "name": sessions[0].name if sessions else name,
+        "since_ms": min((session.since_ms for session in sessions), default=0),
+        "connected": bool(connected),
+        "connections": len(connected),
+        "lost_at_ms": 0 if connected else lost_at_ms,
+        "suspended": any(session.suspended for session in sessions),
+        "consumers": [consumer.queue.name for session in sessions for consumer in _consumers(session)],
+    }
+
+
+def _consumers(session: Session) -> list[Consumer]:
+    return [consumer for channel in session.channels.values() for consumer in channel.consumers.values()]

@@ -1,0 +1,215 @@
+"""Results and chords: stored, read, watched, counted.
+
+What is in memory is answered at once; for the rest a task reads the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from ...errors import MessageTooLarge, RequestError
+from ...protocol import messages as m
+from ...storage.commits import Commits
+from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
+from ...storage.result_state import ChordState
+from ...storage.results import Results
+from ..result_watches import MAX_NAME_BYTES, MAX_TTL_MS, ResultWatches
+from .context import Context
+from .registry import handles
+
+log = logging.getLogger(__name__)
+
+MAX_NAMES = 100_000
+_PAGE_BYTES = 4 << 20
+#: reads of the store at a time for one call
+_READS = 64
+
+
+class ResultCalls:
+    """The calls of the result backend."""
+
+    def __init__(
+        self,
+        results: Results,
+        chords: Mapping[bytes, ChordState],
+        watches: ResultWatches,
+        commits: Commits,
+        max_message_bytes: int,
+    ) -> None:
+        self._results = results
+        self._chords = chords
+        self._watches = watches
+        self._commits = commits
+        self._max_message_bytes = max_message_bytes
+
+    @handles(m.StoreResult)
+    def store_result(self, call: Context, msg: m.StoreResult) -> None:
+        size, limit = len(msg.value), self._max_message_bytes
+        if size > limit:
+            raise MessageTooLarge(f"the result has {size} bytes, the limit is {limit}", size=size, limit=limit)
+        if not msg.name and not msg.chord:
+            raise RequestError("a result needs a name or a chord")
+        if msg.name:
+            _check_name(msg.name, "result")
+        if msg.chord:
+            _check_name(msg.chord, "chord")
+            _check_name(msg.member, "chord's member")
+        if not INTERIM <= msg.kind <= FINAL:
+            raise RequestError(f"result kind {msg.kind} is unknown")
+        if not -1 <= msg.index < NO_INDEX:
+            raise RequestError(f"a chord's part has an index of -1 to {NO_INDEX - 1}, not {msg.index}")
+        _check_ttl(msg.ttl_ms)
+        _check_ttl(msg.chord_ttl_ms)
+        if msg.name and msg.check and not self._results.find(msg.name)[0]:
+            call.run(msg.rid, self._look_and_store(call, msg))
+        else:
+            call.reply(self._store(call, msg))
+
+    async def _look_and_store(self, call: Context, msg: m.StoreResult) -> m.ResultStored:
+        await self._results.get(msg.name)
+        return self._store(call, msg)
+
+    def _store(self, call: Context, msg: m.StoreResult) -> m.ResultStored:
+        index = msg.index if msg.index >= 0 else NO_INDEX
+        stored = self._results.store(
+            msg.name, msg.kind, msg.value, msg.ttl_ms, msg.chord, index, msg.member, msg.chord_ttl_ms
+        )  # fmt: skip
+        if stored:
+            self._watches.changed(msg.name, Result(msg.kind, 0, msg.value))
+        chord = self._chords.get(msg.chord) if msg.chord else None
+        complete = chord is not None and self._watches.claim_callback(call.session, chord)
+        return m.ResultStored(msg.rid, stored, complete)
+
+    @handles(m.GetResults, query=True)
+    def get_results(self, call: Context, msg: m.GetResults) -> None:
+        _check_names(msg.names)
+        values: list[bytes | None] = []
+        size = 0
+        for name in msg.names:
+            known, found = self._results.find(name, msg.age_ms)
+            if not known:
+                call.run(msg.rid, self._read(msg))
+                return
+            values.append(None if found is None else found.value)
+            size += len(values[-1] or b"")
+            if size >= _PAGE_BYTES:
+                break
+        call.reply(m.Results(msg.rid, values))
+
+    async def _read(self, msg: m.GetResults) -> m.Results:
+        values: list[bytes | None] = []
+        size = 0
+        for start in range(0, len(msg.names), _READS):
+            for found in await asyncio.gather(*map(self._results.get, msg.names[start : start + _READS])):
+                if size < _PAGE_BYTES:
+                    values.append(None if found is None else found.value)
+                    size += len(values[-1] or b"")
+            if size >= _PAGE_BYTES:
+                break
+        return m.Results(msg.rid, values)
+
+    @handles(m.WatchResults)
+    def watch_results(self, call: Context, msg: m.WatchResults) -> None:
+        _check_names(msg.names)
+        watches, unknown = self._watches, []
+        watches.check_room(call.session, len(msg.names))
+        for name in msg.names:
+            known, found = self._results.find(name, msg.age_ms)
+            watches.watch(call.session, name)
+            if found is not None:
+                watches.push(call.session, name, found)
+            elif not known:
+                unknown.append(name)
+        if unknown:
+            call.run(0, self._look_for(call, unknown))
+        if msg.rid:
+            call.reply(m.Ok(msg.rid))
+
+    async def _look_for(self, call: Context, names: list[bytes]) -> None:
+        """Push what the store has of these, unless the client was told of a change meanwhile."""
+        watches = self._watches
+        for start in range(0, len(names), _READS):
+            part = names[start : start + _READS]
+            reads = await asyncio.gather(*map(self._results.get, part), return_exceptions=True)
+            for name, found in zip(part, reads, strict=True):
+                if isinstance(found, BaseException):
+                    log.error("result %r can't be read: %s", name, found)
+                    if watches.is_waiting(call.session, name):  # a client that asks for it is told why
+                        call.reply(m.ResultsChanged([(name, None, False)]))
+                elif found is not None and watches.is_waiting(call.session, name):
+                    watches.push(call.session, name, found)
+
+    @handles(m.UnwatchResults)
+    def unwatch_results(self, call: Context, msg: m.UnwatchResults) -> None:
+        for name in msg.names:
+            self._watches.unwatch(call.session, name)
+        if msg.rid:
+            call.reply(m.Ok(msg.rid))
+
+    @handles(m.ForgetResults)
+    def forget_results(self, call: Context, msg: m.ForgetResults) -> None:
+        _check_names(msg.names)
+        self._results.forget(msg.names)
+        call.reply(m.Ok(msg.rid))
+
+    @handles(m.OpenChord)
+    def open_chord(self, call: Context, msg: m.OpenChord) -> None:
+        _check_name(msg.chord, "chord")
+        _check_ttl(msg.ttl_ms)
+        for number in (msg.size, msg.added):
+            if not -1 <= number <= NO_INDEX:
+                raise RequestError(f"a chord of {number} tasks is out of range")
+        if len(msg.header) > self._max_message_bytes:
+            size, limit = len(msg.header), self._max_message_bytes
+            raise MessageTooLarge(f"the chord's header has {size} bytes, the limit is {limit}", size=size, limit=limit)
+        self._commits.check_room(len(msg.header))
+        self._results.open_chord(msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again, body=msg.body)
+        call.reply(m.Ok(msg.rid))
+
+    @handles(m.GetChord, query=True)
+    def get_chord(self, call: Context, msg: m.GetChord) -> None:
+        _check_name(msg.chord, "chord")
+        call.run(msg.rid, self._read_chord(msg))
+
+    async def _read_chord(self, msg: m.GetChord) -> m.ChordParts:
+        chord = self._chords.get(msg.chord)
+        if chord is None:
+            return m.ChordParts(msg.rid, b"", [], 0)
+        order = sorted(chord.parts)
+        parts: list[tuple[bytes, bytes]] = []
+        size = 0
+        for start in range(max(msg.start, 0), len(order), _READS):
+            some = order[start : start + _READS]
+            values = await asyncio.gather(*(self._results.part(chord.parts[key]) for key in some))
+            for (_index, member), value in zip(some, values, strict=True):
+                if size < _PAGE_BYTES:
+                    parts.append((member, value))
+                    size += len(value)
+            if size >= _PAGE_BYTES:
+                break
+        return m.ChordParts(msg.rid, chord.header, parts, len(order))
+
+    @handles(m.CloseChord)
+    def close_chord(self, call: Context, msg: m.CloseChord) -> None:
+        _check_name(msg.chord, "chord")
+        self._results.close_chord(msg.chord)
+        call.reply(m.Ok(msg.rid))
+
+
+def _check_name(name: bytes, what: str) -> None:
+    if not 0 < len(name) <= MAX_NAME_BYTES:
+        raise RequestError(f"the name of a {what} has 1 to {MAX_NAME_BYTES} bytes, not {len(name)}")
+
+
+def _check_names(names: list[bytes]) -> None:
+    if len(names) > MAX_NAMES:
+        raise RequestError(f"{len(names)} names of results: ask for at most {MAX_NAMES} at a time", limit=MAX_NAMES)
+    for name in names:
+        _check_name(name, "result")
+
+
+def _check_ttl(ttl_ms: int) -> None:
+    if not 0 <= ttl_ms <= MAX_TTL_MS:
+        raise RequestError(f"a time to live of {ttl_ms} ms: 0 is for ever, {MAX_TTL_MS} the longest", value=ttl_ms)

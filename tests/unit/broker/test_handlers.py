@@ -1,0 +1,49 @@
+"""The handlers of messages: which there are, and which calls wait or are done once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import get_args
+
+import pytest
+
+from kombu_opendata.broker.calls.context import Context
+from kombu_opendata.broker.calls.registry import bind_handlers, handles
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.messages import ClientMessage
+
+from .test_counts import World, run
+
+
+def test_every_message_of_a_client_has_one_handler() -> None:
+    async def steps(world: World) -> None:
+        greeting = {m.Hello, m.Resume}
+        assert world.call.handlers.keys() == set(get_args(ClientMessage)) - greeting
+
+    run(True, steps)
+
+
+def test_a_message_with_two_handlers_is_noticed() -> None:
+    class Twice:
+        @handles(m.Heartbeat)
+        def one(self, call: Context, msg: m.Heartbeat) -> None: ...
+
+        @handles(m.Heartbeat)
+        def two(self, call: Context, msg: m.Heartbeat) -> None: ...
+
+    with pytest.raises(ValueError, match="Heartbeat has two handlers"):
+        bind_handlers(Twice())
+
+
+def test_a_definition_waits_for_a_deletion() -> None:
+    async def steps(world: World) -> None:
+        world.session.replies.clear()
+        async with world.instance.queues.lock:
+            world.call(m.DeclareQueue(1, "another", True, False, False, {}, False))
+            world.call(m.Qos(2, 1, 10))
+            await asyncio.sleep(0)
+            assert [type(answer) for answer in world.session.replies] == [m.Ok]
+        await world.call.done()
+        assert [type(answer) for answer in world.session.replies] == [m.Ok, m.QueueInfo]
+
+    run(True, steps)
