@@ -1,7 +1,7 @@
-"""Who may connect, and how many: limits on all connections and on strangers, that is, those that have not logged in.
+"""How many clients may connect: limits on all connections, and on strangers, which have not logged in yet.
 
-A stranger has some seconds to say Hello. When there are too many of them, the oldest that has said nothing makes room
-for the newest: a client that means it says Hello at once, so a flood of silent connections does not keep it out.
+A stranger has a few seconds to say Hello. When there are too many strangers, the oldest silent one makes room for the
+newest. Real clients say Hello at once, so a flood of silent connections does not keep them out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ConnectionLimits:
     greeting_seconds: float = DEFAULT_GREETING_SECONDS
 
     def within(self, descriptors: int) -> ConnectionLimits:
-        """These limits, as far as so many file descriptors allow; a quarter is for connections in any case."""
+        """These limits, reduced to what the file descriptors allow; at least a quarter of them is for connections."""
         connections = min(self.connections, max(descriptors - RESERVED_DESCRIPTORS, descriptors // 4))
         strangers = min(self.strangers, max(connections // 2, 1))
         return ConnectionLimits(connections, strangers, self.strangers_per_host, self.greeting_seconds)
@@ -82,12 +82,12 @@ class Slot:
         self._timer = asyncio.get_running_loop().call_later(admission.limits.greeting_seconds, admission.too_slow, self)
 
     def greeted(self) -> None:
-        """The Hello is here: no deadline, and nobody takes the place, while it is checked."""
+        """The Hello has come: the deadline is off, and nobody takes the slot while the Hello is checked."""
         self._timer.cancel()
         self._admission.silent.pop(self, None)
 
     def logged_in(self) -> None:
-        """It is no stranger any more."""
+        """The client is no longer a stranger."""
         self.greeted()
         self._admission.forget_stranger(self)
 
@@ -118,7 +118,7 @@ class Admission:
         return len(self._strangers)
 
     def take(self, host: str, peer: str) -> Slot:
-        """A place for a new connection; a stranger who said nothing may lose it.
+        """A slot for a new connection. A silent stranger may lose its slot for it.
 
         Raises:
             TooManyConnections: there is none.
@@ -156,7 +156,7 @@ class Admission:
         self._turn_away(slot, GreetingTimeout(text, seconds=seconds))
 
     def _turn_away(self, slot: Slot, exc: TooManyConnections | GreetingTimeout) -> None:
-        """It is no stranger any more, and counts as a connection until its socket is closed."""
+        """End a stranger's connection, which counts as a connection until its socket is closed."""
         slot.logged_in()
         slot.turn_away(exc)
 

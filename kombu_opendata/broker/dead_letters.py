@@ -1,8 +1,8 @@
-"""Dead-lettering: what leaves a queue unwanted goes to the queue's dead-letter exchange.
+"""Dead letters: rejected, expired and dropped messages go to the dead-letter exchange of their queue.
 
-Messages of stored queues become dead letters in the commit that takes them out of their queue
-(:meth:`~kombu_opendata.storage.operations.Operations.fail` and ``remove``), and stop being ones in the commit that
-publishes them, so each is published exactly once whatever happens in between. Those of transient queues wait in memory.
+A message of a stored queue becomes a dead letter in the commit that takes it out of its queue
+(:meth:`~kombu_opendata.storage.operations.Operations.fail` and ``remove``), and stops being one in the commit that
+publishes it. So it is published exactly once, also over a crash. Dead letters of transient queues wait in memory.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
-#: puts a message into queues; returns its id
+#: puts a message into queues and returns its id
 Store = Callable[[Publish, list[BrokerQueue]], int]
 
-#: dead letters that are published in one turn of the loop
+#: dead letters that are published in one turn
 _BATCH = 256
 #: dead letters of transient queues that may wait, e.g. while the disk is full
 _MAX_TRANSIENT = 10_000
@@ -45,10 +45,11 @@ class DeadLetters:
     """The dead letters of one instance.
 
     Attributes:
-        published: how many went to a queue.
-        unroutable: how many no queue took, e.g. as there is no such exchange.
-        cycles: how often one was not put into a queue where it had been before without anybody rejecting it since.
-        lost: how many could not be read from the store, or were too many to wait in memory.
+        published: dead letters that were put into a queue.
+        unroutable: dead letters that no queue took, for example because there is no such exchange.
+        cycles: times that a dead letter was kept out of a queue where it had been before, because no consumer had
+            rejected it since.
+        lost: dead letters that could not be read from the store, or exceeded the limit in memory.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class DeadLetters:
         }
 
     def add_transient(self, queue: BrokerQueue, entry: Entry, reason: str) -> None:
-        """A message left a transient queue; nothing happens if the queue has no dead-letter exchange."""
+        """A message left a transient queue: keep it as a dead letter if the queue has a dead-letter exchange."""
         to = dead_letters_to(queue.properties.arguments)
         if entry.envelope is None:
             return
@@ -182,7 +183,7 @@ class DeadLetters:
             self.published += 1
 
     def _targets(self, queue: str, letter: DeadLetter, copy: deaths.Copy) -> list[BrokerQueue]:
-        """The queues that take it; counts and logs why there are none."""
+        """The queues that take a dead letter; if there are none, that is counted and logged."""
         try:
             names = self._topology.route(
                 letter.exchange, copy.routing_key, lambda: copy.headers, copy.metadata, copy.before
@@ -206,7 +207,7 @@ class DeadLetters:
         return [target for target in found if target not in cycling]
 
     def _has_room(self, target: BrokerQueue, queue: str, size: int) -> bool:
-        """Whether a queue that refuses what is over its maximum takes one more."""
+        """Whether a queue takes one more message. A queue may refuse what exceeds its maximum."""
         try:
             self._upkeep.check_room(target, size)
         except QueueFull:

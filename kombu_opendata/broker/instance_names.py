@@ -1,6 +1,6 @@
-"""Which instances a client may name: those that are open, those that the store has, and with an option any.
+"""Which instances a client may name: those that are open, those in the store, and with an option any.
 
-So a misspelt name is an error, and not a new, empty database.
+So a misspelt name is an error, not a new and empty database.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class InstanceNames:
 
     Attributes:
         store: the object store's URL.
-        create: a client may name any; it is made by the first.
+        create: a client may name any instance; the first client creates it.
     """
 
     store: str
     create: bool
 
     async def check(self, name: str, opened: Collection[str]) -> None:
-        """See that a client may name it.
+        """Check that a client may name an instance.
 
         Raises:
-            RequestError: not a name.
-            InstanceNotFound: there is none of that name; the text says how to make it.
-            StoreError: the store does not say.
+            RequestError: the name is not valid.
+            InstanceNotFound: there is no such instance; the text says how to create it.
+            StoreError: the store can't be read.
         """
         check_name(name)
         if self.create or name in opened or await database_exists(self.store, name):
@@ -63,5 +63,5 @@ class InstanceNames:
         )
 
     def listing(self, opened: Collection[str]) -> dict[str, bool]:
-        """All instances that can be told, and whether each is open."""
+        """All known instances, and whether each is open."""
         return {name: name in opened for name in {*databases(self.store), *opened}}

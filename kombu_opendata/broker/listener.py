@@ -22,18 +22,18 @@ log = logging.getLogger(__name__)
 BACKLOG = 128
 #: connections that are accepted in one turn of the loop
 _ACCEPTS_PER_TURN = 32
-#: after accept() failed for want of file descriptors or memory
+#: how long accepting pauses when file descriptors or memory are used up
 _RETRY_SECONDS = 0.5
 _TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection: a handshake record
 
-#: makes the protocol of a connection that has a place, which frees it when the connection is lost
+#: makes the protocol of a connection that has a slot; the protocol frees the slot when the connection is lost
 Serve = Callable[[Slot], asyncio.Protocol]
-#: takes the error, and who was refused
+#: is called with the error, and whom it was refused
 Refused = Callable[[OpenDataError, str], None]
 
 
 def peer_of(sock: socket.socket, address: Any) -> tuple[str, str]:
-    """The host and a text for the log, of what accept() returns; on a Unix socket there is no host, but a user."""
+    """The host of a client, empty on a Unix socket, and a text for the log; from what accept() returned."""
     if isinstance(address, tuple):
         host, port = str(address[0]), address[1]
         return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -125,7 +125,7 @@ class Listener:
 
     # ------------------------------------------------------------------ TLS
     def _look(self, sock: socket.socket, slot: Slot) -> None:
-        """Bytes came in on an address with TLS: whoever speaks without it is told so in a way that can be read."""
+        """The first bytes came in on an address with TLS. A client that does not use TLS gets an answer without TLS."""
         try:
             first = sock.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):

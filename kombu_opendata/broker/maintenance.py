@@ -1,20 +1,20 @@
 """The duties that keep an instance in order, done by the broker itself and on request.
 
 =================  ===================================================================  ============================
-duty               what it does                                                         by itself
+duty               what it does                                                         the broker does it itself
 =================  ===================================================================  ============================
 ``route``          routes stored messages that their publish did not route              at once
-``expire_leases``  returns what sessions hold that did not come back                    every half second
-``collect``        removes what is past its retention or deadline, frees the space      every ten seconds
+``expire_leases``  ends the leases of sessions that did not come back                   every half second
+``collect``        removes what is past its retention or deadline, and frees the space  every ten seconds
 =================  ===================================================================  ============================
 
-A duty runs once at a time: who asks for one that is under way waits for its end and gets its report. A report tells
-what was done since the last one that a client got, whoever did it, so all reports together tell all that was done since
-the broker's start.
+A duty runs once at a time. A request that arrives during a run waits for it and gets the same report. A report covers
+everything since the previous report to a client, also what the broker did by itself; so all reports together cover
+everything since the broker's start.
 
-A request puts the broker's own collecting off until the next request is overdue, so that a broker that somebody looks
-after does it when they say, and one that nobody looks after does it all the same. Leases are never put off: the tasks
-of a killed worker wait for that.
+A request postpones the broker's own collecting until the next request is overdue. So a broker with an operator collects
+when the operator says, and a broker without one still collects. Ending leases is never postponed: the tasks of a killed
+worker wait for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 ROUTE, EXPIRE_LEASES, COLLECT = "route", "expire_leases", "collect"
 DUTIES = (ROUTE, EXPIRE_LEASES, COLLECT)
 
-#: the longest that a request puts the broker's own collecting off
+#: a request postpones the broker's own collecting for at most so long
 MAX_PUT_OFF_SECONDS = 3600.0
 _BROKER = "broker"
 _EXPIRED = "%d leases ended, as their clients did not come back: the messages are delivered again"
@@ -47,7 +47,7 @@ Counts = dict[str, int]
 
 
 class LastRun:
-    """When a duty was done last, by whom, and what a client asked last."""
+    """The last run of a duty, and the last request for it."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -58,12 +58,12 @@ class LastRun:
         self.asked_by = ""
 
     def done(self, at_ms: int, by: str, seconds: float) -> None:
-        """It was done."""
+        """Note a run."""
         self.runs += 1
         self.at_ms, self.by, self.seconds = at_ms, by, seconds
 
     def report(self) -> dict[str, Any]:
-        """For the status call; a time of 0 is never."""
+        """For the status call; a time of 0 means never."""
         return {
             "at_ms": self.at_ms,
             "by": self.by,
@@ -74,7 +74,7 @@ class LastRun:
 
 
 class _Run(NamedTuple):
-    """What a duty had done when it ended: since the last report, and since the start."""
+    """What a duty did, counted since the last report and since the start."""
 
     counts: Counts
     totals: Counts
@@ -84,8 +84,8 @@ class Maintenance:
     """The duties of one instance.
 
     Attributes:
-        collected, leases_expired: settled messages that were removed after their retention, and leases that ended as
-            their clients did not come back, since the start.
+        collected: settled messages that were removed after their retention, since the start.
+        leases_expired: leases that ended because their clients did not come back, since the start.
     """
 
     def __init__(
@@ -123,15 +123,15 @@ class Maintenance:
 
     # ------------------------------------------------------------------ on request
     async def run(self, duties: Iterable[str], by: str, *, again_in_seconds: float = 0.0) -> dict[str, Any]:
-        """Do these duties, in their order; none named is all of them. Returns the report.
+        """Run duties, in their order, and return the report. An empty list means all of them.
 
         Args:
-            by: who asks.
-            again_in_seconds: when they mean to ask again, 0 if they don't say.
+            by: the name of the client that asks.
+            again_in_seconds: when the client will ask again; 0 means that it does not say.
 
         Raises:
-            RequestError: no such duty, or a time that is none.
-            StoreFull: the store takes no writes now.
+            RequestError: there is no such duty, or the time is not valid.
+            StoreFull: the store does not take writes now.
             StoreError: the store failed for good.
         """
         wanted = check_duties(duties)
@@ -141,7 +141,7 @@ class Maintenance:
         for duty in wanted:
             self.last[duty].asked_at_ms, self.last[duty].asked_by = now_ms, by
         if COLLECT in wanted:
-            # Twice: a tick that is late, or waits behind a long task, is no reason to step in.
+            # Twice, because a tick may be late or wait behind a long task.
             self._put_off(min(2 * again_in_seconds, MAX_PUT_OFF_SECONDS))
         began = self._loop.time()
         counts: Counts = {}
@@ -159,7 +159,7 @@ class Maintenance:
         self._own_at = self._loop.time() + max(seconds, self._interval)
 
     async def _once(self, duty: str, by: str) -> _Run:
-        """Do a duty, or wait for the one under way. It goes on when the caller is cancelled."""
+        """Run a duty, or wait for the run under way. A run goes on when its caller is cancelled."""
         task = self._running.get(duty)
         if task is None:
             task = self._running[duty] = self._loop.create_task(self._do(duty, by))
@@ -182,7 +182,7 @@ class Maintenance:
         return _Run({name: total - self._reported.get(name, 0) for name, total in totals.items()}, totals)
 
     def _totals(self, duty: str) -> Counts:
-        """What was done of a duty since the start, whoever did it."""
+        """What a duty did since the start, by request or by itself."""
         if duty == ROUTE:
             return {"routed": self._staging.router.planner.routed + self._replays.routed}
         if duty == EXPIRE_LEASES:
@@ -195,7 +195,7 @@ class Maintenance:
 
     # ------------------------------------------------------------------ by itself
     def tick(self) -> None:
-        """Called twice a second: leases now, the rest when it is due."""
+        """Run what is due; called twice a second."""
         if EXPIRE_LEASES not in self._running and self._end_leases():
             self.last[EXPIRE_LEASES].done(self._engine.clock.now_ms(), _BROKER, 0.0)
         if self._own is None and self._loop.time() >= self._own_at:
@@ -214,7 +214,7 @@ class Maintenance:
             self._own_at = max(self._own_at, self._loop.time() + self._interval)
 
     async def close(self) -> None:
-        """Stop what is under way; what it did so far stands."""
+        """Cancel the runs under way; what they did so far stays done."""
         tasks: list[asyncio.Task[Any]] = [*self._running.values(), *([self._own] if self._own else [])]
         for task in tasks:
             task.cancel()
@@ -247,7 +247,7 @@ class Maintenance:
             await engine.tidy()
 
     async def _keep_size(self) -> int:
-        """Remove settled messages early where the store is too large; returns how many."""
+        """Remove settled messages before their retention is over if the store is too large; returns how many."""
         limit, notices = self._engine.size_limit, self._notices
         early = await limit.step()
         size = f"{limit.limit_bytes / (1 << 20):,.0f} MiB"
@@ -263,10 +263,10 @@ class Maintenance:
 
 
 def check_duties(duties: Iterable[str]) -> list[str]:
-    """The duties that were named, each once and in their order; all of them when none was.
+    """The duties of these names, without duplicates and in their order. No names mean all duties.
 
     Raises:
-        RequestError: no such duty.
+        RequestError: there is no such duty.
     """
     named = set(duties)
     unknown = sorted(named.difference(DUTIES))

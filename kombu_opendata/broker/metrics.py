@@ -1,7 +1,7 @@
 """The broker's metrics for Prometheus: a registry of our own, scraped over HTTP (docs/monitoring.md).
 
-A scrape waits in a thread of its own until the broker's loop has collected the figures, and no longer than a deadline.
-Scrapes within a second get the same answer, so however many there are cost no more than one.
+A scrape waits in a thread of its own until the broker's loop has collected the figures, up to a deadline. Scrapes
+within a second get the same answer, so many scrapes cost no more than one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .settings import broker_version
 log = logging.getLogger(__name__)
 
 DEFAULT_MAX_QUEUES = 200
-#: for the loop to collect the figures; Prometheus itself gives up after 10
+#: how long the loop may take to collect the figures; Prometheus itself gives up after 10 s
 SNAPSHOT_SECONDS = 8.0
-#: scrapes that come so soon after one another get the same answer
+#: how long the same answer is given
 FRESH_SECONDS = 1.0
 _TEXT = "text/plain; charset=utf-8"
 
@@ -46,7 +46,7 @@ class Unanswered(Exception):
 
 
 class Metrics:
-    """The metrics of one broker. Made in its loop; everything but :meth:`start` and :meth:`stop` runs in threads."""
+    """The metrics of one broker. It is made in the broker's loop; scrapes run in threads."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Metrics:
             measure: adds the figures of the broker's connections.
 
         Raises:
-            StartError: it can't be had.
+            StartError: the address is not available.
         """
         self._instances = instances
         self._measure = measure
@@ -113,7 +113,7 @@ class Metrics:
         """Have the loop collect the figures.
 
         Raises:
-            Unanswered: it did not in time, or it is closed.
+            Unanswered: the loop did not do so in time, or is closed.
         """
         asked_at = time.monotonic()
         work = self._collect(asked_at)

@@ -1,7 +1,7 @@
-"""The figures of a scrape, taken in the broker's loop: a piece at a time, so that ten thousand queues delay nobody.
+"""The figures of a scrape. They are collected in the loop piece by piece, so ten thousand queues delay nobody.
 
-What one queue shows is of one moment if it has at most some thousand messages in memory; the queues, and the instance's
-own figures, may be some milliseconds apart.
+The figures of one queue are of one moment, unless it has many thousand messages in memory. Those of different queues,
+and the instance's own, may be some milliseconds apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .model.transient_queue import TransientQueue
 from .pace import Pace
 from .queues import Queues
 
-#: what stands for the queues that have no series of their own; a queue of such a name is counted there, too
+#: labels for queues without series of their own; a queue of such a name is counted there, too
 OTHER, TRANSIENT = "(other)", "(transient)"
 _SUMMED = {TransientQueue.kind: TRANSIENT}
 _GAUGES = tuple(metric.name for metric in (*QUEUE_GAUGES, *QUEUE_AGES))
@@ -63,7 +63,7 @@ class _Row:
         self.counts = QueueCounts()
 
     def add(self, queue: BrokerQueue, standing: Standing | None) -> None:
-        """Add a queue's figures; no standing is that of an empty one."""
+        """Add a queue's figures; ``standing`` is None for an empty queue."""
         self.in_flight += len(queue.messages.in_flight)
         self.consumers += len(queue.consumers)
         if standing is None:
@@ -84,11 +84,10 @@ class _Row:
 
 
 class InstanceView:
-    """Which queues of an instance have series of their own, and what was counted in those that are gone.
+    """Decides which queues of an instance have series of their own, and keeps the counts of deleted queues.
 
-    The first ``max_queues`` stored ones have, by their declaration; who has one keeps it, so that no counter goes down.
-    A sum of several queues begins at 0 with the broker: it would go down otherwise, by what was counted in queues that
-    are gone.
+    The first ``max_queues`` stored queues have their own, and keep them, so that no counter goes down. A sum of several
+    queues begins at 0 when the broker starts. Otherwise it would go down by the counts of queues that were deleted.
     """
 
     def __init__(self, instance: Measured, max_queues: int) -> None:
@@ -122,8 +121,8 @@ class InstanceView:
     async def collect(self, snapshot: Snapshot, pace: Pace) -> None:
         """Add the instance's figures.
 
-        A sum takes the queues that are there at the beginning, and what was counted in those that were gone by then. So
-        a queue that goes meanwhile is in it once, and the sum is never above the next one.
+        A sum has the queues that exist at the beginning, and the counts of those that were deleted before. So a queue
+        that is deleted meanwhile is in the sum once, and no sum is above the next one.
         """
         instance = self._instance
         self._went.clear()
@@ -161,13 +160,13 @@ class InstanceView:
 
 
 def _put(snapshot: Snapshot, metric: str, instance: str, /, **values: float) -> None:
-    """Samples that differ in one more label."""
+    """Set samples that differ in a second label."""
     for label, value in values.items():
         snapshot.set(metric, value, instance, label)
 
 
 def _put_instance(snapshot: Snapshot, instance: Measured) -> None:
-    """What is not of a queue; all of one moment."""
+    """The figures that are not of a queue, all of one moment."""
     engine, name = instance.engine, instance.name
     sessions = instance.sessions.values()
     away = sum(session.connection is None for session in sessions)

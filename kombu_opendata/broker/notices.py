@@ -1,6 +1,6 @@
-"""Lines for the log about what may happen very often, e.g. by a client that tries a wrong password without end.
+"""Log lines about events that may be very frequent, such as a client that tries wrong passwords without end.
 
-Of each kind some are written in a period; the others are counted, and the count is written when the period is over.
+Of each kind, a few lines are written in a period. The others are counted, and the count is written at its end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PERIOD_SECONDS = 10.0
 LINES_PER_PERIOD = 5
 
 
-#: different warnings of one kind
+#: different warnings that are remembered
 _MAX_WARNED = 10_000
 
 
@@ -45,7 +45,7 @@ class _Kind:
 
 
 class Notices:
-    """Writes to one logger, at most so much. ``context`` becomes fields of each line (see :mod:`.logs`)."""
+    """Writes a limited number of lines to one logger. ``context`` becomes fields of each line (see :mod:`.logs`)."""
 
     def __init__(self, log: logging.Logger, time: Callable[[], float], **context: Any) -> None:
         self._log = log
@@ -54,7 +54,7 @@ class Notices:
         self._kinds: dict[str, _Kind] = {}
 
     def say(self, level: int, kind: str, text: str, *args: object, **fields: Any) -> None:
-        """A line with these fields, unless there were many of its kind just now.
+        """Write a line with these fields, unless there were many of its kind in this period.
 
         Args:
             kind: a few words; one of a small number.
@@ -79,7 +79,7 @@ class Notices:
             self._write_total(said)
 
     def tick(self) -> None:
-        """Called now and then: write what was only counted, when its period is over."""
+        """Write the counts of periods that are over; called now and then."""
         now = self._time()
         for kind, said in list(self._kinds.items()):
             if said.until <= now:

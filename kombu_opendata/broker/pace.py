@@ -1,8 +1,8 @@
-"""Long work in the loop, a millisecond at a time, so that ten thousand queues delay nobody.
+"""Long work in the event loop, done a millisecond at a time, so that ten thousand queues delay nobody.
 
-Items of a long answer are encoded one by one (:func:`encoded`). So the frame costs no more than copying them. And the
-answer is no dictionary or tuple for each queue: so many new ones would make the garbage collector look through all
-that the broker has in memory, which takes far longer than the answer.
+Items of a long answer are encoded one by one (:func:`encoded`), so making the frame is only copying. It also avoids a
+dictionary or tuple for each queue: so many new objects would make the garbage collector look through everything that
+the broker has in memory, which takes far longer than the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 _encode = msgspec.msgpack.Encoder().encode
 
-#: the loop is used for so long at a time
+#: how long the loop is used at a time
 _PIECE_SECONDS = 0.001
 #: items between two looks at the clock
 LOOKS = 16
@@ -29,7 +29,7 @@ def encoded(item: Any) -> Any:
 
 
 class Pace:
-    """Says when the loop was used for long enough, and lets others have their turn."""
+    """Says when the loop has been used for long enough, and gives way to others."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -44,7 +44,7 @@ class Pace:
         self._until = self._loop.time() + _PIECE_SECONDS
 
     async def over(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items, with a rest in between now and then; whoever made them must not change them meanwhile."""
+        """The items, with a rest now and then. They must not change meanwhile."""
         for number, item in enumerate(items):
             if number % LOOKS == 0 and self.is_over:
                 await self.rest()

@@ -1,4 +1,4 @@
-"""The broker as a process: one per store (a lock), readiness, signals, log, clean end."""
+"""The broker as a process: the lock on its store, readiness, signals, the log, a clean end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 PID_NAME = "broker.pid"
 EXIT_FAILED = 1
-#: how often it looks whether the store's folder is still there
+#: how often the broker checks that the store's folder is still there
 _WATCH_SECONDS = 0.5
 # malloc.h; blocks from this size on go back to the system at once, and so does this much at the end of the heap
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -39,7 +39,7 @@ _MMAP_BYTES, _TRIM_BYTES = 256 << 10, 1 << 20
 
 
 class StoreLock:
-    """The lock on a store's folder: an flock, which the kernel drops when its process ends, however it ends."""
+    """The lock on a store's folder: an flock, which the kernel drops when the process ends, also by a crash."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder
@@ -72,7 +72,7 @@ class StoreLock:
 
     @property
     def lost(self) -> bool:
-        """Whether the lock's file is not there any more: the folder was deleted, or another one put in its place."""
+        """Whether the lock's file is gone: the folder was deleted or replaced."""
         try:
             return not os.path.samestat(os.lstat(self._path / LOCK_NAME), os.fstat(self._fd))
         except FileNotFoundError:
@@ -94,7 +94,7 @@ class Readiness:
         self._more: dict[str, Any] = {}
 
     def also(self, **values: Any) -> None:
-        """What a report of success is to say, besides."""
+        """Add values to the report of success."""
         self._more |= values
 
     def report(self, message: dict[str, Any]) -> None:
@@ -179,7 +179,7 @@ def _new_runner() -> Any:
 
 
 async def _watch(lock: StoreLock) -> None:
-    """End the process when its store is gone: what it answers for is nowhere, and a close would write to a new one."""
+    """End the process when its store is gone. A clean close would write to a new folder."""
     while not lock.lost:  # noqa: ASYNC110 - nobody tells of a folder's end
         await asyncio.sleep(_WATCH_SECONDS)
     log.critical("the store's folder was deleted or replaced while the broker ran: it ends at once")

@@ -1,8 +1,8 @@
 """Replay: moves the routing cursors on beside the live traffic.
 
-One task goes round all cursors of an instance. A step keeps the event loop for a few milliseconds; where clients were
-served since the last one, a pause follows that leaves them most of the time. The maintenance duty "route" moves the
-same cursors on, so that somebody who asks for it sees what it did.
+One task moves all cursors of an instance in turn. A step uses the event loop for a few milliseconds. If clients were
+served since the last step, a pause follows that leaves most of the time to them. The maintenance duty "route" moves the
+same cursors, so its report shows what was routed.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from .upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
-#: how long a step keeps the event loop, about
+#: about how long a step uses the event loop
 _STEP_SECONDS = 0.006
-#: of the time, so much is a replay's while clients are served; what it reads ahead comes on top of that, in a thread
+#: the share of the time that replay uses while clients are served; reading ahead, in a thread, is not counted
 _BUSY_SHARE = 0.2
-#: how long a cursor that can't go on (a full queue, a full disk) waits
+#: how long a cursor waits that can't go on because a queue or the disk is full
 _WAIT_SECONDS = 0.25
-#: after an error; the cursor stays where it is
+#: how long a cursor waits after an error
 _RETRY_SECONDS = 10.0
-#: the maintenance duty moves each cursor on by so many steps
+#: steps of each cursor in one run of the maintenance duty
 _DUTY_STEPS = 20
-#: the rate is an average over about so many steps
+#: the number of steps that the rate is averaged over, about
 _RATE_STEPS = 50
 
 
 class _Pace:
-    """How fast a cursor was lately, and when it may go on."""
+    """How fast a cursor has been lately, and when it may go on."""
 
     def __init__(self) -> None:
         self.rate = 0.0  # messages looked at a second
@@ -63,7 +63,7 @@ class Replays:
     """The cursors of one instance.
 
     Attributes:
-        routed: messages that they brought into queues since the start.
+        routed: messages that were put into queues, since the start.
     """
 
     def __init__(
@@ -120,13 +120,13 @@ class Replays:
         return self._paces.setdefault(name, _Pace())
 
     async def _pause(self, worked_seconds: float) -> None:
-        """Leave the loop to others; for longer if clients were served since the last pause."""
+        """Leave the loop to others, for longer if clients were served since the last pause."""
         served = self._traffic.total
         busy, self._served = served != self._served, served
         await asyncio.sleep(min(worked_seconds, 4 * _STEP_SECONDS) * (1 / _BUSY_SHARE - 1) if busy else 0)
 
     async def _advance(self, name: str) -> Step:
-        """One step of one cursor. What goes wrong with one is no matter of the others."""
+        """One step of one cursor. An error stops this cursor only."""
         loop, pace = self._loop, self._pace(name)
         queue = self._queues.get(name)
         if queue is None or queue.deleting:
@@ -157,7 +157,7 @@ class Replays:
         return step
 
     def added(self, queue: BrokerQueue, ids: list[int]) -> None:
-        """A stored queue has new messages: they are delivered and committed in this turn."""
+        """Deliver and commit the new messages of a stored queue in this turn."""
         if queue.is_bounded or queue.messages.next_deadline:
             for id in ids:
                 self._upkeep.added(queue, id)
@@ -216,7 +216,10 @@ class Replays:
 
 
 def room(queue: BrokerQueue, *, always: bool = False) -> Callable[[int, int], bool]:
-    """Whether a queue takes more; with a maximum length that drops its oldest it does, unless ``always`` counts."""
+    """Makes a function that says whether a queue takes so many more messages and bytes.
+
+    A queue that drops its oldest messages always takes more, unless ``always`` makes its maximum count.
+    """
     limits, messages = queue.arguments, queue.messages
     if not queue.is_bounded or not (always or limits.overflow != DROP_HEAD):
         return lambda _messages, _bytes: True

@@ -1,4 +1,4 @@
-"""The results of tasks that expired in a queue: REVOKED, as a worker says that gets such a task too late."""
+"""Results of tasks that expired in a queue: REVOKED, which is also what a worker stores for an expired task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def of(envelope: bytes) -> Revocation | None:
-    """What the expiry of a message changes; None for one that says nothing, or nothing that can be stored."""
+    """The result that the expiry of a message leads to; None if the message names none, or none that can be stored."""
     opened = open_envelope(envelope)
     found = None if opened is None else revocation.read(opened[3], opened[4])
     if found is None or not 0 <= found.ttl_ms <= MAX_TTL_MS or not -1 <= found.place < NO_INDEX:
@@ -54,7 +54,7 @@ class Revocations:
                 log.error("the result of an expired task can't be read: %s", exc)
 
     def store(self, envelope: bytes) -> None:
-        """Store the result of a task that expired, unless there is one; and count its part of a chord.
+        """Store the result of a task that expired, unless it has one, and count it as a part of its chord.
 
         Raises:
             StoreFull: nothing happened; try again.
@@ -82,7 +82,7 @@ class Revocations:
             self._fail_chord(found, chord.body.decode(errors="replace"), now)
 
     def _fail_chord(self, found: Revocation, body: str, now: str) -> None:
-        """A chord is complete, and no worker is there that would tell its callback that a part is missing."""
+        """Fail a complete chord of which a part is missing. No worker is there to do so."""
         if body:
             name = found.name.removesuffix(found.task_id.encode()) + body.encode()
             value = revocation.failed_chord(body, found.task_id, now)

@@ -1,4 +1,4 @@
-"""The broker: listens, keeps instances open, and does the work that time brings."""
+"""The broker: composes instances and connections, listens, and does periodic work."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Server:
 
     # ------------------------------------------------------------------ listening
     async def listen_unix(self, path: str) -> None:
-        """Listen on a Unix socket for this user, or with logins for all; a stale one is replaced."""
+        """Listen on a Unix socket, for this user only unless users log in. A stale socket is replaced."""
         sock = bind_unix(path, 0o177 if self.logins is None else 0o111)
         self._socket_paths.append(path)
         self._listen(sock)
@@ -87,7 +87,7 @@ class Server:
             await self.close()
 
     def _ticking_ended(self, task: asyncio.Task[None]) -> None:
-        """Without its ticks a broker expires no lease: an unforeseen error in one ends it, as one in a commit does."""
+        """End the broker after an unforeseen error in its periodic work, without which no lease would expire."""
         if not task.cancelled() and (exc := task.exception()) is not None:
             log.critical("the broker stops: what it does twice a second failed", exc_info=exc)
             self.instances.fail(exc)
@@ -126,7 +126,7 @@ class Server:
             self._reload_users()
 
     def _reload_users(self) -> None:
-        """Look whether the file of users changed, and end the connections of those who may not be here any more."""
+        """If the file of users changed, end the connections of users who were removed or have a new secret."""
         if self.logins is None:
             return
         try:
@@ -140,7 +140,7 @@ class Server:
 
     # ------------------------------------------------------------------ status
     async def status(self) -> dict[str, Any]:
-        """What the status call reports. Queues may be of moments that are some milliseconds apart."""
+        """The report of the status call. Figures of different queues may be some milliseconds apart."""
         queues = {name: await one.queue_figures() for name, one in list(self.instances.open.items())}
         return {
             "version": broker_version(),

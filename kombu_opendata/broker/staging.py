@@ -1,8 +1,8 @@
-"""Staged jobs: commits, aborts, and collects what is left over.
+"""Staged jobs: committing and aborting them, and collecting what they leave behind.
 
-A commit looks at the end of each batch before anything changes, so that what is damaged, cut off or another job's is
-refused. Then one effect makes the whole job exist; :mod:`.staging_router` puts its messages into queues. Commits and
-aborts of one job follow each other, so that no batch goes that a commit has just looked at.
+A commit checks the end of each batch before anything changes: a batch that is damaged, truncated or another job's is
+refused. Then one effect makes the whole job exist, and :mod:`.staging_router` puts its messages into queues. Commits
+and aborts of one job exclude each other, so an abort can't remove a batch that a commit has just checked.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ..storage.staged_job import StagedBatch, StagedJob
 from ..storage.staged_rows import Chunk
 from .staging_router import StagingRouter
 
-#: batches that are looked at in one go, and how many of these at a time
+#: batches that one thread checks in one go, and threads that check at a time
 _CHECK = 32
 _CHECKS = 4
-#: how often orphans are looked for, at most
+#: the shortest time between two searches for orphans
 _ORPHANS_SECONDS = 600.0
 
 
@@ -79,7 +79,7 @@ class StagingService:
 
     # ------------------------------------------------------------------ committing and aborting
     async def commit(self, job_id: str, batches: list[BatchInfo]) -> tuple[StagedJob, bool]:
-        """Commit a job; returns it, and whether it was this call that did it.
+        """Commit a job; returns it, and whether this call committed it.
 
         Raises:
             RequestError, NotFound, CorruptRecord, QueueFull, StoreFull, StoreError: nothing was added.
@@ -101,7 +101,7 @@ class StagingService:
         return job, True
 
     async def _check(self, job_id: str, batches: list[BatchInfo]) -> list[str]:
-        """Look whether all batches are what the commit says; returns their paths, in order."""
+        """Check that all batches are what the commit says; returns their paths, in order."""
         if not batches:
             return []
         folder, name = self._staging.folder(), self._name
@@ -135,7 +135,7 @@ class StagingService:
         return paths
 
     def _commit_inline(self, job_id: str, batches: list[BatchInfo]) -> StagedJob:
-        """Commit a job whose batches came with the call: it is routed at once, in the same commit."""
+        """Commit a job whose batches came with the call. It is routed in the same commit."""
         if not all(batch.data for batch in batches):
             raise RequestError(f"job {job_id!r}: either all of its batches go inline, or none", job_id=job_id)
         size, rows = sum(len(batch.data) for batch in batches), sum(batch.rows for batch in batches)
@@ -194,7 +194,7 @@ class StagingService:
 
     @asynccontextmanager
     async def _alone(self, folder: str) -> AsyncIterator[None]:
-        """One at a time looks at a job's folder and decides by that."""
+        """Hold the lock of a job's folder."""
         lock = self._locks.setdefault(folder, asyncio.Lock())
         self._users[folder] += 1
         try:
@@ -207,7 +207,7 @@ class StagingService:
 
     # ------------------------------------------------------------------ collection
     async def collect(self) -> None:
-        """Forget old jobs, remove old objects that no job needs."""
+        """Forget old jobs, and remove old objects that no job needs."""
         now = self._clock.now_ms()
         await self._staging.forget_old(now)
         if asyncio.get_running_loop().time() >= self._orphans_at:

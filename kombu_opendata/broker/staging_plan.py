@@ -1,4 +1,4 @@
-"""Where the rows of a staged job go, and into the queues with them: as a publish would, but for many rows at once."""
+"""Routes many rows of a staged job at once: which queues they go to, and putting them there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NeedEnvelopes(Exception):
 
 
 class Plan(NamedTuple):
-    """Where rows go: ``runs`` is a flat list target, rows, …; -1 for no queue at all."""
+    """Where rows go. ``runs`` is a flat list of target, rows, target, rows …; target -1 means no queue."""
 
     targets: list[list[BrokerQueue]]
     runs: list[int]
@@ -39,7 +39,7 @@ class Planner:
     """Routes rows for one instance.
 
     Attributes:
-        routed, unroutable: rows since the start.
+        routed, unroutable: numbers of rows, since the start.
     """
 
     def __init__(self, topology: Topology, staging: Staging, queues: Queues, upkeep: Upkeep, outbox: Outbox) -> None:
@@ -53,7 +53,7 @@ class Planner:
 
     # ------------------------------------------------------------------ where rows go
     def plan_all(self, blocks: list[tuple[Block, bytes]]) -> list[Plan]:
-        """Where all rows of these blocks go, which come with their envelopes.
+        """Where all rows of these blocks go. The blocks come with their envelopes.
 
         Raises:
             QueueFull: a queue refuses some of them.
@@ -75,7 +75,7 @@ class Planner:
     def plan(
         self, block: Block, payload: bytes | None, held: dict[BrokerQueue, list[int]] | None = None
     ) -> tuple[Plan, int]:
-        """Where rows go, and of how many that can be said: fewer where a queue is full that refuses more.
+        """Where rows go, and how many of them are planned: fewer than all if a full queue refuses the next one.
 
         Args:
             payload: the rows' envelopes, if they were read.
@@ -116,7 +116,7 @@ class Planner:
         return Plan(targets, runs, envelopes), count
 
     def _take(self, refusing: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> BrokerQueue | None:
-        """Plan one more message for these queues; the first one that refuses it, if one does."""
+        """Plan one more message for these queues; returns the first queue that refuses it, or None."""
         for queue in refusing:
             messages, size_held = held.setdefault(queue, [0, 0])
             try:
@@ -129,7 +129,7 @@ class Planner:
         return None
 
     def _fixed_names(self, block: Block) -> tuple[str, ...] | None:
-        """The queues that each message of a block goes to, where that is the same for all."""
+        """The queues that all messages of a block go to; None if that depends on the message."""
         exchange, key = block.exchange, block.routing_key
         if isinstance(exchange, str) and isinstance(key, str):
             return self._topology.route_by_key(exchange, key)
@@ -204,7 +204,7 @@ def _at(value: Any, row: int) -> int:
 
 
 def _headers(block: Block, row: int, envelopes: list[bytes]) -> Callable[[], Mapping[Any, Any]]:
-    """What a headers exchange matches: the message's own headers, or their texts if it is no envelope."""
+    """The headers that a headers exchange matches: those of the envelope, or the index's if it can't be opened."""
 
     def headers() -> Mapping[Any, Any]:
         if not envelopes:

@@ -1,8 +1,8 @@
 """Puts the messages of committed jobs into queues, in the background and in small pieces, as a publish would.
 
-Each job has a cursor, how many of its rows are routed, which is part of the state; so after a crash routing goes on
-where it was. Each piece is one effect. Between pieces the event loop does what else there is, and while others publish
-or are delivered to, routing takes half of the time at most.
+Each job has a cursor: how many of its rows are routed. The cursor is part of the state, so after a crash routing goes
+on where it was. Each piece is one effect. Between pieces the event loop does its other work, and while clients publish
+or get deliveries, routing uses at most half of the time.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from .upkeep import full_text
 
 log = logging.getLogger(__name__)
 
-#: jobs that are routed at a time, in turn; the others wait
+#: jobs that are routed at a time; the others wait
 _JOBS = 4
-#: a piece takes so long at most, and has so many rows at least
+#: the longest time of a piece, and its smallest number of rows
 _PIECE_SECONDS = 0.008
 _MIN_ROWS = 16
-#: unwritten records after which routing waits for a checkpoint
+#: bytes of unwritten records at which routing waits for a checkpoint
 _MAX_BATCH_BYTES = 8 << 20
 _RETRY_SECONDS = 1.0
-#: a queue that refuses what is over its maximum is looked at so often
+#: how often routing looks again at a queue that is full and refuses messages
 _FULL_SECONDS = 0.05
-#: and after so long its job makes room for others, for as long
+#: after this time without progress a job makes room for others, for the same time
 _PARKED_SECONDS = 0.5
 
 
 class _Stuck(Exception):
-    """A queue was full for some time: other jobs have their turn."""
+    """A queue has been full for some time: it is the turn of other jobs."""
 
 
 class StagingRouter:
-    """The routing of one instance's staged jobs. A batch with envelopes over the limit is damaged.
+    """The routing of one instance's staged jobs. A batch with an envelope above the limit counts as damaged.
 
     Attributes:
         planner: says where rows go.
-        damaged: rows since the start.
+        damaged: damaged rows, since the start.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class StagingRouter:
                 self._wanted.clear()
                 now = self._loop.time()
                 due = [job for job in self._jobs.routing() if self._parked.get(job.id, 0.0) <= now]
-                for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # who never waited is first
+                for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # never waited: first
                     if len(self._tasks) >= _JOBS:
                         break
                     if job.id not in self._tasks:
@@ -189,7 +189,7 @@ class StagingRouter:
         return reading
 
     def _lose(self, job: StagedJob, rows: int, why: object) -> None:
-        """Rows that can't be routed, as what the batch says of them is damaged: the others go on."""
+        """Skip rows that can't be routed because the batch is damaged."""
         log.error("job %r: %d messages from id %d on are lost: %s", job.id, rows, job.first_id + job.routed, why)
         now = self._clock.now_ms()
         chunk = Chunk(job.id, job.first_id + job.routed, now, job.committed_at_ms, "", 0, rows, b"", b"")
@@ -269,7 +269,7 @@ class StagingRouter:
         return count
 
     async def _payload(self, path: str, offset: int, block: Block) -> bytes:
-        """The envelopes of a block. What is damaged shows in their checksums when they are delivered."""
+        """The envelopes of a block. Their checksums are checked when they are delivered."""
         size = sum(block.lengths)
         (data,) = await asyncio.to_thread(self._staging.folder().read, path, [(offset, size)])
         return data.ljust(size, b"\0")
@@ -280,19 +280,19 @@ class StagingRouter:
             await self._commits.checkpoint()
 
     async def _yield(self, seconds: float) -> None:
-        """Let others have their turn: as long as this took, if there is something for them to do."""
+        """Leave the loop to clients for as long as the piece took, if they are active."""
         others = self._traffic.total
         busy, self._others = others != self._others, others
         await asyncio.sleep(seconds if busy else 0)
 
     def _adapt(self, seconds: float, rows: int) -> None:
-        """Make pieces as large as their time allows."""
+        """Adapt the size of pieces to the time that they may take."""
         fits = int(rows * _PIECE_SECONDS / max(seconds, 1e-6))
         self._piece_rows = max(_MIN_ROWS, min(fits, 2 * self._piece_rows, BLOCK_ROWS))
 
 
 def _read_same_tail(folder: Folder, found: StagedObject) -> Tail:
-    """The directory of an object, which must be as it was when it was committed."""
+    """The directory of an object, which must be the one that was committed."""
     tail = read_tail(folder, found.path, found.bytes)
     if (tail.rows, tail.checksum) != (found.rows, found.checksum):
         raise corrupt(found.path, found.bytes, "it is not the batch that was committed")

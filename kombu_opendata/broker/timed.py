@@ -1,8 +1,8 @@
-"""Leases for a time: what a read of the queue client claims, whatever becomes of its connection.
+"""Visibility timeouts: leases of the queue client's reads, which end at their time whatever happens to the connection.
 
-Such a lease is held by a session that no connection can have: its id begins with :data:`MARK` and goes on with a hash
-of the client's id. Nobody renews it, it ends at exactly its time, and whoever knows the message's id may settle it. The
-same id names the client as a worker (:mod:`.workers`).
+Such a lease is held by a session that no connection can have: its id is :data:`MARK` followed by a hash of the client's
+id. Nobody renews the lease, and anybody who knows the message's id may settle it. The same id names the client as a
+worker (:mod:`.workers`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .model.sessions import Session
 from .outbox import Outbox
 from .queues import Queues
 
-#: the first bytes of a reader's session; random ids begin so once in 2^48
+#: the first bytes of a reader's session; one random id in 2^48 begins with them
 MARK = b"\0timed"
-#: leases that end in one turn of the loop
+#: leases that end in one turn of the event loop
 _ENDS_PER_TURN = 1000
 _MAX_DELAY_SECONDS = 3600.0
 
@@ -39,7 +39,7 @@ def is_timed(session: bytes) -> bool:
 
 
 class TimedLeases:
-    """The timed leases of one instance, by when they end. The heap may have pairs of leases that ended otherwise."""
+    """The timed leases of one instance, by when they end. The heap may still have leases that were settled."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class TimedLeases:
         self._timer_at_ms = 0
 
     def load(self) -> None:
-        """Those that the store has: they end at their time, however long the broker was away."""
+        """Take in the leases that the store has. They end at their time, however long the broker was away."""
         self._ends = self._all()
         heapify(self._ends)
         self._limit = 2 * len(self._ends) + 1024
@@ -92,7 +92,7 @@ class TimedLeases:
         return Session(entry.session, self.name_of(entry.session))
 
     def name_of(self, session: bytes) -> str:
-        """Who holds something without a connection; empty if that is not known."""
+        """The name of a session without a connection; empty if that is not known."""
         return self._names.get(session) or self.transient_readers.get(session, "")
 
     def _all(self) -> list[tuple[int, str, int, int]]:
@@ -120,7 +120,7 @@ class TimedLeases:
             self._failure.fail(exc)
 
     def expire(self) -> int:
-        """End those whose time is over, so many in a turn; returns how many."""
+        """End the leases whose time is over, up to a limit; returns how many."""
         now, ended = self._clock.now_ms(), 0
         while self._ends and self._ends[0][0] <= now and ended < _ENDS_PER_TURN:
             until, name, id, token = heappop(self._ends)

@@ -1,7 +1,7 @@
 """What queues do by themselves: messages expire, full queues drop or refuse, unused queues go.
 
-What can be done in memory is done within a turn of the loop, before its commit; what needs a cold bucket follows in a
-task, so a queue with a long backlog may exceed its maximum for as long as a bucket takes to load.
+What can be done in memory is done within a turn, before its commit. What needs a cold bucket follows in a task, so a
+queue with a long backlog may exceed its maximum until the bucket is loaded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .queues import Queues
 
 log = logging.getLogger(__name__)
 
-#: expired messages are removed so often at most …
+#: the shortest pause between two removals of expired messages …
 _PACE_SECONDS = 0.02
-#: … and a timer is never set for longer
+#: … and the longest time that a timer is set for
 _MAX_DELAY_SECONDS = 3600.0
-#: a queue whose upkeep failed (a full disk, a corrupt record) is left alone for so long
+#: how long a queue is left alone after its upkeep failed (a full disk, a corrupt record)
 _RETRY_SECONDS = 10.0
 
 
@@ -48,7 +48,7 @@ class Upkeep:
         *,
         heirs_until_ms: int,
     ) -> None:
-        """``heirs_until_ms``: until then, those that held messages before a restart may come back."""
+        """``heirs_until_ms``: until then, sessions that held messages before a restart may come back."""
         self._queues = queues
         self._deliver = deliver
         self._sessions = sessions
@@ -72,7 +72,7 @@ class Upkeep:
 
     # ------------------------------------------------------------------ publishing
     def check_room(self, queue: BrokerQueue, size: int, messages: int = 1) -> None:
-        """Before a publish, of one or more messages, to a queue with a maximum length.
+        """Check, before a publish, that a queue with a maximum length has room.
 
         Raises:
             QueueFull: the queue refuses what it has no room for.
@@ -90,7 +90,7 @@ class Upkeep:
     def added(self, queue: BrokerQueue, id: int, *, is_late: bool = False) -> None:
         """A message was published to a queue with a maximum length or with deadlines.
 
-        One that is past its deadline already may still be delivered in this turn, unless it ``is_late``.
+        A message whose deadline has passed may still be delivered in this turn, unless it ``is_late``.
         """
         messages = queue.messages
         entry = messages.available.get(id)
@@ -107,7 +107,7 @@ class Upkeep:
         self._outbox.schedule()
 
     def end_turn(self) -> None:
-        """After what can be delivered was, and before the commit."""
+        """Remove what expired or exceeds a maximum, after the deliveries of a turn and before its commit."""
         changed, self.changed = self.changed, set()
         for queue in changed:
             messages = queue.messages
@@ -172,7 +172,7 @@ class Upkeep:
             self._wake_at(min(upcoming))
 
     def tick(self) -> None:
-        """Twice a second: messages, queues that nobody uses, single active consumers that are gone."""
+        """Look after messages, unused queues and single active consumers; called twice a second."""
         self._expire_messages()
         now = self._clock.now_ms()
         for queue in list(self._queues.values()):
@@ -201,7 +201,7 @@ class Upkeep:
                 await self._queues.delete(queue)
 
     def _check_active(self, queue: BrokerQueue) -> None:
-        """A single active consumer whose session is back, but which itself is not, gives way at the second look."""
+        """Replace a single active consumer that did not come back with its session by the next tick."""
         session = self._sessions.get(queue.active[0]) if queue.active is not None else None
         if any(consumer.key == queue.active for consumer in queue.consumers):
             queue.active_missing = False
@@ -236,14 +236,14 @@ class Upkeep:
 
 
 def full_text(queue: BrokerQueue) -> str:
-    """That a queue with a maximum is full, for people."""
+    """The part of an error text that says that a queue is full."""
     length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
     limits = [f"{length} messages"] * (length >= 0) + [f"{size} bytes"] * (size >= 0)
     return f"queue {queue.name!r} is full (its maximum is {' and '.join(limits)})"
 
 
 def _too_long(queue: BrokerQueue, messages: int = 0, size: int = 0) -> bool:
-    """Whether the queue has, or would have with so much more, over its maximum."""
+    """Whether the queue exceeds its maximum, or would with so much more."""
     limits, state = queue.arguments, queue.messages
     return (
         0 <= limits.max_length < len(state) + messages
