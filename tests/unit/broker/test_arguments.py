@@ -116,8 +116,8 @@ def test_dead_letter_arguments_that_do_not_fit(given: dict[str, Any], text: str)
     ("given", "argument", "text"),
     [
         ({"x-filter-mode": "all"}, "x-filter-mode", "queue 'q' has an x-filter-mode and no x-filter: give both"),
-        ({"x-filter": "a = "}, "x-filter", "queue 'q': x-filter, line 1, column 5: the filter ends where"),
-        ({"x-filter": "a = '" + "x" * 20_000 + "'"}, "x-filter", "the filter has 20006 bytes, the limit is 16384"),
+        ({"x-filter": "a = "}, "x-filter", "queue 'q': x-filter, line 1, column 5: expected a header, a constant or a condition"),
+        ({"x-filter": "a = '" + "x" * 20_000 + "'"}, "x-filter", "the filter has 20006 bytes; the limit is 16384"),
     ],
 )
 def test_filters_that_are_none(given: dict[str, Any], argument: str, text: str) -> None:
