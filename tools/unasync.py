@@ -31,6 +31,7 @@ _RULES = tuple(
         (r"\bStopAsyncIteration\b", "StopIteration"),
         (r"\bAsync(?=[A-Z])", ""),
         (r"\b_async\b", "_sync"),
+        (r"\basync_calls\b", "blocking_calls"),
     )
 )
 

@@ -15,7 +15,7 @@ from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
-    from ..queue_client.models import ExchangeInfo
+    from ..queue_client.queue_models import ExchangeInfo
 
 _TYPES = ("direct", "topic", "fanout", "headers")
 _ALTERNATE = "alternate-exchange"

@@ -16,7 +16,7 @@ from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
-    from ..queue_client.models import Message, MessageState
+    from ..queue_client.message_models import Message, MessageState
 
 _CELL = 60
 _PREVIEW = 200

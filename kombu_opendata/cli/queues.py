@@ -14,7 +14,7 @@ from .terminal.tables import Column, print_table
 from .top import top
 
 if TYPE_CHECKING:
-    from ..queue_client.models import QueueMetrics
+    from ..queue_client.queue_models import QueueMetrics
 
 
 @click.group("queue", cls=Group)

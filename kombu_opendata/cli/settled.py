@@ -16,7 +16,7 @@ from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
-    from ..queue_client.models import MessageState
+    from ..queue_client.message_models import MessageState
 
 _WORDS = {"done": "archived messages", "failed": "failed messages", "archived_failed": "archived failed messages"}
 _COLUMNS: list[Column] = [("id", True), ("settled", False), ("attempts", True)]

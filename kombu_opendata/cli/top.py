@@ -19,7 +19,7 @@ from .terminal.output import age, counted, plain, print_json_line, say
 from .terminal.tables import Column, console, cut_middle, fitted, print_table, room_for_text, table
 
 if TYPE_CHECKING:
-    from ..queue_client.models import QueueMetrics
+    from ..queue_client.queue_models import QueueMetrics
 
 _WAITING = "no broker answers; waiting for one"
 _SORTS = ("rate", "length", "age", "name")

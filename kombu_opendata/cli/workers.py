@@ -16,7 +16,8 @@ from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
-    from ..queue_client.models import MessageState, Worker
+    from ..queue_client.message_models import MessageState
+    from ..queue_client.queue_models import Worker
 
 _MAX_MESSAGES = 1000
 #: how many digits of an id a table shows: the last ones, because the first ones are often the same

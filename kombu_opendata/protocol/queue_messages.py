@@ -281,7 +281,7 @@ class Routed(Message, tag=179):
 
 
 class Workers(Message, tag=180):
-    """Clients; see :class:`kombu_opendata.queue_client.models.Worker`."""
+    """Clients; see :class:`kombu_opendata.queue_client.queue_models.Worker`."""
 
     rid: int
     workers: list[dict[str, Any]]

@@ -1,15 +1,15 @@
-"""A client for people without Celery: queues, messages, metrics; see docs/client-api.md.
+"""A client for programs without Celery: queues, messages, metrics; see docs/client-api.md.
 
-:class:`AsyncQueueClient` is written by hand in ``_async``; :class:`QueueClient` in ``_sync`` is made of it by
-``tools/unasync.py``. A group of calls is a mixin there: a class that says ``await self._calls.call(message)``.
-What both share stands here, without a loop.
+:class:`AsyncQueueClient` in ``_async`` is written by hand; ``tools/unasync.py`` generates :class:`QueueClient` in
+``_sync`` from it. Each group of calls is a mixin that uses ``await self._calls.call(message)``. The modules in this
+folder are shared by both and need no event loop.
 """
 
 from __future__ import annotations
 
 from ._async.client import AsyncQueueClient
 from ._sync.client import QueueClient
-from .models import Message
+from .message_models import Message
 from .queue_options import QueueOptions
 
 __all__ = ["AsyncQueueClient", "Message", "QueueClient", "QueueOptions"]

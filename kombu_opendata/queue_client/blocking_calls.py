@@ -1,20 +1,13 @@
-"""How the calls of a client reach the broker: blocking, or on threads for a program with an event loop.
+"""The connections of a blocking client, and its consumers.
 
-The async client runs blocking calls on threads of its own. What makes a call good (resuming, publishing exactly once,
-settling what is unconfirmed) is long and subtle, and exists once, in :mod:`kombu_opendata.client`; a thread's hop costs
-less than the commit that a call waits for.
-
-A read that waits has a connection of its own meanwhile, as has each subscription, so no call waits for another's.
+A read that waits has a connection of its own, and so has each consumer, so no call waits for another one's answer.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,18 +25,14 @@ from .waiting_connection import ClientConnection
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 
-#: connections that are kept for the next read that waits
+#: how many connections are kept for further reads that wait
 _IDLE_CONNECTIONS = 4
-#: reads of one async client that may wait at a time; further ones wait for a thread
-MAX_WAITING = 64
-#: long calls of one async client, and consumers that start, at a time
-_MAX_APART = 8
 _TAG = "queue-client"
-_CLOSED = "the client is closed: make a new one"
+CLOSED = "the client is closed: make a new one"
 
 
 class Calls:
-    """The connections of a client, opened by need."""
+    """The connections of a client, which are opened when they are needed."""
 
     def __init__(self, url: str, options: Options = DEFAULTS, *, clock: Clock = SYSTEM) -> None:
         self.address: Address = parse(url)
@@ -62,13 +51,13 @@ class Calls:
         """Send a request and wait for its answer.
 
         Raises:
-            OpenDataError: the broker's answer was an error, or the connection could not be resumed.
+            OpenDataError: the broker's answer is an error, or the connection could not be resumed.
         """
         check(message)
         return self._usable().call(message)
 
     def apply(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """Call one of the functions of :mod:`kombu_opendata.client` that take a connection first."""
+        """Call a function of :mod:`kombu_opendata.client` that takes a connection as its first argument."""
         return function(self._usable(), *args, **options)
 
     def send(self, message: Send) -> Sent:
@@ -76,12 +65,12 @@ class Calls:
         return self._usable().send_messages(message)
 
     def read(self, message: Read) -> ReadMessages:
-        """Read, on a connection that nothing else uses meanwhile if it may wait."""
+        """Read; if the read may wait, on a connection of its own."""
         answer: ReadMessages = self.call_apart(message) if message.wait_ms else self.call(message)
         return answer
 
     def call_apart(self, message: Any) -> Any:
-        """A call that may take long, on a connection that nothing else uses meanwhile."""
+        """Make a call that may take long, on a connection of its own."""
         check(message)
         connection = self._borrow(message)
         try:
@@ -98,7 +87,7 @@ class Calls:
         return answer
 
     def stop_waiting(self, message: Read | None = None) -> None:
-        """Have this read that waits answered now, or all of them."""
+        """Have this waiting read answered now, or all of them."""
         with self._lock:
             waiting = [connection for connection, read in self._waiting.items() if message is None or message is read]
         for connection in waiting:
@@ -117,28 +106,28 @@ class Calls:
         return subscription
 
     def ended(self, subscription: Subscription) -> None:
-        """A subscription was closed."""
+        """Forget a subscription that was closed."""
         with self._lock:
             self._subscriptions.discard(subscription)
 
     # ------------------------------------------------------------ connections
     def connect(self) -> None:
-        """Connect now, instead of with the first call.
+        """Connect now and not with the first call.
 
         Raises:
-            OpenDataError: nobody answers, or the broker refuses.
+            OpenDataError: no broker answers, or it refuses the login.
         """
         self._usable().connect()
 
     def _new(self) -> ClientConnection:
         if self._closed:
-            raise RequestError(_CLOSED)
+            raise RequestError(CLOSED)
         connection = ClientConnection(self.address, self.options, clock=self.clock)
         connection.session.client = self._id
         return connection
 
     def _usable(self) -> ClientConnection:
-        """The connection; a new one after one that was lost for good."""
+        """The connection; a new one if the last one was lost for good."""
         with self._lock:
             if self._connection is None or self._connection.closed:
                 self._connection = self._new()
@@ -161,7 +150,10 @@ class Calls:
             connection.close()
 
     def close(self) -> None:
-        """End the sessions. What a subscription holds goes back at once, what was read when its time ends."""
+        """End the sessions.
+
+        What a subscription holds returns to its queue at once; what was read returns when its visibility timeout ends.
+        """
         with self._lock:
             self._closed = True
             subscriptions, idle = list(self._subscriptions), list(self._idle)
@@ -176,19 +168,19 @@ class Calls:
 
 
 class Subscription:
-    """A consumer: messages that the broker pushes, held by this connection until they are settled."""
+    """A consumer: the broker pushes messages to it, and its connection holds them until they are settled."""
 
     def __init__(self, calls: Calls, connection: ClientConnection, queue: str, prefetch: int) -> None:
         self._calls = calls
         self._connection = connection
         self.queue = queue
-        self.ended = ""  # why there will be no more
+        self.ended = ""  # why no more messages will come
         connection.connect()
         connection.set_prefetch(1, prefetch)
         connection.consume(m.Consume(0, 1, _TAG, queue, False, False, {}))
 
     def next(self, seconds: float | None) -> Delivery | None:
-        """The next message; None if there is none in time, or if ``ended`` says why there will be none.
+        """The next message; None if none came in time, or if ``ended`` says why no more will come.
 
         Raises:
             ConnectionLost: it could not be resumed.
@@ -211,167 +203,35 @@ class Subscription:
         return None
 
     def put_back(self, delivery: Delivery | None) -> None:
-        """Nobody took it after all: it is the next one again."""
+        """Make a delivery that nobody took the next one again."""
         if delivery is not None:
             self._connection.put_back_event(delivery)
 
     def settle(self, outcome: int, lease: Lease) -> bool:
-        """End a lease that this connection holds; returns whether it does."""
+        """End a lease, if this connection holds it; returns whether it does."""
         if self.ended == "closed":
-            raise RequestError("the iterator of these messages is closed, and they went back to their queue")
+            raise RequestError("the iterator of these messages is closed, and they have returned to their queue")
         return self._connection.settle_held(outcome, lease)
 
     def forget(self, lease: Lease) -> None:
-        """A call that named the lease has ended it."""
+        """Forget a lease that another call has ended."""
         self._connection.forget_held(lease)
 
     def close(self) -> None:
-        """Stop; what is held goes back, at no cost of an attempt."""
+        """Stop; what is held returns to its queue, which costs no attempt."""
         if self.ended != "closed":
             self.ended = "closed"
             self._calls.ended(self)
             self._connection.close()
 
 
-class AsyncCalls:
-    """The same on threads, for an event loop: one for the calls, others for what waits."""
-
-    def __init__(self, url: str, options: Options = DEFAULTS, *, clock: Clock = SYSTEM) -> None:
-        self._blocking = Calls(url, options, clock=clock)
-        self._lane = ThreadPoolExecutor(1, "opendata-calls")
-        self._waiting = ThreadPoolExecutor(MAX_WAITING, "opendata-waits")
-        self._apart = ThreadPoolExecutor(_MAX_APART, "opendata-apart")
-        self._closed = False
-
-    @property
-    def clock(self) -> Clock:
-        return self._blocking.clock
-
-    @property
-    def options(self) -> Options:
-        return self._blocking.options
-
-    async def call(self, message: Any) -> Any:
-        """See :meth:`Calls.call`. A call that is cancelled may be done all the same."""
-        return await run(self._threads(), self._blocking.call, message)
-
-    async def apply(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """See :meth:`Calls.apply`."""
-        return await run(self._threads(), partial(self._blocking.apply, function, *args, **options))
-
-    async def stop_waiting(self) -> None:
-        """See :meth:`Calls.stop_waiting`."""
-        await run(self._threads(), self._blocking.stop_waiting)
-
-    async def call_apart(self, message: Any) -> Any:
-        """See :meth:`Calls.call_apart`."""
-        return await run(self._threads(self._apart), self._blocking.call_apart, message)
-
-    async def send(self, message: Send) -> Sent:
-        """See :meth:`Calls.send`."""
-        return await run(self._threads(), self._blocking.send, message)
-
-    async def read(self, message: Read) -> ReadMessages:
-        """See :meth:`Calls.read`. What a cancelled one got goes back, at no cost of an attempt."""
-
-        def give_back(answer: ReadMessages) -> None:
-            self._release(message.queue, answer)
-
-        undo = None if message.pop else give_back
-        if not message.wait_ms:
-            return await run(self._threads(), self._blocking.read, message, undo=undo)
-        try:
-            return await run(self._threads(self._waiting), self._blocking.read, message, undo=undo)
-        except asyncio.CancelledError:
-            self._lane.submit(self._blocking.stop_waiting, message)
-            raise
-
-    def _release(self, queue: str, answer: ReadMessages) -> None:
-        from ..protocol.queue_messages import Ending, SettleMessages
-
-        items = [(row[0], row[1]) for row in answer.messages]
-        if items:
-            self._blocking.call(SettleMessages(0, queue, Ending.RELEASE, items))
-
-    async def subscribe(self, queue: str, prefetch: int) -> AsyncSubscription:
-        """See :meth:`Calls.subscribe`."""
-        started = await run(
-            self._threads(self._apart), self._blocking.subscribe, queue, prefetch, undo=Subscription.close
-        )
-        return AsyncSubscription(started, self._lane)
-
-    async def close(self) -> None:
-        """See :meth:`Calls.close`."""
-        if self._closed:
-            return
-        self._closed = True
-        await run(self._lane, self._blocking.close)
-        self._lane.shutdown(wait=False)
-        self._waiting.shutdown(wait=False)
-        self._apart.shutdown(wait=False)
-
-    def _threads(self, others: ThreadPoolExecutor | None = None) -> ThreadPoolExecutor:
-        if self._closed:
-            raise RequestError(_CLOSED)
-        return others or self._lane
-
-
-class AsyncSubscription:
-    """A consumer whose waiting has a thread of its own."""
-
-    def __init__(self, blocking: Subscription, lane: ThreadPoolExecutor) -> None:
-        self.blocking = blocking
-        self._lane = lane
-        self._thread = ThreadPoolExecutor(1, "opendata-consumes")
-
-    @property
-    def ended(self) -> str:
-        return self.blocking.ended
-
-    async def next(self, seconds: float | None) -> Delivery | None:
-        """See :meth:`Subscription.next`."""
-        return await run(self._thread, self.blocking.next, seconds, undo=self.blocking.put_back)
-
-    async def settle(self, outcome: int, lease: Lease) -> bool:
-        """See :meth:`Subscription.settle`."""
-        return await run(self._lane, self.blocking.settle, outcome, lease)
-
-    def forget(self, lease: Lease) -> None:
-        """See :meth:`Subscription.forget`."""
-        self.blocking.forget(lease)
-
-    async def close(self) -> None:
-        """See :meth:`Subscription.close`."""
-        if self.ended != "closed":
-            await run(self._lane, self.blocking.close)
-        self._thread.shutdown(wait=False)
-
-
 def check(message: Any) -> None:
-    """Refuse a request that the broker could not read, and for which it would close the connection.
+    """Refuse a request that the broker could not decode, for which it would close the connection.
 
     Raises:
-        RequestError: a value of the wrong type, or a text that has no UTF-8 form.
+        RequestError: a value has the wrong type, or a text can't be encoded as UTF-8.
     """
     try:
         client_messages.decode(_encode(message))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise RequestError(f"an argument can't be sent: {exc}") from exc
-
-
-async def run(
-    threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None
-) -> T:
-    """Call it on a thread. ``undo`` gets the result that came too late for who was cancelled."""
-    future: Future[T] = threads.submit(function, *args)
-    try:
-        return await asyncio.wrap_future(future)
-    except asyncio.CancelledError:
-        if undo is not None:
-            future.add_done_callback(lambda done: _undo(done, undo))
-        raise
-
-
-def _undo(done: Future[T], undo: Callable[[T], object]) -> None:
-    if not done.cancelled() and done.exception() is None:
-        undo(done.result())

@@ -1,16 +1,16 @@
-"""Bodies on their way out and in: JSON values, text, bytes; and what Kombu's producers make of theirs.
+"""Encodes and decodes bodies: JSON values, text, bytes, and what Kombu's producers send.
 
 =======================  =================================  =============================================
 sent                     content type                       read
 =======================  =================================  =============================================
 bytes                    ``application/data``               bytes
 text                     ``text/plain``                     text
-any other JSON value     ``application/json``               the value; Kombu's ``json`` serializer, too
+any other JSON value     ``application/json``               the value; also from Kombu's ``json`` serializer
 (by Kombu)               ``application/x-msgpack``          the value
-(by Kombu)               anything else, or damaged          bytes, as they are
+(by Kombu)               anything else, or damaged          the bytes
 =======================  =================================  =============================================
 
-What Kombu compressed (header ``compression``) is decompressed, up to :data:`MAX_DECOMPRESSED_BYTES`.
+Bodies that Kombu compressed (header ``compression``) are decompressed, up to :data:`MAX_DECOMPRESSED_BYTES`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 
 from ..errors import InvalidMessage
 
-#: a body that would be larger is left as it is
+#: a body that would be larger stays compressed
 MAX_DECOMPRESSED_BYTES = 256 << 20
 
 _BINARY = ("application/data", "binary")
@@ -45,10 +45,10 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def encode(body: Any) -> tuple[bytes | str, str, str]:
-    """A body, its content type and its encoding.
+    """The encoded body, its content type and its content encoding.
 
     Raises:
-        InvalidMessage: no JSON value, no text, no bytes.
+        InvalidMessage: it is neither a JSON value nor text nor bytes.
     """
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body), *_BINARY
@@ -63,15 +63,15 @@ def encode(body: Any) -> tuple[bytes | str, str, str]:
         return encoded.decode(), *_JSON
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage(
-            f"the body must be bytes, text or a JSON value, and this {type(body).__name__} is none: {exc}", name="body"
+            f"the body must be bytes, text or a JSON value, not this {type(body).__name__}: {exc}", name="body"
         ) from exc
 
 
 def _refuse_what_json_has_not(value: Any) -> None:
-    """Infinities and NaN, which the encoder would write as null."""
+    """Refuse infinities and NaN, which the encoder would write as null."""
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"JSON has no {value!r}; send None, or its text")
+            raise ValueError(f"JSON does not have {value!r}; send None, or a text")
     elif isinstance(value, dict):
         for one in value.values():
             _refuse_what_json_has_not(one)
@@ -81,7 +81,7 @@ def _refuse_what_json_has_not(value: Any) -> None:
 
 
 def decode(body: Any, content_type: str | None, content_encoding: str | None, headers: Mapping[Any, Any]) -> Any:
-    """The value that was sent, or its bytes where that can't be told."""
+    """The value that was sent, or the bytes if they can't be decoded."""
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)
     compression = headers.get("compression")
     if compression is not None:
@@ -102,7 +102,7 @@ def decode(body: Any, content_type: str | None, content_encoding: str | None, he
 
 
 def _decompress(raw: bytes, kind: str) -> bytes | None:
-    """The plain bytes; None where the kind is unknown, they are damaged, or there would be too many."""
+    """The decompressed bytes; None if the kind is unknown, the data is damaged, or the result would be too large."""
     try:
         if kind in ("application/x-gzip", "gzip", "zlib"):
             inflater = zlib.decompressobj()

@@ -1,4 +1,4 @@
-"""Arguments of calls as the wire wants them; what can't be meant is refused before anything is sent."""
+"""Converts the arguments of calls for the wire, and refuses invalid ones before anything is sent."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from ..errors import InvalidMessage, RequestError
 from ..protocol.envelope import encode_fields, metadata_headers
 from ..protocol.queue_messages import Item, Outgoing
 from . import bodies
-from .models import Message
+from .message_models import Message
 
 #: seconds, as a number or a timedelta
 Seconds = float | timedelta
-#: a moment: a datetime (UTC where it names no zone), or seconds since the epoch
+#: a time: a datetime (UTC if it has no zone), or seconds since the epoch
 Moment = datetime | float
 #: a message, or its id
 Target = Message | int
 
-#: thirty days; the broker's bound for leases and polls
+#: thirty days, the broker's limit for leases and polls
 MAX_SECONDS = 30 * 86_400
 MAX_DELAY_SECONDS = 100 * 366 * 86_400
 MAX_PRIORITY = 255
 MAX_ID = (1 << 63) - 1
 DIGEST_BYTES = 16
-#: AMQP's properties that arguments stand for
+#: properties of AMQP that are set by arguments
 _OWN_PROPERTIES = {"priority": "priority", "expiration": "ttl"}
 
 
 def milliseconds(value: Any, what: str, *, low: float = 0, high: float = MAX_SECONDS) -> int:
-    """A number of seconds, in ms; a fraction of one counts as one.
+    """Seconds as milliseconds, rounded up.
 
     Raises:
-        RequestError: no number, not a number (NaN), or out of range.
+        RequestError: it is not a number, or out of range.
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
-        raise RequestError(f"{what} is a number of seconds or a timedelta, not {value!r}", name=what)
+        raise RequestError(f"{what} must be a number of seconds or a timedelta, not {value!r}", name=what)
     if not low <= seconds <= high:
-        raise RequestError(f"{what} is {low:g} to {high:g} seconds, not {seconds:g}", name=what, limit=high)
+        raise RequestError(f"{what} must be {low:g} to {high:g} seconds, not {seconds:g}", name=what, limit=high)
     return math.ceil(seconds * 1000)
 
 
 def whole(value: Any, what: str, low: int, high: int) -> int:
-    """A whole number in range.
+    """A whole number in a range.
 
     Raises:
-        RequestError: none, or out of range.
+        RequestError: it is not a whole number, or out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise RequestError(f"{what} is a whole number from {low} to {high}, not {value!r}", name=what, limit=high)
+        raise RequestError(f"{what} must be a whole number from {low} to {high}, not {value!r}", name=what, limit=high)
     return value
 
 
 def due_at_ms(delay: Seconds | None, at: Moment | None, now_ms: int) -> int:
-    """When a message is visible first, ms since the epoch; 0 is at once.
+    """When a message becomes visible, in ms since the epoch; 0 means at once.
 
     Raises:
-        RequestError: both were given, or one that can't be.
+        RequestError: both are given, or one is invalid.
     """
     if delay is not None and at is not None:
         raise RequestError("give a delay or a time, not both")
@@ -78,10 +78,10 @@ def name(value: Any, what: str) -> str:
     """A name.
 
     Raises:
-        RequestError: it is no text, or empty.
+        RequestError: it is not a text, or is empty.
     """
     if not isinstance(value, str) or not value:
-        raise RequestError(f"{what} is a text that is not empty, not {value!r}", name=what)
+        raise RequestError(f"{what} must be a str that is not empty, not {value!r}", name=what)
     return text(value, what)
 
 
@@ -89,12 +89,12 @@ def text(value: Any, what: str) -> str:
     """A text.
 
     Raises:
-        RequestError: it is none, or has no UTF-8 form.
+        RequestError: it is not a text, or can't be encoded as UTF-8.
     """
     try:
         value.encode()
     except (AttributeError, UnicodeEncodeError) as exc:
-        raise RequestError(f"{what} is a text that has a UTF-8 form, not {value!a}", name=what) from exc
+        raise RequestError(f"{what} must be a str that can be encoded as UTF-8, not {value!a}", name=what) from exc
     return str(value)
 
 
@@ -110,21 +110,21 @@ def outgoing(
     now_ms: int,
     properties: Mapping[str, Any] | None = None,
 ) -> tuple[Outgoing, bytes]:
-    """A message for the wire; and a digest of its body, which is what an idempotency key stands for.
+    """A message for the wire, and the digest of its body, which an idempotency key is bound to.
 
     Raises:
-        InvalidMessage, RequestError: it can't be sent; the text names what is wrong.
+        InvalidMessage, RequestError: it can't be sent; the text says why.
     """
     whole(priority, "the priority", 0, MAX_PRIORITY)
     ttl_ms = -1 if ttl is None else milliseconds(ttl, "the time to live", high=MAX_DELAY_SECONDS)
     raw, content_type, content_encoding = bodies.encode(body)
     for value, what in ((headers, "the headers"), (properties, "the properties")):
         if value is not None and not isinstance(value, Mapping):
-            raise RequestError(f"{what} are a mapping, not {type(value).__name__}", name=what)
+            raise RequestError(f"{what} must be a mapping, not {type(value).__name__}", name=what)
     given = {str(key): value for key, value in (headers or {}).items()}
     for own, argument in _OWN_PROPERTIES.items():
         if own in (properties or {}):
-            raise RequestError(f"the property {own!r} is given as the argument {argument!r}", name=own)
+            raise RequestError(f"give the property {own!r} as the argument {argument!r}", name=own)
     known = {"priority": priority, "delivery_mode": 2, "timestamp": now_ms // 1000, **(properties or {})}
     if ttl_ms >= 0:
         known["expiration"] = str(ttl_ms)
@@ -148,10 +148,10 @@ def outgoing_batch(
     ttl: Seconds | None,
     now_ms: int,
 ) -> list[tuple[Outgoing, bytes]]:
-    """:func:`outgoing` of many, to a queue; headers are the same for all, or one mapping for each.
+    """As :func:`outgoing` for many messages to a queue, with the same headers for all or a mapping for each.
 
     Raises:
-        InvalidMessage, RequestError: one can't be sent; the text names what is wrong.
+        InvalidMessage, RequestError: one can't be sent; the text says why.
     """
     given = list(bodies)
     each = [headers] * len(given) if headers is None or isinstance(headers, Mapping) else list(headers)
@@ -166,10 +166,10 @@ def listed(values: Iterable[Any], what: str) -> list[Any]:
     """Several values as a list.
 
     Raises:
-        RequestError: it is one text, or nothing to go through.
+        RequestError: it is a single text, or not iterable.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise RequestError(f"{what} are a list, not {values!r}", name=what)
+        raise RequestError(f"{what} must be a list, not {values!r}", name=what)
     return list(values)
 
 
@@ -177,24 +177,24 @@ def message_ids(ids: Iterable[Any]) -> list[int]:
     """Message ids.
 
     Raises:
-        RequestError: one is none, or they are no list.
+        RequestError: they are not a list, or one of them is not an id.
     """
     if not isinstance(ids, Iterable):
-        raise RequestError(f"message ids are a list, not {ids!r}", name="ids")
+        raise RequestError(f"message ids must be a list, not {ids!r}", name="ids")
     return [whole(id, "a message id", 0, MAX_ID) for id in ids]
 
 
 def items_of(queue: str, targets: Iterable[Target], token: int | None = None) -> list[Item]:
-    """What to settle: of a message its lease's token, if it has one; an id alone is "whoever holds it for a time".
+    """What to settle: for a message, the token of its lease; for an id alone, 0, which means whoever read it.
 
     Raises:
-        RequestError: no message and no id, or a message of another queue.
+        RequestError: something is neither a message nor an id, or a message is from another queue.
     """
     items = []
     for target in targets:
         if isinstance(target, Message):
             if target.queue != queue:
-                raise RequestError(f"message {target.id} is of queue {target.queue!r}, not of {queue!r}", queue=queue)
+                raise RequestError(f"message {target.id} is from queue {target.queue!r}, not {queue!r}", queue=queue)
             items.append((target.id, target.token if token is None else token))
         else:
             whole(target, "a message id", 0, MAX_ID)

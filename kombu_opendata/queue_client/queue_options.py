@@ -1,4 +1,4 @@
-"""What a queue can be told when it is created, with names and types instead of ``x-`` arguments."""
+"""Options for the creation of a queue, with names and types instead of ``x-`` arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..errors import RequestError
 
-#: field → argument, and what a second is in the argument's unit
+#: the argument of each field, and how many of its units are a second (0: not a time)
 _ARGUMENTS = {
     "filter": ("x-filter", 0),
     "filter_mode": ("x-filter-mode", 0),
@@ -31,25 +31,26 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """Settings of a queue; None leaves the broker's default, seconds may be a timedelta. See docs/queue-arguments.md.
+    """Options of a queue; None keeps the broker's default, and seconds may be a timedelta. See docs/queue-arguments.md.
 
     Attributes:
-        filter: a selector; the queue gets every message for which it is true.
-        filter_mode: ``any`` (besides what its bindings give) or ``all`` (of that, what the filter lets pass).
+        filter: a filter; the queue gets every message that matches.
+        filter_mode: ``any`` (the filter or a binding must match) or ``all`` (both must match).
         start: where a new queue begins: ``now``, ``first``, a time or a message id.
-        max_attempts: deliveries after which a message that is returned goes to the failed ones; -1: never.
-        lease_seconds: how long, after a restart of the broker, a message waits for the consumer that held it.
-        done_retention_seconds, failed_retention_seconds: how long settled messages are kept; 0: for ever.
+        max_attempts: the number of deliveries after which a returned message fails; -1 means unlimited attempts.
+        lease_seconds: how long a message waits for the consumer that held it, after a restart of the broker.
+        done_retention_seconds, failed_retention_seconds: how long settled messages are kept; 0 means for ever.
         message_ttl_seconds: how long a message may wait.
-        expires_seconds: a queue that nobody uses for so long goes.
+        expires_seconds: the queue is deleted when it has been unused for this long.
         max_length, max_length_bytes: how many messages, and bytes, may wait.
-        overflow: what happens past that: ``drop-head``, ``reject-publish`` or ``reject-publish-dlx``.
-        dead_letter_exchange, dead_letter_routing_key: where what leaves the queue unwanted is published.
-        retry_delay_seconds, retry_max_delay_seconds: the wait before a second attempt, which doubles, and its bound.
-        single_active_consumer: only one consumer gets messages at a time.
-        durable: False is a queue in memory, gone with the broker (pgmq's unlogged one).
-        auto_delete: it goes with its last consumer; it is in memory then.
-        exclusive: for this client alone; it is in memory then.
+        overflow: what happens when it is full: ``drop-head``, ``reject-publish`` or ``reject-publish-dlx``.
+        dead_letter_exchange, dead_letter_routing_key: where rejected, expired and dropped messages are published.
+        retry_delay_seconds, retry_max_delay_seconds: the wait before the second attempt, which doubles with each
+            further one, and the longest wait.
+        single_active_consumer: deliver to one consumer at a time.
+        durable: False means a queue in memory, which ends with the broker (like an unlogged queue of pgmq).
+        auto_delete: delete the queue with its last consumer; it is then in memory.
+        exclusive: only this client may use it; it is then in memory.
         arguments: any other ``x-`` arguments; unknown ones are refused.
     """
 
@@ -79,7 +80,7 @@ class QueueOptions:
         """The arguments of the declaration.
 
         Raises:
-            RequestError: a number of seconds that is none.
+            RequestError: a number of seconds is not valid.
         """
         found = dict(self.arguments)
         for name, (argument, unit) in _ARGUMENTS.items():
@@ -96,7 +97,9 @@ class QueueOptions:
 def _in_units(name: str, value: Any, unit: int) -> int:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not -1e15 < seconds < 1e15:
-        raise RequestError(f"{name} is a number of seconds or a timedelta, not {value!r}", name=name)
+        raise RequestError(f"{name} must be a number of seconds or a timedelta, not {value!r}", name=name)
     if unit == 1 and seconds != int(seconds):
-        raise RequestError(f"{name} is a whole number of seconds, not {value!r}", name=name)
-    return round(seconds * unit) or (seconds > 0) - (seconds < 0)  # a part of a unit is one: 0 means something else
+        raise RequestError(f"{name} must be a whole number of seconds, not {value!r}", name=name)
+    return round(seconds * unit) or (seconds > 0) - (
+        seconds < 0
+    )  # round a fraction of a unit up, because 0 has a special meaning

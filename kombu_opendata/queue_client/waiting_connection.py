@@ -1,4 +1,4 @@
-"""The queue client's connection: batches that are stored once, reads that wait and can be stopped."""
+"""The queue client's connection: it sends batches that are stored once, and waits for reads, which can be stopped."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ..errors import BrokerStopping, MessageTooLarge, from_wire
 from ..protocol.messages import Failed
 from ..protocol.queue_messages import Send, Sent, StopReading
 
-#: how long after a read's time the broker is told to end it
+#: how long after its deadline a read is stopped
 _LATE_SECONDS = 0.25
 
 
 class ClientConnection(BrokerConnection):
-    """A connection that sends batches and waits for reads. One thread may wait; :meth:`stop_waiting` ends that.
+    """A connection that sends batches and waits for reads. One thread may wait; :meth:`stop_waiting` ends its wait.
 
     Attributes:
-        stop: the next read, or the one that waits, is to be answered at once.
+        stop: whether the next read, or the waiting one, must be answered at once.
     """
 
     stop = False
 
     def send_messages(self, message: Send, timeout: float | None = None) -> Sent:
-        """Store messages; returns when they are durable. Resumes do not store them twice.
+        """Store messages; returns when they are durable. A resume does not store them twice.
 
         Raises:
             MessageTooLarge: they were not sent.
@@ -45,7 +45,7 @@ class ClientConnection(BrokerConnection):
         """As :meth:`call`, for an answer that comes late: the lock is free while this waits.
 
         Raises:
-            OpenDataError: the broker's answer was an error, or the connection was closed or could not be resumed.
+            OpenDataError: the broker's answer is an error, or the connection was closed or could not be resumed.
         """
         link, io, session = self.link, self.io, self.session
         with link.lock:
@@ -54,35 +54,13 @@ class ClientConnection(BrokerConnection):
             rid = message.rid
         wait_ms = getattr(message, "wait_ms", 0)
         deadline = self.clock.monotonic() + wait_ms / 1000 + _LATE_SECONDS if wait_ms else math.inf
-        told = None  # the socket over which the broker was told that the time is over
         try:
             with link.lock:
                 io.check_frame(data)
                 io.transmit(data)
                 if self.stop:
                     io.send(StopReading(rid))
-            while True:
-                with link.lock:
-                    answer = session.answers.pop(rid, None)
-                    if type(answer) is Failed and answer.code == BrokerStopping.code:
-                        session.unanswered[rid] = data  # its successor will answer
-                        link.recover(BrokerStopping(answer.text))
-                        continue
-                    if answer is not None:
-                        break
-                    current = link.ensure_open(link.max_patience)
-                    io.check_alive()
-                    if rid in session.answers or link.current is not current:
-                        continue
-                    rest = deadline - self.clock.monotonic()
-                    if rest <= 0 and current is not told:  # after a break it was asked again, and waits from then on
-                        told = current
-                        io.send(StopReading(rid))
-                        continue
-                    waker = link.make_waker()
-                    seconds = min(current.silence or math.inf, rest if rest > 0 else math.inf)
-                if current.wait(None if seconds == math.inf else seconds, waker=waker):
-                    waker.clear()
+            answer = self._wait_for(rid, data, deadline)
         except BaseException:
             session.unanswered.pop(rid, None)
             session.answers.pop(rid, None)
@@ -91,8 +69,35 @@ class ClientConnection(BrokerConnection):
             raise from_wire(answer.code, answer.text, answer.values)
         return answer
 
+    def _wait_for(self, rid: int, data: bytes, deadline: float) -> Any:
+        """The answer to a request; from the deadline on, the broker is told to answer it at once."""
+        link, io, session = self.link, self.io, self.session
+        told = None  # the socket over which the broker was told; after a resume, the read waits anew
+        while True:
+            with link.lock:
+                answer = session.answers.pop(rid, None)
+                if type(answer) is Failed and answer.code == BrokerStopping.code:
+                    session.unanswered[rid] = data  # the next broker will answer
+                    link.recover(BrokerStopping(answer.text))
+                    continue
+                if answer is not None:
+                    return answer
+                current = link.ensure_open(link.max_patience)
+                io.check_alive()
+                if rid in session.answers or link.current is not current:
+                    continue
+                rest = deadline - self.clock.monotonic()
+                if rest <= 0 and current is not told:
+                    told = current
+                    io.send(StopReading(rid))
+                    continue
+                waker = link.make_waker()
+                seconds = min(current.silence or math.inf, rest if rest > 0 else math.inf)
+            if current.wait(None if seconds == math.inf else seconds, waker=waker):
+                waker.clear()
+
     def stop_waiting(self) -> None:
-        """Have the read that waits answered at once."""
+        """Have the waiting read answered at once."""
         with self.link.lock:
             self.stop = True
             if self.link.current is not None and not self.closed:
@@ -108,16 +113,16 @@ class ClientConnection(BrokerConnection):
             return is_held
 
     def forget_held(self, lease: tuple[str, int, int]) -> None:
-        """Somebody else ended this lease for the session."""
+        """Forget a lease that was ended in another way."""
         with self.link.lock:
             self.session.held.pop(lease, None)
 
     def take_event(self) -> Any:
-        """The next delivery or cancellation that came in; None if there is none."""
+        """The next delivery or cancellation that was received; None if there is none."""
         with self.link.lock:
             return self.events.popleft() if self.events else None
 
     def put_back_event(self, event: Any) -> None:
-        """Nobody took it after all."""
+        """Make an event that nobody took the next one again."""
         with self.link.lock:
             self.events.appendleft(event)

@@ -1,1 +1,1 @@
-"""The queue client, one mixin a group of calls; the async half is the source of the sync half."""
+"""The queue client, with a mixin for each group of calls. The sync half is generated from the async half."""

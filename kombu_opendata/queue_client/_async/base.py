@@ -1,4 +1,4 @@
-"""What every group of calls stands on."""
+"""The base class of all groups of calls."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from typing import Any, Self
 
 from ...client.clock import SYSTEM, Clock
 from ...client.connection_options import Options, check_broker_options
-from ..blocking_calls import AsyncCalls
+from ..async_calls import AsyncCalls
 
 
 class AsyncBase:
-    """A client's connections. Mixins use ``await self._calls.call(message)``."""
+    """The connections of a client. Mixins use ``await self._calls.call(message)``."""
 
     def __init__(self, url: str, *, name: str = "", clock: Clock = SYSTEM, **options: Any) -> None:
         """
         Args:
-            url: of the broker, as in Celery's ``broker_url``; ``opendata:///folder`` starts one where none runs.
-            name: how this client is called in the broker: the reader of what it reads, the worker in its list; empty is
-                ``host:pid``.
-            clock: where the time comes from.
-            options: settings of its connections, the fields of
-                :class:`kombu_opendata.client.connection_options.Options`; times in seconds.
+            url: the broker's URL, as in Celery's ``broker_url``; ``opendata:///folder`` starts a broker if none runs.
+            name: the name of this client in the broker's lists of workers and holders; by default ``host:pid``.
+            clock: the source of time.
+            options: settings of its connections, which are the fields of
+                :class:`kombu_opendata.client.connection_options.Options`; times are in seconds.
 
         Raises:
-            InvalidURL: the text says what to write.
-            RequestError: ``broker_options`` are wrong.
+            InvalidURL: the URL is not valid; the text says why.
+            RequestError: ``broker_options`` are not valid.
         """
         options["broker_options"] = check_broker_options(options.get("broker_options"))
         self._calls = AsyncCalls(url, Options(name=name, **options), clock=clock)
@@ -42,5 +41,5 @@ class AsyncBase:
         await self.close()
 
     async def close(self) -> None:
-        """End the sessions. What was read stays held until its time is over; what iterators hold goes back."""
+        """End the sessions. What was read stays claimed until its timeout; what iterators hold returns to its queue."""
         await self._calls.close()

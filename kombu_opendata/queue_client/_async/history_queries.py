@@ -1,4 +1,4 @@
-"""History: lists of messages and of the attempts to work on them, counts of both by time."""
+"""History: lists of messages and attempts, and counts of both by time."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from ...client.calls import history_queries
 from ...client.calls.history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
 from ...client.calls.history_queries import AttemptCount, AttemptQuery, MessageCount, MessageQuery
 from ...protocol.history_messages import RetrieveAttempt, RetrieveMessage
-from ..models import body_of
+from ..message_models import body_of
 from .base import AsyncBase
 
 
 class AsyncHistory(AsyncBase):
-    """Calls about what happened; :mod:`kombu_opendata.client.calls.history_queries` describes their arguments.
+    """Calls about the history; :mod:`kombu_opendata.client.calls.history_queries` describes their arguments.
 
-    Each runs on a connection that nothing else uses meanwhile: a list over much may take its time.
+    Each call has a connection of its own, because a long list may take some time.
     """
 
     async def list_messages(self, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
-        """A page of the stored messages, by when the broker received them; newest first, if not asked otherwise.
+        """A page of the stored messages, ordered by the time the broker received them; by default, newest first.
 
         Raises:
-            LimitOutOfRange, InvalidFilter: what is asked for does not exist.
-            CursorError: not a cursor for this page; there is a class for each reason.
+            LimitOutOfRange, InvalidFilter: an argument is not valid.
+            CursorError: the cursor is not valid for this page; there is a class for each reason.
         """
         return messages_of(await self._calls.call_apart(history_queries.list_messages_request(asked)))
 
     async def list_attempts(self, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
-        """A page of the attempts that ended, by when they did; as :meth:`list_messages`.
+        """A page of the finished attempts, ordered by the time they ended; otherwise as :meth:`list_messages`.
 
-        They stay for some time when their messages are collected. With ``bodies=True`` each has its message's body,
-        while that is stored; a page ends before its limit where it has more than 4 MiB.
+        Attempts are kept for some time after their messages are collected. With ``bodies=True``, each has the body of
+        its message, while that is stored; a page then ends early at 4 MiB.
         """
         return attempts_of(await self._calls.call_apart(history_queries.list_attempts_request(asked)), body_of)
 
     async def iter_messages(self, **asked: Unpack[MessageQuery]) -> AsyncGenerator[MessageInfo, None]:
-        """All messages from a page on, page by page."""
+        """All messages from a page on, requested page by page."""
         while True:
             page = await self.list_messages(**asked)
             for message in page.items:
@@ -47,7 +47,7 @@ class AsyncHistory(AsyncBase):
             asked = {**asked, "next": page.next, "prev": None}
 
     async def iter_attempts(self, **asked: Unpack[AttemptQuery]) -> AsyncGenerator[AttemptInfo, None]:
-        """All attempts from a page on, page by page."""
+        """All attempts from a page on, requested page by page."""
         while True:
             page = await self.list_attempts(**asked)
             for attempt in page.items:
@@ -57,27 +57,27 @@ class AsyncHistory(AsyncBase):
             asked = {**asked, "next": page.next, "prev": None}
 
     async def retrieve_message(self, id: int) -> MessageInfo | None:
-        """A message's metadata and what it is in each queue; None if it is not stored (any more)."""
+        """A message's metadata and its state in each queue; None if it is not stored (any more)."""
         items = messages_of(await self._calls.call_apart(RetrieveMessage(0, id))).items
         return items[0] if items else None
 
     async def retrieve_attempt(self, id: str, *, bodies: bool = False) -> AttemptInfo | None:
-        """An attempt by the id that a list shows, with its message's body on request; None if it is there no more.
+        """An attempt by its id from a list, with its message's body on request; None if it does not exist any more.
 
         Raises:
-            RequestError: not an attempt's id.
+            RequestError: it is not the id of an attempt.
         """
         items = attempts_of(await self._calls.call_apart(RetrieveAttempt(0, id, bodies)), body_of).items
         return items[0] if items else None
 
     async def count_messages(self, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
-        """How many of the stored messages were received in each stretch of time, zeros included.
+        """How many of the stored messages were received in each bucket of time, zeros included.
 
         Raises:
-            InvalidFilter: too many buckets, or no time.
+            InvalidFilter: there are too many buckets, or a time is not valid.
         """
         return buckets_of(await self._calls.call_apart(history_queries.count_messages_request(asked)))
 
     async def count_attempts(self, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
-        """How many attempts ended in each stretch of time; as :meth:`count_messages`."""
+        """How many attempts ended in each bucket of time; otherwise as :meth:`count_messages`."""
         return buckets_of(await self._calls.call_apart(history_queries.count_attempts_request(asked)))

@@ -1,4 +1,4 @@
-"""Looking: what is in a queue, where a message is, figures."""
+"""Calls that only look: peek, get a message by id, list by state, metrics, status, explain."""
 
 from __future__ import annotations
 
@@ -10,17 +10,8 @@ from ...errors import MessageNotFound
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from .. import checks
-from ..models import (
-    Message,
-    MessageState,
-    QueueMetrics,
-    StatePage,
-    StoredMessage,
-    message_of,
-    metrics_of,
-    moment,
-    state_of,
-)
+from ..message_models import Message, MessageState, StatePage, StoredMessage, message_of, moment, state_of
+from ..queue_models import QueueMetrics, metrics_of
 from .base import AsyncBase
 
 MAX_PAGE = 1000
@@ -28,15 +19,15 @@ MAX_PAGE = 1000
 State = Literal["available", "delayed", "in_flight", "done", "failed", "archived_failed"]
 
 
-class AsyncLooking(AsyncBase):
+class AsyncPeeking(AsyncBase):
     """Calls that change nothing."""
 
     async def peek(self, queue: str, qty: int = 1, *, after: int = -1) -> list[Message]:
-        """Messages that wait, delayed ones included, without claiming them: by id, from above ``after`` on.
+        """Show waiting messages, including delayed ones, in the order of their ids, without claiming them.
 
         Args:
             qty: 1 to 1,000.
-            after: the last id of the page before.
+            after: the last id of the previous page.
         """
         checks.whole(qty, "qty", 1, MAX_PAGE)
         checks.whole(after, "after", -1, (1 << 63) - 1)
@@ -55,10 +46,10 @@ class AsyncLooking(AsyncBase):
         return found
 
     async def get(self, id: int, queue: str = "") -> StoredMessage:
-        """A message by its id: payload, headers, and where it is, in all queues or in one.
+        """A message by its id: payload, headers, and its states in all queues or in one.
 
         Raises:
-            MessageNotFound: there is no such message, or none any more.
+            MessageNotFound: the message does not exist (any more).
         """
         checks.whole(id, "a message id", 0, (1 << 63) - 1)
         answer: q.FoundMessage = await self._calls.call(q.GetMessage(0, id, queue))
@@ -78,11 +69,11 @@ class AsyncLooking(AsyncBase):
         )
 
     async def list_by_state(self, queue: str, state: State, *, limit: int = 100, after: int | None = None) -> StatePage:
-        """A page of the messages in one state: what waits or is in flight by id, what is settled the oldest first.
+        """A page of the messages in one state; settled ones are ordered by when they were settled, others by id.
 
         Args:
-            limit: 1 to 1,000. A page may have fewer messages before the end, if the search was long.
-            after: of the page before.
+            limit: 1 to 1,000. A page may have fewer messages if the search takes long.
+            after: the ``after`` of the previous page.
         """
         call = q.ListByState(
             0, checks.name(queue, "the queue's name"), state, -1 if after is None else after,
@@ -94,7 +85,7 @@ class AsyncLooking(AsyncBase):
         )
 
     async def iter_by_state(self, queue: str, state: State) -> AsyncGenerator[MessageState, None]:
-        """All messages in one state, page by page."""
+        """All messages in one state, requested page by page."""
         after = None
         while True:
             page = await self.list_by_state(queue, state, limit=MAX_PAGE, after=after)
@@ -119,7 +110,7 @@ class AsyncLooking(AsyncBase):
         return {name: metrics_of(name, figures, answer.at_ms) for name, figures in sorted(answer.queues.items())}
 
     async def status(self) -> dict[str, Any]:
-        """What the broker says of itself: version, store, instances, maintenance; see ``opendata-queue status``."""
+        """The broker's report on itself: version, store, instances, maintenance; see ``opendata-queue status``."""
         answer: m.Status = await self._calls.call(m.GetStatus(0))
         return answer.report
 
@@ -131,13 +122,13 @@ class AsyncLooking(AsyncBase):
         :func:`kombu_opendata.client.calls.explain_routing.explain` describes the report.
 
         Args:
-            queue: or a ``filter`` to try out.
-            id: of a stored message; or the ``headers`` of one, as they would be sent, ``exchange``, ``routing_key`` and
-                ``priority`` among them.
+            queue: the queue; alternatively, a ``filter`` to try out.
+            id: the id of a stored message; alternatively, the ``headers`` of a message as they would be sent, including
+                ``exchange``, ``routing_key`` and ``priority``.
 
         Raises:
-            NotFound: no such queue or message.
-            SelectorError: the filter is none; the text shows where.
+            NotFound: there is no such queue or message.
+            SelectorError: the filter is not valid; the text shows where.
         """
         if id is not None:
             checks.whole(id, "a message id", 0, (1 << 63) - 1)

@@ -11,42 +11,42 @@ from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from ...protocol.topic_syntax import check_routing_key, check_topic_pattern
 from .. import checks
-from ..models import Binding, ExchangeInfo, QueueInfo, queue_infos
+from ..queue_models import Binding, ExchangeInfo, QueueInfo, queue_infos
 from ..queue_options import QueueOptions
 from .base import AsyncBase
 
 
 class AsyncQueues(AsyncBase):
-    """Calls about queues and about how messages get there."""
+    """Calls about queues, and about how messages get into them."""
 
     async def create(self, queue: str, options: QueueOptions | None = None, *, force: bool = False) -> None:
-        """Create a queue; nothing happens if there is one that was created alike.
+        """Create a queue; nothing happens if it exists with the same options.
 
         Args:
             force: keep ``x-`` arguments that this broker does not know, such as those of another broker. They have no
                 effect.
 
         Raises:
-            PreconditionFailed: there is one with other options: drop it first.
-            RequestError: a name, an option or an argument that can't be.
+            PreconditionFailed: it exists with other options: drop it first.
+            RequestError: a name, an option or an argument is not valid.
         """
         checks.name(queue, "the queue's name")
         chosen = QueueOptions() if options is None else options
         if not isinstance(chosen, QueueOptions):
-            raise RequestError(f"a queue is created with QueueOptions, not {type(chosen).__name__}", name="options")
+            raise RequestError(f"the options must be QueueOptions, not {type(chosen).__name__}", name="options")
         kind = chosen.durable, chosen.exclusive, chosen.auto_delete
         await self._calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False, not force))
 
     async def drop(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue with all its messages; returns how many waited. The attempts that ended stay in the history.
+        """Delete a queue with all its messages; returns how many were waiting. Finished attempts stay in the history.
 
         Args:
-            if_unused: not if it has consumers. Without it, they are told and end.
-            if_empty: not if messages wait in it.
+            if_unused: only if it has no consumers; otherwise its consumers are cancelled.
+            if_empty: only if no messages wait in it.
 
         Raises:
             NotFound: there is no such queue.
-            PreconditionFailed: it is used, or not empty.
+            PreconditionFailed: it has consumers, or is not empty.
         """
         checks.name(queue, "the queue's name")
         await self._calls.call(m.DeclareQueue(0, queue, True, False, False, {}, True))
@@ -70,9 +70,9 @@ class AsyncQueues(AsyncBase):
         raise NotFound(f"no queue {queue!r}: create it first", queue=queue)
 
     async def purge(self, queue: str) -> int:
-        """Remove every message that waits, also the delayed ones; what is in flight stays.
+        """Remove all waiting messages, including delayed ones; messages in flight stay.
 
-        Returns how many, also if the broker ended in between: its successor goes on.
+        Returns how many were removed, even if the broker ended in between, because its successor continues.
         """
         answer: m.Count = await self._calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name")))
         return answer.count
@@ -87,60 +87,60 @@ class AsyncQueues(AsyncBase):
         auto_delete: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Create an exchange; nothing happens if there is one that was created alike.
+        """Create an exchange; nothing happens if it exists with the same properties.
 
         Raises:
-            PreconditionFailed: there is one with other properties.
+            PreconditionFailed: it exists with other properties.
         """
         message = m.DeclareExchange(0, exchange, type, durable, auto_delete, dict(arguments or {}), False)
         await self._calls.call(message)
 
     async def list_exchanges(self) -> list[ExchangeInfo]:
-        """All exchanges but the default one, by name; those that are always there begin with ``amq.``."""
+        """All exchanges but the default one, by name; those that always exist begin with ``amq.``."""
         answer: m.Bindings = await self._calls.call(m.ListBindings(0))
         bindings = Counter(exchange for _queue, exchange, _key in answer.bindings)
         infos = (ExchangeInfo(*found, bindings[found[0]]) for found in answer.exchanges)
         return sorted(infos, key=lambda info: info.name)
 
     async def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings; nothing happens if there is none.
+        """Delete an exchange with its bindings; nothing happens if it does not exist.
 
         Raises:
-            PreconditionFailed: it has bindings, and ``if_unused`` was asked for.
+            PreconditionFailed: it has bindings, and ``if_unused`` is set.
         """
         await self._calls.call(m.DeleteExchange(0, exchange, if_unused))
 
     async def bind(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
-        """Have a queue get what is published to an exchange with this routing key, or one that fits this pattern.
+        """Bind a queue to an exchange: it gets what is published there with a routing key that matches.
 
-        In a pattern of a topic exchange, ``*`` is one word and ``#`` any number of words; words are separated by dots.
+        In a pattern of a topic exchange, ``*`` is one word and ``#`` is any number of words; dots separate words.
 
         Raises:
             NotFound: there is no such queue or exchange.
-            RequestError: of a topic exchange, what is no pattern: see :meth:`validate_topic_pattern`.
+            RequestError: the pattern for a topic exchange is not valid; see :meth:`validate_topic_pattern`.
         """
         await self._calls.call(m.Bind(0, queue, exchange, routing_key, dict(arguments or {}), checked=True))
 
     async def validate_topic_pattern(self, pattern: str) -> None:
         """Check a pattern for a topic exchange as :meth:`bind` does; nothing is sent.
 
-        It has up to 255 characters: words separated by single dots, each of ASCII letters, digits, ``-`` and ``_``, or
-        ``*`` or ``#``.
+        A pattern has up to 255 characters: words separated by single dots. A word consists of ASCII letters, digits,
+        ``-`` and ``_``, or is ``*`` or ``#``.
 
         Raises:
-            RequestError: the text says what is wrong.
+            RequestError: it is not valid; the text says why.
         """
         check_topic_pattern(pattern)
 
     async def validate_routing_key(self, routing_key: str) -> None:
-        """Check a routing key for a topic exchange: as a pattern, without wildcards. Nothing is sent.
+        """Check a routing key for a topic exchange, like a pattern without wildcards. Nothing is sent.
 
-        It is a service to callers: :meth:`publish` takes any that AMQP takes.
+        This is only a service to callers: :meth:`publish` accepts any routing key of AMQP.
 
         Raises:
-            RequestError: the text says what is wrong.
+            RequestError: it is not valid; the text says why.
         """
         check_routing_key(routing_key)
 

@@ -1,4 +1,4 @@
-"""Reading: claimed for a time, popped, or pushed to an iterator."""
+"""Reading: messages are claimed for a time, popped, or pushed to an iterator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...errors import RequestError
 from ...protocol import queue_messages as q
 from .. import checks
 from ..checks import Seconds
-from ..models import Message, message_delivered, messages_read
+from ..message_models import Message, message_delivered, messages_read
 from .base import AsyncBase
 
 MAX_QUANTITY = 1000
@@ -17,7 +17,7 @@ MAX_POLL_SECONDS = 3600
 
 
 class AsyncReading(AsyncBase):
-    """Calls that hand messages out."""
+    """Calls that deliver messages."""
 
     async def read(
         self,
@@ -27,16 +27,16 @@ class AsyncReading(AsyncBase):
         *,
         where: str | Mapping[str, Any] | None = None,
     ) -> list[Message]:
-        """Claim up to ``qty`` messages for ``vt`` seconds; what is not settled by then can be read again.
+        """Claim up to ``qty`` messages for ``vt`` seconds; a message that is not settled by then can be read again.
 
-        The claim holds whatever becomes of this client, ends at exactly its time, and costs an attempt. The messages
-        come by priority, then by id; there may be fewer than asked for when they are large (4 MiB).
+        The claim outlives this client, ends exactly at its timeout, and costs an attempt. Messages are ordered by
+        priority, then by id. There may be fewer than requested if they are large (4 MiB in all).
 
         Args:
-            vt: the visibility timeout, up to thirty days; at least a millisecond.
+            vt: the visibility timeout, from a millisecond to thirty days.
             qty: 1 to 1,000.
-            where: only messages whose headers have these values, or for which a selector is true. Of a long queue the
-                first 10,000 visible messages are looked at.
+            where: only messages whose headers have these values, or that match this filter. In a long queue, only the
+                first 10,000 visible messages are examined.
 
         Raises:
             NotFound: there is no such queue.
@@ -52,9 +52,9 @@ class AsyncReading(AsyncBase):
         max_poll_seconds: Seconds = 5,
         where: str | Mapping[str, Any] | None = None,
     ) -> list[Message]:
-        """As :meth:`read`, but wait up to an hour for the first message; the broker wakes this call, nothing polls.
+        """As :meth:`read`, but wait up to an hour for the first message. Nothing polls: the broker wakes this call.
 
-        Other calls of this client go on meanwhile. A cancelled call gives back what it may have got.
+        Other calls of this client continue meanwhile. If this call is cancelled, what it has claimed is returned.
         """
         return await self._read(queue, vt, qty, max_poll_seconds, where)
 
@@ -68,21 +68,21 @@ class AsyncReading(AsyncBase):
         header: str = "group_id",
         max_poll_seconds: Seconds = 0,
     ) -> list[Message]:
-        """As :meth:`read`, with the messages of each group in the order of their ids, one lot of a group at a time.
+        """As :meth:`read`, but in groups: the messages of a group are delivered in the order of their ids.
 
-        A group are the messages with the same value of a header; those without it are one group, too. A group gives
-        nothing while one of its messages is in flight, or an earlier one is delayed. Priorities don't count. Readers
-        that use :meth:`read`, and consumers, take no notice of groups.
+        Messages with the same value of a header form a group, and so do messages without the header. No message of a
+        group is delivered while another one is in flight, or an earlier one is delayed. Priorities have no effect.
+        :meth:`read` and consumers ignore groups.
 
         Args:
-            order: ``fill``: all that the first group has, then the next one's; ``round_robin``: one of each group in
-                turn; ``head``: only the first of each group.
+            order: ``fill`` takes all messages of the first group, then those of the next one; ``round_robin`` takes one
+                message of each group in turn; ``head`` takes only the first message of each group.
             header: the name of the header.
-            max_poll_seconds: wait so long for the first message; the broker looks ten times a second at most.
+            max_poll_seconds: how long to wait for the first message; the broker looks at most ten times a second.
 
         Raises:
             NotFound: there is no such queue.
-            PreconditionFailed: over 100,000 of its messages are in flight.
+            PreconditionFailed: more than 100,000 of its messages are in flight.
         """
         message = _request(queue, vt, qty, max_poll_seconds)
         message.grouped, message.group_header = checks.name(order, "order"), checks.name(header, "header")
@@ -91,12 +91,12 @@ class AsyncReading(AsyncBase):
     async def pop(self, queue: str, qty: int = 1) -> list[Message]:
         """Take up to ``qty`` messages and acknowledge them at once.
 
-        They are archived (done): what this client loses it can still look at. A lost connection loses nothing.
+        They are archived (done), so a message that this client loses can still be found. A lost connection loses none.
         """
         return await self._read(queue, 60, qty, 0.0, None, pop=True)
 
     async def interrupt(self) -> None:
-        """Have all reads of this client that wait return now, with nothing."""
+        """Make all waiting reads of this client return now, with no messages."""
         await self._calls.stop_waiting()
 
     async def _read(
@@ -128,15 +128,15 @@ class AsyncReading(AsyncBase):
         prefetch: int = 10,
         timeout: Seconds | None = None,  # noqa: ASYNC109
     ) -> AsyncGenerator[Message, None]:
-        """Iterate over the messages of a queue as they come, pushed by the broker.
+        """Iterate over the messages of a queue, which the broker pushes as they arrive.
 
-        What is handed out belongs to this iterator's connection for as long as it lives, without a time to extend; a
-        lost connection is resumed. Settle each message with a call of this client. When the iterator is closed, or its
-        process ends, what is not settled goes back.
+        The iterator's connection holds the messages without a timeout for as long as it lives; a lost connection is
+        resumed. Settle each message with a call of this client. When the iterator is closed, or its process ends,
+        unsettled messages return to the queue.
 
         Args:
             prefetch: how many unsettled messages the broker may push, 1 to 10,000.
-            timeout: end after so many seconds without a message; None waits for ever.
+            timeout: end after this many seconds without a message; None waits for ever.
 
         Raises:
             NotFound: there is no such queue.
@@ -166,9 +166,9 @@ def _request(queue: str, vt: Seconds, qty: int, poll: Seconds) -> q.Read:
 
 
 def _texts(where: Mapping[str, Any]) -> dict[str, str]:
-    """Header values as the texts that are stored."""
+    """Header values as they are stored, as texts."""
     if not isinstance(where, Mapping):
-        raise RequestError(f"where is a filter's text, or a mapping of headers' names to values, not {where!r}")
+        raise RequestError(f"where must be a filter, or a mapping of header names to values, not {where!r}")
     found = {}
     for name, value in where.items():
         if isinstance(value, bool):
@@ -178,5 +178,5 @@ def _texts(where: Mapping[str, Any]) -> dict[str, str]:
         else:
             raise RequestError(f"header {name!r} can be compared with a text, a number or a boolean, not {value!r}")
     if not found:
-        raise RequestError("no header was given to choose by: leave where out")
+        raise RequestError("where has no headers: leave it out to read any message")
     return found

@@ -1,4 +1,4 @@
-"""Sending: to one queue, many at once, to every queue that wants it."""
+"""Sending: one message or many to a queue, or one to every queue that matches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import OpenDataError
 from ...protocol import queue_messages as q
 from .. import checks
 from ..checks import Moment, Seconds
-from ..models import Published, SentOnce
+from ..message_models import Published, SentOnce
 from .base import AsyncBase
 
 #: how long an idempotency key is remembered
@@ -38,22 +38,22 @@ class AsyncSending(AsyncBase):
 
         Args:
             body: bytes, text, or any JSON value.
-            headers: scalars among them can be filtered by.
-            delay: it can be read in so many seconds …
-            at: … or from this moment on (a datetime, or seconds since the epoch).
-            priority: 0 to 255, higher first.
-            ttl: it is removed if nobody read it within so many seconds.
+            headers: filters can use those that are scalars.
+            delay: the message can be read after this many seconds …
+            at: … or from this time on (a datetime, or seconds since the epoch).
+            priority: 0 to 255; higher comes first.
+            ttl: the message is removed if it is not read within this many seconds.
             idempotency_key: a second send to this queue with the same key and body stores nothing and returns the first
-                id, as long as the queue is not dropped. A queue in memory remembers its newest 10,000 keys.
-            key_seconds: how long that is remembered: a day; thirty at most.
-            properties: AMQP's, for Kombu consumers, but for those that are arguments here.
+                id, unless the queue was dropped. A queue in memory remembers only its newest 10,000 keys.
+            key_seconds: how long the key is remembered: by default a day, at most thirty days.
+            properties: properties of AMQP for Kombu consumers, except those that are arguments here.
 
         Raises:
             NotFound: there is no such queue.
-            Unroutable: its filter, in the mode ``all``, does not let the message pass.
+            Unroutable: the queue's filter, in the mode ``all``, does not match the message.
             KeyReused: the key was used with another body.
-            MessageTooLarge, InvalidMessage, RequestError: the call is wrong; nothing was stored.
-            QueueFull, StoreFull: not now; nothing was stored.
+            MessageTooLarge, InvalidMessage, RequestError: the call is not valid; nothing was stored.
+            QueueFull, StoreFull: try again later; nothing was stored.
         """
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)
@@ -79,10 +79,10 @@ class AsyncSending(AsyncBase):
         """Send up to 10,000 messages in one commit, all or none; returns their ids in order.
 
         Args:
-            headers: the same for all, or one mapping for each body.
-            idempotency_key: of the batch as a whole.
+            headers: the same for all messages, or one mapping for each body.
+            idempotency_key: a key for the whole batch.
 
-        The others, and what is raised, as in :meth:`send`; of no bodies nothing is sent.
+        The other arguments and the errors are as in :meth:`send`. Without bodies, nothing is sent.
         """
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)
@@ -106,18 +106,20 @@ class AsyncSending(AsyncBase):
         ttl: Seconds | None = None,
         key_seconds: Seconds = KEY_SECONDS,
     ) -> list[SentOnce]:
-        """Send up to 10,000 messages, each of them once: those whose keys are new, in one commit, and no other.
+        """Send up to 10,000 messages, each of them once: exactly those with new keys are stored, in one commit.
 
-        That holds where several clients send the same ones at a time, and where a key comes twice in a batch.
+        This is true even if several clients send the same messages at the same time, or a key occurs twice in a batch.
 
         Args:
-            idempotency_keys: one for each body; what it stands for is as in :meth:`send`. An empty one is none.
+            idempotency_keys: one for each body, as in :meth:`send`. An empty key means no key.
 
-        The others as in :meth:`send_batch`. Returns, in order, each message's id and whether it was stored now.
+        The other arguments are as in :meth:`send_batch`. Returns, in order, each message's id and whether it was stored
+        now.
 
         Raises:
             KeyReused: a key was used with another body, before or in this batch; nothing was stored.
-            OpenDataError: some have no key, and the broker was killed before it could tell their ids; all are stored.
+            OpenDataError: some messages have no key, and the broker was killed before it could return their ids; all
+                messages are stored.
         """
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)
@@ -147,9 +149,9 @@ class AsyncSending(AsyncBase):
         key_seconds: Seconds = KEY_SECONDS,
         properties: Mapping[str, Any] | None = None,
     ) -> Published:
-        """Send a message to every queue that matches: by its bindings, its name, or its filter. It is stored once.
+        """Send a message to every queue that matches by a binding, its name, or its filter. It is stored once.
 
-        The arguments as in :meth:`send`. An idempotency key counts for this exchange and routing key.
+        The arguments are as in :meth:`send`. An idempotency key applies to this exchange and routing key.
 
         Raises:
             NotFound: there is no such exchange.
@@ -192,5 +194,5 @@ class AsyncSending(AsyncBase):
 
 def _known(answer: q.Sent) -> q.Sent:
     if not answer.ids:
-        raise OpenDataError("the messages are stored, but the broker that could tell their ids was restarted")
+        raise OpenDataError("the messages are stored, but their ids are unknown, because the broker was restarted")
     return answer

@@ -1,10 +1,10 @@
 # Made by tools/unasync.py from ../_async/client.py: change that one, then run the script.
-"""The client: all groups of calls together."""
+"""The client, which combines all groups of calls."""
 
 from __future__ import annotations
 
 from .history_queries import History
-from .peeking import Looking
+from .peeking import Peeking
 from .queue_admin import Queues
 from .reading import Reading
 from .replaying import Replaying
@@ -14,6 +14,6 @@ from .worker_control import Workers
 
 
 class QueueClient(
-    Sending, Reading, Settling, Looking, History, Queues, Replaying, Workers
+    Sending, Reading, Settling, Peeking, History, Queues, Replaying, Workers
 ):
-    """A client of a broker, for programs without Celery. Any number of tasks or threads may use one client."""
+    """A client of a broker for programs without Celery. Any number of tasks or threads may share a client."""

@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/replaying.py: change that one, then run the script.
-"""Replay, redrive, and the deletion of what is settled."""
+"""Replay, redrive, and archiving and deleting settled messages."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .. import checks
 from ..checks import Seconds
 from .base import Base
 
-#: a place in the log of messages: "now", "first", a time, or a message id
+#: a position in the log of messages: "now", "first", a time, or a message id
 Point = str | int | datetime
 
 
 class Replaying(Base):
-    """Calls about messages that were there before."""
+    """Calls about messages that were published or settled before."""
 
     def replay(self, queue: str, start: Point, until: Point = "now", *, where: str = "") -> dict[str, Any]:
-        """Fill a queue again with stored messages, in the background; returns the progress at the beginning.
+        """Put stored messages into a queue again, in the background; returns the progress at the start.
 
-        See :func:`kombu_opendata.client.calls.replay.start_replay` for the arguments, what is raised, and the progress.
-        ``where`` is a selector that must be true besides the queue's filter.
+        See :func:`kombu_opendata.client.calls.replay.start_replay` for the arguments, the errors and the progress. A
+        message must match the filter ``where`` in addition to the queue's filter.
         """
         answer: m.ReplayStarted = self._calls.call(m.Replay(0, queue, _point(start), _point(until), where))
         return answer.cursor
 
     def stop_replay(self, queue: str) -> dict[str, Any]:
-        """End a replay where it stands; returns its progress."""
+        """Stop a replay where it is; returns its progress."""
         answer: m.ReplayStarted = self._calls.call(m.Replay(0, queue, "now", stop=True))
         return answer.cursor
 
     def replay_progress(self, queues: Iterable[str] = ()) -> list[dict[str, Any]]:
-        """How far replays are, of these queues or of all that had one."""
+        """The progress of the replays of these queues, or of all queues that had one."""
         answer: m.CursorList = self._calls.call(m.Cursors(0, list(queues)))
         return answer.cursors
 
@@ -48,18 +48,18 @@ class Replaying(Base):
         limit: int = 0,
         state: Literal["failed", "archived_failed"] = "failed",
     ) -> m.Redriven:
-        """Make failed messages available again, with no attempts and the same ids; other calls go on meanwhile.
+        """Make failed messages available again, with no attempts and the same ids; other calls continue meanwhile.
 
         Args:
-            target: the queue that gets them; empty is their own.
-            where: a selector: only those whose headers it is true of.
-            ids: only these.
-            limit: at most so many; 0 is all. After a kill of the broker the call, and its counting, begins again.
-            state: ``archived_failed`` for those that :meth:`archive_failed` set aside.
+            target: the queue that gets them; by default, their own.
+            where: only messages that match this filter.
+            ids: only these messages.
+            limit: the most messages to move; 0 means all. If the broker is killed, the call and its count start again.
+            state: ``archived_failed`` for messages that :meth:`archive_failed` set aside.
 
         Returns:
             ``moved``, and how many stayed: ``already`` (the target has them), ``expired``, ``waiting`` (dead letters
-            that are not published yet); ``is_full``: the target's maximum length ended it.
+            that are not published yet). ``is_full`` says that the target reached its maximum length.
         """
         chosen = None if ids is None else checks.message_ids(ids)
         answer: m.Redriven = self._calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit, state))
@@ -74,21 +74,22 @@ class Replaying(Base):
         older_than: Seconds | None = None,
         limit: int = 0,
     ) -> int:
-        """Set failed messages aside: all, or those that every argument lets pass; returns how many.
+        """Set failed messages aside: all, or those that satisfy every argument; returns how many.
 
-        They are ``archived_failed`` from then on, in the order of archiving, and keep all they have: payload, headers,
-        attempts, and when they failed. No retention removes them; :meth:`delete_settled` does, or the queue's end.
-        Other calls go on meanwhile.
+        They become ``archived_failed``, in the order of archiving, and keep everything: payload, headers, attempts, and
+        when they failed. No retention removes them, only :meth:`delete_settled` or the deletion of the queue. Other
+        calls continue meanwhile.
 
         Args:
-            where: a selector: only those whose headers it is true of.
-            ids: only these.
-            older_than: only those that failed so many seconds ago or longer.
-            limit: at most so many; 0 is all. After a kill of the broker the call, and its counting, begins again.
+            where: only messages that match this filter.
+            ids: only these messages.
+            older_than: only messages that failed at least this many seconds ago.
+            limit: the most messages to archive; 0 means all. If the broker is killed, the call and its count start
+                again.
 
         Raises:
             NotFound: there is no such queue.
-            RequestError: a wrong selector, a queue that is not stored.
+            RequestError: the filter is not valid, or the queue is not stored.
         """
         age = _age_ms(older_than)
         chosen = None if ids is None else checks.message_ids(ids)
@@ -104,14 +105,15 @@ class Replaying(Base):
         ids: Iterable[int] | None = None,
         all: bool = False,
     ) -> int:
-        """Delete settled messages: done, failed or archived failed ones; returns how many. Other calls go on meanwhile.
+        """Delete settled messages: done, failed or archived failed ones; returns how many.
 
-        After a kill of the broker the call, and its counting, begins again.
+        Other calls continue meanwhile. If the broker is killed, the call and its count start again. Exactly one of the
+        following arguments must be given.
 
         Args:
-            older_than: those that were settled so many seconds ago or longer; or
-            ids: these; or
-            all: all. Exactly one of the three is given.
+            older_than: messages that were settled at least this many seconds ago.
+            ids: these messages.
+            all: all of them.
         """
         age = _age_ms(older_than)
         chosen = None if ids is None else checks.message_ids(ids)
@@ -120,7 +122,7 @@ class Replaying(Base):
 
 
 def _age_ms(older_than: Seconds | None) -> int:
-    """-1: of any age."""
+    """An age in ms; -1 means any age."""
     return -1 if older_than is None else checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)
 
 

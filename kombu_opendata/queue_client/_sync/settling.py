@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/settling.py: change that one, then run the script.
-"""Settling: what becomes of a message that was read, or of one that is known by its id."""
+"""Settling: archive, delete, reject or release messages that were read or are known by their ids."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...protocol.messages import Outcome
 from ...protocol.queue_messages import Ending
 from .. import checks
 from ..checks import Seconds, Target
-from ..models import Message, Settled
+from ..message_models import Message, Settled
 from .base import Base
 
-#: ids in one message on the wire
+#: how many ids are sent in one call
 _ITEMS = 1000
-#: of what an iterator holds: settled on its own connection
+#: what an iterator holds is settled on its own connection with these outcomes
 _OUTCOMES = {
     Ending.ARCHIVE: Outcome.ACK, Ending.REQUEUE: Outcome.REQUEUE, Ending.REJECT: Outcome.REJECT,
     Ending.RELEASE: Outcome.RELEASE,
@@ -25,69 +25,69 @@ _OUTCOMES = {
 
 
 class Settling(Base):
-    """Calls that end leases, one message or many.
+    """Calls that settle one message or many.
 
-    A message is named by the :class:`Message` that a read returned, which stands for its lease, or by its id, which
-    stands for "whoever read it for a time". What somebody holds over a connection of theirs is refused without the
-    lease's ``token``. A call for one message raises what was wrong; one for many returns it (:class:`Settled`), having
-    settled the others.
+    A message is given as the :class:`Message` that a read returned, which identifies its lease, or as an id, which
+    means the lease of whoever read it. A message that a consumer's connection holds can only be settled with the
+    ``token`` of its lease. A call for one message raises an error; a call for many settles the others and returns the
+    errors (:class:`Settled`).
 
-    What :meth:`consume` gave is archived, rejected and released without waiting for the broker, which gets it all the
-    same. So it is not told when somebody else has ended the lease, or dropped the queue.
+    Messages from :meth:`consume` are archived, rejected and released without waiting for the broker's answer. So these
+    calls do not report that the lease has ended in another way, or that the queue was dropped.
     """
 
     def archive(self, queue: str, message: Target, *, token: int | None = None) -> None:
-        """It is done: it leaves the queue and is kept as long as the queue's done retention says. Also while it waits.
+        """Archive a message as done; the queue's done retention says how long it is kept. It may also be waiting.
 
         Raises:
-            MessageNotFound: the queue has it not, or no more.
-            StaleLease: the lease is over; somebody else may have the message.
-            LeaseHeld: somebody holds it over a connection.
+            MessageNotFound: the message is not in the queue (any more).
+            StaleLease: the lease has ended, and somebody else may have the message.
+            LeaseHeld: a consumer's connection holds it.
         """
         self._end_one(queue, message, Ending.ARCHIVE, token)
 
     def archive_many(self, queue: str, messages: Iterable[Target]) -> Settled:
-        """As :meth:`archive`, for many."""
+        """As :meth:`archive`, for many messages."""
         return self._end(queue, messages, Ending.ARCHIVE)
 
     def ack(self, message: Message) -> None:
-        """:meth:`archive` what was read."""
+        """:meth:`archive` a message that was read."""
         self._end_one(message.queue, message, Ending.ARCHIVE, None)
 
     def delete(self, queue: str, message: Target, *, token: int | None = None) -> None:
-        """Remove it without history. Also while it waits. Raises as :meth:`archive`."""
+        """Remove a message without history. It may also be waiting. Raises as :meth:`archive`."""
         self._end_one(queue, message, Ending.DELETE, token)
 
     def delete_many(self, queue: str, messages: Iterable[Target]) -> Settled:
-        """As :meth:`delete`, for many."""
+        """As :meth:`delete`, for many messages."""
         return self._end(queue, messages, Ending.DELETE)
 
     def reject(self, queue: str, message: Target, *, requeue: bool = False, token: int | None = None) -> None:
-        """It failed: to the failed ones, and to the queue's dead-letter exchange. Raises as :meth:`archive`.
+        """Reject a message: it fails, and is published to the queue's dead-letter exchange. Raises as :meth:`archive`.
 
         Args:
-            requeue: back to the queue instead, after its retry delay; to the failed ones when no attempts are left.
+            requeue: return it to the queue instead, after the retry delay; it fails if no attempts are left.
         """
         self._end_one(queue, message, Ending.REQUEUE if requeue else Ending.REJECT, token)
 
     def reject_many(self, queue: str, messages: Iterable[Target], *, requeue: bool = False) -> Settled:
-        """As :meth:`reject`, for many."""
+        """As :meth:`reject`, for many messages."""
         return self._end(queue, messages, Ending.REQUEUE if requeue else Ending.REJECT)
 
     def release(self, queue: str, message: Target, *, delay: Seconds = 0, token: int | None = None) -> None:
-        """Hand it back unstarted: it costs no attempt. Raises as :meth:`archive`.
+        """Return a message unstarted, which costs no attempt. Raises as :meth:`archive`.
 
         Args:
-            delay: it can be read again in so many seconds.
+            delay: it can be read again after this many seconds.
         """
         self._end_one(queue, message, Ending.RELEASE, token, delay)
 
     def release_many(self, queue: str, messages: Iterable[Target], *, delay: Seconds = 0) -> Settled:
-        """As :meth:`release`, for many."""
+        """As :meth:`release`, for many messages."""
         return self._end(queue, messages, Ending.RELEASE, delay)
 
     def set_vt(self, queue: str, message: Target, vt: Seconds, *, token: int | None = None) -> datetime:
-        """Have the lease of a read end in ``vt`` seconds from now, 0 at once; of what waits, have it visible then.
+        """Make the lease of a read end, or a waiting message become visible, ``vt`` seconds from now (0: at once).
 
         Returns when that is. A lease that ends has cost an attempt. Raises as :meth:`archive`.
         """
@@ -96,14 +96,14 @@ class Settling(Base):
         return settled.until
 
     def set_vt_many(self, queue: str, messages: Iterable[Target], vt: Seconds) -> Settled:
-        """As :meth:`set_vt`, for many."""
+        """As :meth:`set_vt`, for many messages."""
         return self._end(queue, messages, Ending.SET_VT, vt)
 
     def extend(self, message: Message, vt: Seconds) -> datetime:
-        """:meth:`set_vt` of what was read: more time for it, ``vt`` seconds from now."""
+        """Extend the lease of a message that was read to ``vt`` seconds from now."""
         return self.set_vt(message.queue, message, vt)
 
-    # ------------------------------------------------------------ how
+    # ------------------------------------------------------------ implementation
     def _end_one(
         self, queue: str, message: Target, ending: Ending, token: int | None, delay: Seconds = 0
     ) -> Settled:
@@ -136,14 +136,14 @@ class Settling(Base):
         return settled
 
     def _end_held(self, messages: list[Message], outcome: Outcome) -> Settled:
-        """What iterators hold is settled on their connections, which is not answered."""
+        """Settle what iterators hold on their connections, which gets no answer."""
         done: list[int] = []
         refused: dict[int, OpenDataError] = {}
         for message in messages:
             if message.source.settle(outcome, (message.queue, message.id, message.token)):
                 done.append(message.id)
             else:
-                text = f"the lease of message {message.id} is over: this iterator holds it no more"
+                text = f"the lease of message {message.id} has ended: this iterator does not hold it any more"
                 refused[message.id] = StaleLease(text, queue=message.queue, message_id=message.id)
         return Settled(tuple(done), refused)
 

@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/worker_control.py: change that one, then run the script.
-"""Workers: who is connected, what they hold, and a word to them."""
+"""Workers: who is connected, what they hold, and control over them."""
 
 from __future__ import annotations
 
@@ -7,41 +7,45 @@ from ...errors import NotFound, OpenDataError, RequestError
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from .. import checks
-from ..models import MessageState, Worker, state_of
+from ..message_models import MessageState, state_of
+from ..queue_models import Worker
 from .base import Base
 
 
 class Workers(Base):
-    """Calls about the broker's clients: queue clients, with all their connections, and Kombu's connections."""
+    """Calls about the broker's clients: queue clients with all their connections, and Kombu's connections."""
 
     def workers(self) -> list[Worker]:
-        """Everybody who is connected, or holds something."""
+        """All clients that are connected or hold messages."""
         answer: q.Workers = self._calls.call(q.ListWorkers(0))
         return [Worker.of(found) for found in answer.workers]
 
     def worker(self, id: str) -> Worker:
-        """One of them.
+        """A worker by its id.
 
         Raises:
-            NotFound: it is gone.
+            NotFound: there is no such worker.
         """
         for found in self.workers():
             if found.id == id:
                 return found
-        raise NotFound(f"no worker {id}: list them", session=id)
+        raise NotFound(f"there is no worker {id}", session=id)
 
     def worker_messages(self, id: str, *, limit: int = 100) -> list[MessageState]:
-        """What a worker holds, up to ``limit`` (1,000) messages."""
+        """The messages that a worker holds, at most ``limit`` (1 to 1,000)."""
         call = q.WorkerMessages(0, _session(id), checks.whole(limit, "the limit", 1, 1000))
         answer: q.HeldMessages = self._calls.call(call)
         return [state_of(queue, row) for queue, row in answer.messages]
 
     def release_worker_messages(self, id: str) -> int:
-        """Give back all that a worker holds, at no cost of an attempt; returns how many. Its tokens are stale then."""
+        """Return all messages that a worker holds to their queues, at no cost of an attempt; returns how many.
+
+        The worker's tokens become stale.
+        """
         return self._control(id, "release")
 
     def suspend_worker(self, id: str) -> int:
-        """Hand it nothing until it is resumed or its last connection ends; what it holds it keeps.
+        """Deliver nothing more to a worker until it is resumed or disconnects; it keeps what it holds.
 
         Returns how many consumers it has.
         """
@@ -52,22 +56,22 @@ class Workers(Base):
         return self._control(id, "resume")
 
     def shutdown_worker(self, id: str) -> int:
-        """Cancel its consumers; returns how many there were.
+        """Cancel a worker's consumers; returns how many there were.
 
-        Iterators of a queue client end. A Celery worker consumes again: stop that one with Celery's own control.
+        Iterators of a queue client end. A Celery worker consumes again: stop it with Celery's own remote control.
         """
         return self._control(id, "shutdown")
 
     def heartbeat(self) -> None:
-        """Ask the broker for a sign of life, which is a commit.
+        """Check that the broker is alive and its store takes writes, by a commit.
 
         Raises:
-            OpenDataError: there is none.
+            OpenDataError: it is not.
         """
         self._calls.call(q.Ping(0))
 
     def is_healthy(self) -> bool:
-        """Whether the broker answers, and its store takes writes."""
+        """Whether the broker answers and its store takes writes."""
         try:
             self.heartbeat()
         except (OpenDataError, OSError):
@@ -75,10 +79,10 @@ class Workers(Base):
         return True
 
     def reclaim_messages(self, queue: str = "") -> int:
-        """Return now what clients hold that are not connected, in a queue or in all; returns how many.
+        """Return the messages that disconnected clients hold, in one queue or in all; returns how many.
 
-        That also ends what a client read for a time before it was closed or killed. It costs an attempt. After a
-        restart of the broker a client is not connected until its next call.
+        This includes messages that a client read before it was closed or killed. It costs an attempt. After a restart
+        of the broker, a client counts as disconnected until its next call.
         """
         answer: m.Count = self._calls.call(q.Reclaim(0, queue))
         return answer.count
@@ -92,4 +96,4 @@ def _session(id: str) -> bytes:
     try:
         return bytes.fromhex(id)
     except (TypeError, ValueError) as exc:
-        raise RequestError(f"a worker's id is 32 hexadecimal digits, not {id!r}", session=str(id)) from exc
+        raise RequestError(f"a worker's id must be 32 hexadecimal digits, not {id!r}", session=str(id)) from exc

@@ -136,14 +136,14 @@ def test_a_batch_that_fits_its_queue_never(client: Any, name: str) -> None:
     ("call", "text"),
     [
         (lambda client, name: client.send(name, "\ud800"), "the body"),
-        (lambda client, name: client.send(name, 1, [("a", 1)]), "the headers are a mapping"),
-        (lambda client, name: client.send(name, 1, properties=[1]), "the properties are a mapping"),
+        (lambda client, name: client.send(name, 1, [("a", 1)]), "the headers must be a mapping"),
+        (lambda client, name: client.send(name, 1, properties=[1]), "the properties must be a mapping"),
         (lambda client, name: client.send(name, 1, properties={"priority": 9}), "argument 'priority'"),
         (lambda client, name: client.send(name, 1, properties={"expiration": "100"}), "argument 'ttl'"),
         (lambda client, name: client.publish(1, routing_key="a" * 256), "the routing key has 256 bytes"),
         (lambda client, name: client.test_routing("amq.topic", "é" * 128), "the routing key has 256 bytes"),
         (lambda client, name: client.explain(name, headers=[1]), "headers must be a mapping"),
-        (lambda client, name: client.redrive(name, ids=5), "message ids are a list"),
+        (lambda client, name: client.redrive(name, ids=5), "message ids must be a list"),
         (lambda client, name: client.create(f"{name}-2", {"max_length": 5}), "QueueOptions, not dict"),
     ],
 )

@@ -160,7 +160,7 @@ def test_calls_that_are_wrong(client: Any, queue: str, name: str) -> None:
     for wrong in (-1, 1 << 63, 1.5, "1", None, True):
         with pytest.raises(errors.RequestError):
             client.archive(queue, wrong)
-    with pytest.raises(errors.RequestError, match="is of queue"):
+    with pytest.raises(errors.RequestError, match="is from queue"):
         client.archive(f"{name}-2", message)
     for seconds in (-1, float("nan"), float("inf"), 1e12, "5"):
         with pytest.raises(errors.RequestError):
@@ -174,7 +174,7 @@ def test_calls_that_are_wrong(client: Any, queue: str, name: str) -> None:
 def test_ids_that_are_none_are_refused(client: Any, name: str) -> None:
     client.create(name)
     for ids in ([-1], ["7"], [True]):
-        with pytest.raises(errors.RequestError, match="a message id is a whole number"):
+        with pytest.raises(errors.RequestError, match="a message id must be a whole number"):
             client.redrive(name, ids=ids)
-        with pytest.raises(errors.RequestError, match="a message id is a whole number"):
+        with pytest.raises(errors.RequestError, match="a message id must be a whole number"):
             client.delete_settled(name, ids=ids)

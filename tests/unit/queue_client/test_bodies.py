@@ -19,7 +19,7 @@ class Reading:
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("around", [lambda n: n, lambda n: {"a": [1, n]}, lambda n: (None, {n}), Reading])
 def test_a_number_that_json_has_not_is_refused_and_not_sent_as_null(number: float, around: Any) -> None:
-    with pytest.raises(InvalidMessage, match="JSON has no"):
+    with pytest.raises(InvalidMessage, match="JSON does not have"):
         bodies.encode(around(number))
 
 

@@ -1,0 +1,158 @@
+"""The calls of an async client, on threads.
+
+An async client runs blocking calls on threads of its own. Resuming connections, publishing exactly once and repeating
+unconfirmed settlements are long and subtle and exist only once, in :mod:`kombu_opendata.client`; the switch to a thread
+costs less than the commit for which a call waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from ..client.clock import SYSTEM, Clock
+from ..client.connection_options import DEFAULTS, Options
+from ..errors import RequestError
+from ..protocol.messages import Delivery, Lease
+from ..protocol.queue_messages import Ending, Read, ReadMessages, Send, Sent, SettleMessages
+from .blocking_calls import CLOSED, Calls, Subscription
+
+T = TypeVar("T")
+
+#: reads of one client that may wait at a time; further ones wait for a thread
+MAX_WAITING = 64
+#: long calls of one client, and consumers that start, at a time
+_MAX_APART = 8
+
+
+class AsyncCalls:
+    """The connections of a client for an event loop: one thread makes the calls, others wait."""
+
+    def __init__(self, url: str, options: Options = DEFAULTS, *, clock: Clock = SYSTEM) -> None:
+        self._blocking = Calls(url, options, clock=clock)
+        self._lane = ThreadPoolExecutor(1, "opendata-calls")
+        self._waiting = ThreadPoolExecutor(MAX_WAITING, "opendata-waits")
+        self._apart = ThreadPoolExecutor(_MAX_APART, "opendata-apart")
+        self._closed = False
+
+    @property
+    def clock(self) -> Clock:
+        return self._blocking.clock
+
+    @property
+    def options(self) -> Options:
+        return self._blocking.options
+
+    async def call(self, message: Any) -> Any:
+        """See :meth:`Calls.call`. A cancelled call may still be done."""
+        return await run(self._threads(), self._blocking.call, message)
+
+    async def apply(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """See :meth:`Calls.apply`."""
+        return await run(self._threads(), partial(self._blocking.apply, function, *args, **options))
+
+    async def stop_waiting(self) -> None:
+        """See :meth:`Calls.stop_waiting`."""
+        await run(self._threads(), self._blocking.stop_waiting)
+
+    async def call_apart(self, message: Any) -> Any:
+        """See :meth:`Calls.call_apart`."""
+        return await run(self._threads(self._apart), self._blocking.call_apart, message)
+
+    async def send(self, message: Send) -> Sent:
+        """See :meth:`Calls.send`."""
+        return await run(self._threads(), self._blocking.send, message)
+
+    async def read(self, message: Read) -> ReadMessages:
+        """See :meth:`Calls.read`. What a cancelled read has claimed is returned, which costs no attempt."""
+
+        def give_back(answer: ReadMessages) -> None:
+            self._release(message.queue, answer)
+
+        undo = None if message.pop else give_back
+        if not message.wait_ms:
+            return await run(self._threads(), self._blocking.read, message, undo=undo)
+        try:
+            return await run(self._threads(self._waiting), self._blocking.read, message, undo=undo)
+        except asyncio.CancelledError:
+            self._lane.submit(self._blocking.stop_waiting, message)
+            raise
+
+    def _release(self, queue: str, answer: ReadMessages) -> None:
+        items = [(row[0], row[1]) for row in answer.messages]
+        if items:
+            self._blocking.call(SettleMessages(0, queue, Ending.RELEASE, items))
+
+    async def subscribe(self, queue: str, prefetch: int) -> AsyncSubscription:
+        """See :meth:`Calls.subscribe`."""
+        started = await run(
+            self._threads(self._apart), self._blocking.subscribe, queue, prefetch, undo=Subscription.close
+        )
+        return AsyncSubscription(started, self._lane)
+
+    async def close(self) -> None:
+        """See :meth:`Calls.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        await run(self._lane, self._blocking.close)
+        self._lane.shutdown(wait=False)
+        self._waiting.shutdown(wait=False)
+        self._apart.shutdown(wait=False)
+
+    def _threads(self, others: ThreadPoolExecutor | None = None) -> ThreadPoolExecutor:
+        if self._closed:
+            raise RequestError(CLOSED)
+        return others or self._lane
+
+
+class AsyncSubscription:
+    """A consumer that waits on a thread of its own."""
+
+    def __init__(self, blocking: Subscription, lane: ThreadPoolExecutor) -> None:
+        self.blocking = blocking
+        self._lane = lane
+        self._thread = ThreadPoolExecutor(1, "opendata-consumes")
+
+    @property
+    def ended(self) -> str:
+        return self.blocking.ended
+
+    async def next(self, seconds: float | None) -> Delivery | None:
+        """See :meth:`Subscription.next`."""
+        return await run(self._thread, self.blocking.next, seconds, undo=self.blocking.put_back)
+
+    async def settle(self, outcome: int, lease: Lease) -> bool:
+        """See :meth:`Subscription.settle`."""
+        return await run(self._lane, self.blocking.settle, outcome, lease)
+
+    def forget(self, lease: Lease) -> None:
+        """See :meth:`Subscription.forget`."""
+        self.blocking.forget(lease)
+
+    async def close(self) -> None:
+        """See :meth:`Subscription.close`."""
+        if self.ended != "closed":
+            await run(self._lane, self.blocking.close)
+        self._thread.shutdown(wait=False)
+
+
+async def run(
+    threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None
+) -> T:
+    """Call a function on a thread. If the caller is cancelled meanwhile, ``undo`` gets the result."""
+    future: Future[T] = threads.submit(function, *args)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        if undo is not None:
+            future.add_done_callback(lambda done: _undo(done, undo))
+        raise
+
+
+def _undo(done: Future[T], undo: Callable[[T], object]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        undo(done.result())

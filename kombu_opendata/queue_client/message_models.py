@@ -1,0 +1,212 @@
+"""What the clients return about messages: plain values, the same for both clients. Times are UTC datetimes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ..errors import OpenDataError, from_wire
+from ..protocol import messages as m
+from ..protocol import queue_messages as q
+from ..protocol.envelope import UNREADABLE
+from ..protocol.envelope import decode as open_envelope
+from . import bodies
+
+
+def moment(ms: int) -> datetime | None:
+    """A time in ms since the epoch; None for 0."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message, as returned by reads, deliveries, peeks and look-ups by id.
+
+    Attributes:
+        id: its number, which is never used again; ids ascend with time.
+        queue: the queue in which it was found.
+        body: as it was sent: a JSON value, text, or bytes if it has another content type.
+        headers: the headers of the message, as they were sent.
+        content_type, content_encoding: those of the body.
+        properties: the properties of AMQP, as Kombu names them.
+        exchange, routing_key: where it was published.
+        attempts: how often it was delivered, including this time.
+        redelivered: whether it was delivered before.
+        token: the token of the lease, which is good for one settlement; 0 if nothing holds the message.
+        leased_until: when the lease of a read ends; None for a delivery of ``consume``, which its connection holds.
+        received_at: when the broker received it; None in a delivery of ``consume``.
+        visible_at: when it can be read; only in a peek.
+        raw: the bytes of the body as they are stored.
+    """
+
+    id: int
+    queue: str
+    body: Any
+    headers: dict[str, Any] = field(default_factory=dict)
+    content_type: str = ""
+    content_encoding: str = ""
+    properties: dict[str, Any] = field(default_factory=dict)
+    exchange: str = ""
+    routing_key: str = ""
+    attempts: int = 0
+    redelivered: bool = False
+    token: int = 0
+    leased_until: datetime | None = None
+    received_at: datetime | None = None
+    visible_at: datetime | None = None
+    raw: bytes = field(default=b"", repr=False)
+    #: the subscription that it came from, which settles it
+    source: Any = field(default=None, repr=False, compare=False)
+
+
+def message_of(id: int, queue: str, envelope: bytes, **fields: Any) -> Message:
+    """A message from its envelope; bytes that are not an envelope become its body."""
+    try:
+        body, content_type, content_encoding, headers, properties, exchange, key = open_envelope(envelope)
+    except UNREADABLE:
+        return Message(id, queue, envelope, raw=envelope, **fields)
+    return Message(
+        id,
+        queue,
+        bodies.decode(body, content_type, content_encoding, headers),
+        {str(name): value for name, value in headers.items()},
+        content_type or "",
+        content_encoding or "",
+        {str(name): value for name, value in properties.items()},
+        exchange,
+        key,
+        raw=body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body),
+        **fields,
+    )
+
+
+def body_of(envelope: bytes) -> Any:
+    """The body in an envelope, as it was sent."""
+    return message_of(0, "", envelope).body
+
+
+def messages_read(queue: str, answer: q.ReadMessages) -> list[Message]:
+    """The messages in the answer to a Read."""
+    received = answer.received_at_ms or [0] * len(answer.messages)  # an older broker does not say
+    return [_message_read(queue, row, moment(at)) for row, at in zip(answer.messages, received, strict=True)]
+
+
+def _message_read(queue: str, row: q.ReadRow, received_at: datetime | None) -> Message:
+    id, token, attempts, until, envelope, redelivered = row
+    fields = {"attempts": attempts, "redelivered": redelivered, "token": token, "leased_until": moment(until)}
+    return message_of(id, queue, envelope, received_at=received_at, **fields)
+
+
+def message_delivered(delivery: m.Delivery, source: Any) -> Message:
+    """A message that was delivered to a consumer."""
+    _channel, _tag, queue, id, token, attempts, envelope, redelivered = delivery
+    fields = {"attempts": attempts, "redelivered": redelivered, "token": token, "source": source}
+    return message_of(id, queue, envelope, **fields)
+
+
+@dataclass(frozen=True)
+class MessageState:
+    """The state of a message in a queue.
+
+    Attributes:
+        state: ``available``, ``delayed``, ``in_flight``, ``done``, ``failed`` or ``archived_failed``.
+        priority: higher comes first; 0 for settled messages.
+        attempts: how often it was delivered.
+        visible_at: when it can be read.
+        token: the token of the lease that holds it.
+        leased_until, holder: when the lease ends at the latest, and who holds it.
+        settled_at: when it was done or failed.
+    """
+
+    id: int
+    queue: str
+    state: str
+    priority: int
+    attempts: int
+    visible_at: datetime | None = None
+    token: int = 0
+    leased_until: datetime | None = None
+    holder: str = ""
+    settled_at: datetime | None = None
+
+
+def state_of(queue: str, row: q.StateRow) -> MessageState:
+    """A state from a row of the broker's answer."""
+    id, state, priority, visible, attempts, token, until, holder, settled = row
+    times = moment(visible), token, moment(until), holder, moment(settled)
+    return MessageState(id, queue, state, priority, attempts, *times)
+
+
+@dataclass(frozen=True)
+class StoredMessage:
+    """A message by its id, and its state in each queue.
+
+    Attributes:
+        message: payload and headers; its ``queue`` is the first one in ``states``, or empty.
+        metadata: the headers as filters see them, as texts.
+        created_at: when it was sent, by the sender's clock.
+        received_at: when it was received, by the broker's clock.
+        visible_at: when it can be read for the first time.
+        states: its state in each queue that has it.
+        complete: False if the search for its states stopped early.
+    """
+
+    message: Message
+    metadata: dict[str, str]
+    created_at: datetime | None
+    received_at: datetime | None
+    visible_at: datetime | None
+    states: tuple[MessageState, ...]
+    complete: bool
+
+
+@dataclass(frozen=True)
+class StatePage:
+    """A page of messages in one state. Use ``after`` to request the next page; None means there is none."""
+
+    messages: tuple[MessageState, ...]
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where a message went.
+
+    Attributes:
+        id: None if no queue got it.
+        queues: the names of the queues that got it.
+        repeated: the idempotency key was used before, and this is what was stored then.
+    """
+
+    id: int | None
+    queues: tuple[str, ...]
+    repeated: bool = False
+
+
+@dataclass(frozen=True)
+class SentOnce:
+    """A message that was sent with a key of its own. ``new`` says whether this call stored it."""
+
+    id: int
+    new: bool
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The outcome of a call for many messages.
+
+    Attributes:
+        done: the ids that were settled.
+        refused: the other ids, each with an error that says why.
+        until: for ``set_vt``, when the leases end or the messages become visible.
+    """
+
+    done: tuple[int, ...]
+    refused: dict[int, OpenDataError]
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, answer: q.SettledMessages) -> Settled:
+        refused = {id: from_wire(code, text, values) for id, code, text, values in answer.refused}
+        return cls(tuple(answer.done), refused, moment(answer.until_ms))
