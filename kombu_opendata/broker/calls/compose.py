@@ -30,6 +30,7 @@ from .registry import bind_handlers
 from .replay_calls import ReplayCalls
 from .result_calls import ResultCalls
 from .session_calls import SessionCalls
+from .settled_calls import SettledCalls
 from .staging_calls import StagingCalls
 
 
@@ -65,9 +66,10 @@ class InstanceCalls:
             AdminCalls(i.maintenance, directory, status),
             QueueCalls(i.queues, i.maker, i.replays, engine.removals, state, clock, i.warnings),
             ExchangeCalls(topology, engine.definitions, i.queues, i.replays, self.publishing, i.warnings),
-            ExplainCalls(engine),
+            ExplainCalls(state, commits, engine.payloads, engine.pages),
             ResultCalls(engine.results, state.results.chords, i.results, commits, largest),
-            ReplayCalls(engine, i.replays, i.outbox),
+            ReplayCalls(i.replays, engine.router, state, clock),
+            SettledCalls(engine.redrives, engine.settled_moves, i.replays, clock, i.outbox),
             HistoryCalls(engine.history),
             StagingCalls(i.name, i.staging, engine.staging, largest),
             SendCalls(self.publishing, keys, operations, commits, i.upkeep),

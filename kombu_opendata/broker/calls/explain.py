@@ -11,9 +11,12 @@ from ...protocol.envelope import open_envelope
 from ...selectors import Explanation, compile_selector
 from ...selectors.explain import explain as explain_condition
 from ...storage import header_match
-from ...storage.engine import Engine
+from ...storage.commits import Commits
+from ...storage.looking import QueuePages
+from ...storage.payloads import Payloads
 from ...storage.queue_definition import Binding
 from ...storage.records import keys
+from ...storage.state import StoreState
 from .context import Context
 from .registry import handles
 
@@ -28,9 +31,12 @@ Typed = Mapping[Any, Any] | None
 class ExplainCalls:
     """Explains a queue, or a filter alone."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._topology = engine.state.topology
+    def __init__(self, state: StoreState, commits: Commits, payloads: Payloads, pages: QueuePages) -> None:
+        self._state = state
+        self._topology = state.topology
+        self._commits = commits
+        self._payloads = payloads
+        self._pages = pages
 
     def _filter_of(self, msg: m.Explain) -> str:
         return msg.filter
@@ -53,9 +59,33 @@ class ExplainCalls:
         call.run(msg.rid, self._explain_stored(call, msg))
 
     async def _explain_stored(self, call: Context, msg: m.Explain) -> m.Explained:
-        headers = await _metadata(self._engine, msg.message_id)
-        typed = await _typed_headers(self._engine, msg.message_id)
+        headers = await self._metadata(msg.message_id)
+        typed = await self._typed_headers(msg.message_id)
         return m.Explained(msg.rid, self._report(call, msg, headers, typed))
+
+    async def _metadata(self, id: int) -> dict[str, str]:
+        found = await self._pages.metadata_of(id)
+        if found is None and id < self._state.next_id:  # a staged row may be in the journal only
+            if self._commits.is_dirty:
+                await self._commits.checkpoint()
+            else:
+                await self._commits.checkpoint_ended()
+            found = await self._pages.metadata_of(id)
+        if found is None:
+            raise NotFound(
+                f"no message {id} is stored: it was never published, only transient queues got it, or its time is over",
+                message_id=id,
+            )
+        return dict(found.headers)
+
+    async def _typed_headers(self, id: int) -> Typed:
+        """What a headers exchange compares; the metadata has texts only."""
+        try:
+            await self._payloads.load([id])
+        except StoreError:
+            return None
+        opened = open_envelope(self._payloads.find(id) or b"")
+        return None if opened is None else opened[3]
 
     def _report(self, call: Context, msg: m.Explain, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
         if not msg.queue:
@@ -82,32 +112,6 @@ class ExplainCalls:
             return queue in self._topology.route(exchange, key, lambda: seen, headers)
         except NotFound:
             return False
-
-
-async def _metadata(engine: Engine, id: int) -> dict[str, str]:
-    found = await engine.pages.metadata_of(id)
-    if found is None and id < engine.state.next_id:  # a staged row may be in the journal only
-        if engine.commits.is_dirty:
-            await engine.commits.checkpoint()
-        else:
-            await engine.commits.checkpoint_ended()
-        found = await engine.pages.metadata_of(id)
-    if found is None:
-        raise NotFound(
-            f"no message {id} is stored: it was never published, only transient queues got it, or its time is over",
-            message_id=id,
-        )
-    return dict(found.headers)
-
-
-async def _typed_headers(engine: Engine, id: int) -> Typed:
-    """What a headers exchange compares; the metadata has texts only."""
-    try:
-        await engine.payloads.load([id])
-    except StoreError:
-        return None
-    opened = open_envelope(engine.payloads.find(id) or b"")
-    return None if opened is None else opened[3]
 
 
 def _binding(binding: Binding, headers: dict[str, str], typed: Typed) -> dict[str, Any]:

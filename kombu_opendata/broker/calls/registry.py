@@ -78,15 +78,15 @@ def handles(
 
 def _after_deletions(method: Callable[[Calls, Context, Call], None]) -> Callable[[Calls, Context, Call], None]:
     @wraps(method)
-    def define(self: Calls, call: Context, message: Any) -> None:
+    def define(calls: Calls, call: Context, message: Any) -> None:
         if call.deletion.locked():
-            call.run(message.rid, define_later(self, call, message))
+            call.run(message.rid, define_later(calls, call, message))
         else:
-            method(self, call, message)
+            method(calls, call, message)
 
-    async def define_later(self: Calls, call: Context, message: Any) -> None:
+    async def define_later(calls: Calls, call: Context, message: Any) -> None:
         async with call.deletion:
-            method(self, call, message)
+            method(calls, call, message)
             await asyncio.sleep(0)
 
     return define
@@ -94,9 +94,9 @@ def _after_deletions(method: Callable[[Calls, Context, Call], None]) -> Callable
 
 def _once(method: Callable[[Calls, Context, Call], None]) -> Callable[[Calls, Context, Call], None]:
     @wraps(method)
-    def run_once(self: Calls, call: Context, message: Any) -> None:
+    def run_once(calls: Calls, call: Context, message: Any) -> None:
         if not call.repeat(message.rid):
-            method(self, call, message)
+            method(calls, call, message)
 
     return run_once
 

@@ -1,160 +1,72 @@
-"""Replay, redrive, archiving and deletion of settled messages; the long calls are answered when they are done."""
+"""Replay: queues are filled from the log of messages, and how far that is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ...errors import PreconditionFailed, RequestError
+from ...errors import PreconditionFailed
 from ...protocol import messages as m
 from ...selectors import Selector, compile_selector
-from ...storage.engine import Engine
-from ...storage.redrive import Redriven
-from ...storage.settled_log import Which, which_list
-from ...storage.settled_moves import Selection
+from ...storage.clock import Clock
+from ...storage.routing import Router
+from ...storage.state import StoreState
 from .. import starts
 from ..model.queue import BrokerQueue
-from ..outbox import Outbox
-from ..replay import Replays, room
+from ..replay import Replays
 from .context import Context
 from .registry import handles
 
-#: message ids that one call names
-MAX_IDS = 100_000
-_MAX_AGE_MS = 1 << 53
-
 
 class ReplayCalls:
-    """Fills queues again, and moves, archives or deletes settled messages."""
+    """Fills queues again from the log of messages."""
 
-    def __init__(self, engine: Engine, replays: Replays, outbox: Outbox) -> None:
-        self._engine = engine
+    def __init__(self, replays: Replays, router: Router, state: StoreState, clock: Clock) -> None:
         self._replays = replays
-        self._outbox = outbox
+        self._router = router
+        self._state = state
+        self._clock = clock
 
-    def _filter_of(self, msg: m.Replay | m.Redrive) -> str:
+    def _filter_of(self, msg: m.Replay) -> str:
         return msg.selector
 
     @handles(m.Cursors, query=True)
     def cursors(self, call: Context, msg: m.Cursors) -> None:
         for name in msg.queues:
             call.queue(name)
-        names = msg.queues or list(self._engine.state.cursors)
+        names = msg.queues or list(self._state.cursors)
         found = [self._replays.report(name) for name in names]
         call.reply(m.CursorList(msg.rid, [report for report in found if report is not None]))
 
     @handles(m.Replay, filter_of=_filter_of)
     def replay(self, call: Context, msg: m.Replay) -> None:
-        queue, replays = self._stored(call, msg.queue), self._replays
+        queue, replays = stored_queue(call, msg.queue), self._replays
         if msg.stop:
-            if not self._engine.router.stop(queue.state()):
+            if not self._router.stop(queue.state()):
                 raise PreconditionFailed(f"queue {queue.name!r} is not being filled: nothing to stop", queue=queue.name)
         else:
-            _selector(msg.selector)
-            now = self._engine.clock.now_ms()
+            selector_of(msg.selector)
+            now = self._clock.now_ms()
             cursor = starts.cursor(
-                msg.start, msg.until, next_id=self._engine.state.next_id, now_ms=now, again=True, selector=msg.selector
+                msg.start, msg.until, next_id=self._state.next_id, now_ms=now, again=True, selector=msg.selector
             )
             replays.start(queue.state(), cursor)
         call.reply(m.ReplayStarted(msg.rid, replays.report(queue.name) or {}))
 
-    @handles(m.Redrive, query=True, filter_of=_filter_of)
-    def redrive(self, call: Context, msg: m.Redrive) -> None:
-        source = self._stored(call, msg.queue)
-        target = self._stored(call, msg.target) if msg.target else source
-        _check_limit(msg.limit)
-        which = which_list(msg.which)
-        if which == "done":
-            raise RequestError("what is done is not redriven: replay it")
-        selection = Selection(_ids(msg.ids), _selector(msg.selector), None, msg.limit)
-        call.run(msg.rid, self._redrive(call, msg.rid, source, target, selection, which))
 
-    async def _redrive(
-        self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue, selection: Selection, which: Which
-    ) -> m.Redriven:
-        """Until all are moved, or the connection is gone."""
-        session, connection = call.session, call.session.connection
+def stored_queue(call: Context, name: str) -> BrokerQueue:
+    """A queue that has a log.
 
-        def on_step(done: Redriven) -> bool:
-            self._replays.added(target, done.ids)
-            return session.connection is connection and not target.deleting and not source.deleting
-
-        done = await self._engine.redrives.run(
-            source.state(), target.state(), selection, room(target, always=True), on_step, which
-        )
-        return m.Redriven(rid, done.moved, done.already, done.expired, done.waiting, done.is_full)
-
-    @handles(m.DeleteSettled, query=True)
-    def delete_settled(self, call: Context, msg: m.DeleteSettled) -> None:
-        queue = self._stored(call, msg.queue)
-        which_list(msg.which)
-        before = self._before(msg.older_than_ms)
-        if (msg.older_than_ms >= 0) + (msg.ids is not None) + msg.all != 1:
-            raise RequestError("say which messages go by one of: an age (older than), ids, all")
-        work = self._delete_settled(call, msg, queue, Selection(_ids(msg.ids), None, before))
-        call.run(msg.rid, work)
-
-    async def _delete_settled(
-        self, call: Context, msg: m.DeleteSettled, queue: BrokerQueue, selection: Selection
-    ) -> m.SettledDeleted:
-        """Until all are gone, or the connection is."""
-        which, go_on = which_list(msg.which), self._go_on(call, queue)
-        deleted = await self._engine.settled_moves.delete(queue.state(), which, selection, go_on)
-        return m.SettledDeleted(msg.rid, deleted)
-
-    @handles(m.ArchiveFailed, query=True)
-    def archive_failed(self, call: Context, msg: m.ArchiveFailed) -> None:
-        queue = self._stored(call, msg.queue)
-        _check_limit(msg.limit)
-        before = self._before(msg.older_than_ms)
-        selection = Selection(_ids(msg.ids), _selector(msg.selector), before, msg.limit)
-        call.run(msg.rid, self._archive_failed(call, msg.rid, queue, selection))
-
-    async def _archive_failed(self, call: Context, rid: int, queue: BrokerQueue, selection: Selection) -> m.Count:
-        """Until all are archived, or the connection is gone."""
-        go_on = self._go_on(call, queue)
-        return m.Count(rid, await self._engine.settled_moves.archive_failed(queue.state(), selection, go_on))
-
-    def _go_on(self, call: Context, queue: BrokerQueue) -> Callable[[int], bool]:
-        """Commits each step; says whether the client still waits, and the queue is not being deleted."""
-        session, connection = call.session, call.session.connection
-
-        def go_on(_done: int) -> bool:
-            self._outbox.schedule()
-            return session.connection is connection and not queue.deleting
-
-        return go_on
-
-    def _stored(self, call: Context, name: str) -> BrokerQueue:
-        """A queue that has a log.
-
-        Raises:
-            NotFound: there is no such queue.
-            RequestError: it is not stored.
-        """
-        queue = call.queue(name)
-        queue.state()
-        return queue
-
-    def _before(self, age_ms: int) -> int | None:
-        """Before when something was settled that is at least so old; None for an age of -1, which is any."""
-        if not -1 <= age_ms <= _MAX_AGE_MS:
-            raise RequestError(f"an age of {age_ms} ms is out of range", value=age_ms)
-        return self._engine.clock.now_ms() - age_ms + 1 if age_ms >= 0 else None
+    Raises:
+        NotFound: there is no such queue.
+        RequestError: it is not stored.
+    """
+    queue = call.queue(name)
+    queue.state()
+    return queue
 
 
-# ---------------------------------------------------------------------- checking
+def selector_of(text: str) -> Selector | None:
+    """The selector of a call that may have one.
 
-
-def _check_limit(limit: int) -> None:
-    if limit < 0:
-        raise RequestError(f"a limit of {limit}: give how many messages at most, or 0 for all", limit=limit)
-
-
-def _selector(text: str) -> Selector | None:
+    Raises:
+        SelectorError: it is not valid.
+    """
     return compile_selector(text) if text else None
-
-
-def _ids(ids: list[int] | None) -> frozenset[int] | None:
-    if ids is not None and len(ids) > MAX_IDS:
-        raise RequestError(f"{len(ids)} message ids: name at most {MAX_IDS} at a time", limit=MAX_IDS)
-    return None if ids is None else frozenset(ids)
