@@ -12,7 +12,7 @@ from collections.abc import Iterable, Set
 from typing import Protocol
 
 from ..errors import OpenDataError, StoreError, StoreFull
-from . import checkpoint, payloads
+from . import checkpoint, checkpoint_deletions, payloads
 from .clock import Clock
 from .effects import codec
 from .effects.effect import Effect
@@ -235,7 +235,7 @@ class Commits:
         dirty = checkpoint.snapshot(self._state, batch, position, now)
         for participant in self.participants:
             participant.snapshot(batch)
-        gone = await checkpoint.resolve(dirty, batch, self._store, self._payloads.flushing, self._state)
+        gone = await checkpoint_deletions.resolve(dirty, batch, self._store, self._payloads.flushing, self._state)
         for watch in self.watches:
             watch.update(gone)
         for participant in self.participants:

@@ -19,7 +19,6 @@ from .effects.deliveries import (
     GiveUp,
     Remove,
     RemoveFor,
-    Renew,
     RenewByQueue,
     Return,
     ReturnExpired,
@@ -250,10 +249,6 @@ class Operations:
         """Forget a dead letter, in one step with its publish: both are in the same commit."""
         self._payloads.drop(id)
         self._commits.apply(DeadLetterSent(queue, id))
-
-    def renew(self, session: bytes, lease_ms: int) -> None:
-        """Prolong all leases of a session by ``lease_ms`` from now."""
-        self._commits.apply(Renew(session, self._clock.now_ms() + lease_ms))
 
     def renew_by_queue(self, session: bytes) -> None:
         """Prolong all leases of a session, each by its queue's lease from now."""

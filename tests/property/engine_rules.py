@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from kombu_opendata.errors import StoreError
+from kombu_opendata.storage.effects.deliveries import Renew
 from kombu_opendata.storage.removals import Call
 from kombu_opendata.storage.settled_log import which_list
 from kombu_opendata.storage.state import QueueOptions
@@ -262,7 +263,7 @@ class EngineRules(CrashableEngine):
 
     @rule(session=st.sampled_from(SESSIONS), lease_ms=st.integers(0, 60_000), commit=st.booleans())
     def renew(self, session: bytes, lease_ms: int, commit: bool) -> None:
-        self.engine.operations.renew(session, lease_ms)
+        self.engine.commits.apply(Renew(session, self.clock.now_ms() + lease_ms))
         for queue in self.model.queues.values():
             for message in queue.in_flight.values():
                 if message.session == session:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import CorruptRecord
-from ...storage import checkpoint, payloads, recovery
+from ...storage import checkpoint, checkpoint_deletions, payloads, recovery
 from ...storage.clock import Clock
 from ...storage.ffi import Batch
 from ...storage.records import keys
@@ -62,7 +62,7 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
             for effect in effects:
                 _put(effect.new_messages(), batch, fresh)
         dirty = checkpoint.snapshot(state, batch, last, clock.now_ms())
-        await checkpoint.resolve(dirty, batch, store, fresh, state)
+        await checkpoint_deletions.resolve(dirty, batch, store, fresh, state)
     except CONTRADICTIONS as exc:
         raise CorruptRecord(f"the journal contradicts the store: {exc!r}", key=b"", offset=0) from exc
     return batch.changes

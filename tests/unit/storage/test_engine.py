@@ -11,6 +11,7 @@ import pytest
 
 from kombu_opendata.storage import operations
 from kombu_opendata.storage.clock import ManualClock
+from kombu_opendata.storage.effects.deliveries import Renew
 from kombu_opendata.storage.engine import EngineSettings
 from kombu_opendata.storage.records import active, keys, settled
 from kombu_opendata.storage.records.keys import RecordKind
@@ -205,7 +206,7 @@ async def _renewed(world: World) -> None:
     await world.claim("q")
     await world.engine.commits.commit()
     world.clock.advance(10_000)
-    world.engine.operations.renew(SESSION, 60_000)
+    world.engine.commits.apply(Renew(SESSION, world.clock.now_ms() + 60_000))
 
 
 async def _expired(world: World) -> None:

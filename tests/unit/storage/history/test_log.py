@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kombu_opendata.storage.effects import codec
-from kombu_opendata.storage.effects.deliveries import Claim
+from kombu_opendata.storage.effects.deliveries import Claim, Renew
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.history import log
 from kombu_opendata.storage.history.log import HistoryLog
@@ -44,7 +44,7 @@ def test_a_checkpoint_writes_one_record_and_none_when_nothing_happened(tmp_path:
         assert len(rows.published) == len(rows.routed["q"]) == 50
         assert len(rows.attempts) == 30
         await engine.commits.checkpoint()
-        world.engine.operations.renew(SESSION, 1000)
+        world.engine.commits.apply(Renew(SESSION, world.clock.now_ms() + 1000))
         await engine.commits.checkpoint()
         assert len(await chunks(engine)) == 1
 
