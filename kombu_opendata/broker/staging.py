@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import CorruptRecord, InvalidURL, NotFound, PreconditionFailed, QueueFull, RequestError
-from ..staging.batch_block import Block
-from ..staging.batch_reader import check_batch, path_of, read_inline
+from ..staging.batch_reader import InlineBlock, check_batch, path_of, read_inline
 from ..staging.batch_uri import job_folder, with_token
 from ..staging.batch_writer import write_object
 from ..staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
@@ -145,10 +144,10 @@ class StagingService:
                 f"rows and {INLINE_BYTES} bytes): write them as objects",
                 limit=INLINE_BYTES,
             )
-        found: list[tuple[bytes, Block, bytes]] = []
+        found: list[InlineBlock] = []
         for batch in batches:
             found += read_inline(batch, self._name, job_id, self._max_message_bytes)
-        plans = self.router.planner.plan_all([(block, payload) for _encoded, block, payload in found])
+        plans = self.router.planner.plan_all(found)
         self._commits.check_room(2 * size)
         job = self._staging.commit(job_id, [_staged("", batch) for batch in batches])
         for (encoded, block, payload), plan in zip(found, plans, strict=True):

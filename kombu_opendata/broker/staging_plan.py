@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ..errors import NotFound, QueueFull
 from ..protocol.envelope import open_envelope
 from ..staging.batch_block import Block
+from ..staging.batch_reader import InlineBlock
 from ..storage.staged import Staging
 from ..storage.staged_rows import Chunk
 from ..storage.topology import Topology
@@ -52,15 +53,15 @@ class Planner:
         self.routed = self.unroutable = 0
 
     # ------------------------------------------------------------------ where rows go
-    def plan_all(self, blocks: list[tuple[Block, bytes]]) -> list[Plan]:
-        """Where all rows of these blocks go. The blocks come with their envelopes.
+    def plan_all(self, blocks: list[InlineBlock]) -> list[Plan]:
+        """Where all rows of these blocks go.
 
         Raises:
             QueueFull: a queue refuses some of them.
         """
         held: dict[BrokerQueue, list[int]] = {}
         plans = []
-        for block, payload in blocks:
+        for _encoded, block, payload in blocks:
             plan, count = self.plan(block, payload, held)
             if count < block.rows:
                 assert plan.full is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -94,7 +95,7 @@ def _bundled(scratch: str | os.PathLike[str] | None) -> Path | None:
     real = Path(JAVA_HOME)
     home = Path(scratch or Path.home() / ".cache" / "kombu-opendata") / f"java-{java_version(real / 'bin' / 'java')}"
     launcher = home / "bin" / "java"
-    text = _LAUNCHER.format(java=_quoted(str(real / "bin" / "java")))
+    text = _LAUNCHER.format(java=shlex.quote(str(real / "bin" / "java")))
     if not launcher.is_file() or launcher.read_text() != text:
         launcher.parent.mkdir(parents=True, exist_ok=True)
         part = launcher.with_name(f"java.{os.getpid()}")
@@ -102,7 +103,3 @@ def _bundled(scratch: str | os.PathLike[str] | None) -> Path | None:
         part.chmod(part.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
         part.replace(launcher)  # atomic, because another process may be doing the same
     return home
-
-
-def _quoted(path: str) -> str:
-    return "'" + path.replace("'", "'\\''") + "'"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from ..errors import CorruptRecord, RequestError
@@ -94,10 +94,16 @@ class _Inline:
         return [self._data[offset : offset + length] for offset, length in ranges]
 
 
-def read_inline(
-    info: BatchInfo, instance: str, job_id: str, max_message_bytes: int
-) -> list[tuple[bytes, Block, bytes]]:
-    """The blocks of a batch that came with the commit: each encoded, decoded, and its envelopes.
+class InlineBlock(NamedTuple):
+    """A block that came with the commit, and its envelopes back to back."""
+
+    encoded: bytes
+    block: Block
+    payload: bytes
+
+
+def read_inline(info: BatchInfo, instance: str, job_id: str, max_message_bytes: int) -> list[InlineBlock]:
+    """The blocks of a batch that came with the commit.
 
     Raises:
         RequestError, CorruptRecord, NewerFormat: the batch is another one than the commit says, or damaged.
@@ -116,8 +122,8 @@ def read_inline(
             at = segment.payload_offset + block.offset
             payload = info.data[at : at + sum(block.lengths)]
             _check_payload(block, payload, path)
-            found.append((encoded, block, payload))
-    if sum(block.rows for _encoded, block, _payload in found) != tail.rows:
+            found.append(InlineBlock(encoded, block, payload))
+    if sum(inline.block.rows for inline in found) != tail.rows:
         raise fmt.corrupt(path, 0, f"{tail.rows} rows claimed, the blocks have another number")
     return found
 

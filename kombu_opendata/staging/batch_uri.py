@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import NamedTuple
 
 _SCHEME = "batch:"
 _BATCH = r"([0-9a-f]{24}/[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}\.batch)"
@@ -39,11 +40,20 @@ def parse_batch_uri(uri: str) -> str | None:
     return found[1] if found else None
 
 
-def parse_payload_uri(uri: str) -> tuple[str, int, int, int] | None:
-    """(path, offset, length, CRC-32) of a message in a batch; None if the URI is not one of such a message.
+class EnvelopePlace(NamedTuple):
+    """Where an envelope is in a batch; ``checksum`` is its CRC-32."""
+
+    path: str
+    offset: int
+    length: int
+    checksum: int
+
+
+def parse_payload_uri(uri: str) -> EnvelopePlace | None:
+    """The place of a message in a batch; None if the URI is not one of such a message.
 
     The form is ``batch:<job>/<file>:<offset>:<length>:<CRC-32, 8 hexadecimal digits>``. As it is relative to the staged
     folder, a store can be moved.
     """
     found = _PAYLOAD.fullmatch(uri)
-    return (found[1], int(found[2]), int(found[3]), int(found[4], 16)) if found else None
+    return EnvelopePlace(found[1], int(found[2]), int(found[3]), int(found[4], 16)) if found else None

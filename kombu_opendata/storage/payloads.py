@@ -68,7 +68,7 @@ async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
 def _size_at(uri: str) -> int:
     """The size of the payload at a URI, bytes; 0 if that is unknown."""
     chunks, place = payload.parse_chunks_uri(uri), parse_payload_uri(uri)
-    return chunks[1] if chunks is not None else place[2] if place is not None else 0
+    return chunks[1] if chunks is not None else place.length if place is not None else 0
 
 
 class Payloads:

@@ -49,7 +49,7 @@ def check_batch(uri: str, facts: MessageFacts, context: Context) -> Iterator[Fin
         text = f"the payload of message {facts.id} is at {uri!r}, which is not a position in a staged batch"
         yield finding("payload-uri", text, key=key, message_id=facts.id)
         return
-    path, offset, length, _checksum = place
+    path, end = place.path, place.offset + place.length
     folder = context.store.location.staged
     if folder is None:
         return  # in a bucket, each object would cost a request
@@ -59,8 +59,8 @@ def check_batch(uri: str, facts: MessageFacts, context: Context) -> Iterator[Fin
         text = f"the payload of message {facts.id} is in batch {path}, which can't be read: {exc.strerror}"
         yield finding("batch-missing", text, key=key, message_id=facts.id)
         return
-    if offset + length > size:
-        text = f"the payload of message {facts.id} ends at byte {offset + length} of batch {path}, which has {size}"
+    if end > size:
+        text = f"the payload of message {facts.id} ends at byte {end} of batch {path}, which has {size}"
         yield finding("batch-missing", text, key=key, message_id=facts.id)
 
 

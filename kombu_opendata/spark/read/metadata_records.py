@@ -22,14 +22,7 @@ _HEAD = np.dtype([
 #: a text's length, in front of it
 _COUNT = np.dtype("<u2")
 #: columns of the table that are metadata headers, and the names of these headers
-HEADERS = {
-    "task": "task",
-    "task_id": "id",
-    "exchange": "exchange",
-    "routing_key": "routing_key",
-    "priority": "priority",
-    "content_type": "content_type",
-}
+HEADERS = {name: name for name in ("task", "exchange", "routing_key", "priority", "content_type")} | {"task_id": "id"}
 
 
 _NUMBERS = ("message_id", "created_at", "received_at", "visible_at", "expires_at")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -129,15 +131,8 @@ class TableReader(DataSourceReader):
 
 def _runs(state: str, found: list[tuple[str, bytes]]) -> list[BucketRange]:
     """Ranges of keys that hold exactly these buckets: one for each queue."""
-    ranges: list[BucketRange] = []
-    last = None
-    for queue, key in found:
-        if queue == last:
-            ranges[-1].high = key + b"\0"
-        else:
-            ranges.append(BucketRange(state, key, key + b"\0"))
-            last = queue
-    return ranges
+    queues = [[key for _, key in group] for _, group in groupby(found, itemgetter(0))]
+    return [BucketRange(state, own[0], own[-1] + b"\0") for own in queues]
 
 
 def _batch(columns: store_scan.Columns, schema: pa.Schema) -> pa.RecordBatch:

@@ -29,7 +29,6 @@ import pickle
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import cloudpickle
@@ -69,9 +68,7 @@ def pack_plan(plan: Plan, access: BrokerAccess) -> str:
     return base64.b64encode(cloudpickle.dumps((plan, replace(access, url="opendata+memory://none")))).decode()
 
 
-def parse_write_options(
-    options: Mapping[str, str], schema: pa.Schema, refused: Mapping[str, str] = MappingProxyType({})
-) -> WriteOptions:
+def parse_write_options(options: Mapping[str, str], schema: pa.Schema, refused: Mapping[str, str]) -> WriteOptions:
     """The plan for a frame with this schema; ``refused`` as for :meth:`.Plan.check_columns`.
 
     Raises:
