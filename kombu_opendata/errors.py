@@ -504,9 +504,16 @@ class UnsupportedFormat(StoreError, StartError):
 
 
 class NewerFormat(UnsupportedFormat):
-    """The store was written by a newer version of this package."""
+    """The store was written by a newer version of this package.
+
+    Attributes:
+        version: of the store's format.
+        supported: the newest version that this package reads.
+    """
 
     code = "newer_format"
+    version = Value[int]()
+    supported = Value[int]()
 
 
 # ---- warnings

@@ -1,8 +1,8 @@
-"""A folder that belongs to this user alone, and who is at the other end of a Unix socket.
+"""A folder that belongs to this user alone, and the user at the other end of a Unix socket.
 
-A path says nothing about who made the folder: anybody may make ``/tmp/queue``. So whoever uses a store's folder opens
-it first and looks at what was opened, and opens the files in it relative to that descriptor, never through a symbolic
-link. A peer on a Unix socket is known by what the kernel says of it.
+A path does not tell who made the folder: anybody may make ``/tmp/queue``. So client and broker open a store's folder
+first, check what they opened, and open the files in it relative to that descriptor, never through a symbolic link. The
+kernel tells which user is at the other end of a Unix socket.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import quote
 from .errors import StoreUnwritable, UnsafeFolder
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_MAX_LINKS = 40  # as the kernel has it
+_MAX_LINKS = 40  # the kernel's limit
 #: Linux: struct ucred, with pid, uid and gid
 _UCRED = struct.Struct("=iII")
 #: macOS: SOL_LOCAL and LOCAL_PEERCRED, and the beginning of struct xucred, version and uid
@@ -29,11 +29,11 @@ _XUCRED = struct.Struct("=II")
 
 
 class PrivateFolder:
-    """A folder of this user that no other may write to, made where there is none; a context manager.
+    """A folder of this user that no other user may write to, created if it does not exist; a context manager.
 
     Raises:
-        StoreUnwritable: it can't be made, or not be used by this user, or is a database in a store.
-        UnsafeFolder: it is another user's, or others may write to it.
+        StoreUnwritable: it can't be created, or this user can't use it, or it is a database in a store.
+        UnsafeFolder: it belongs to another user, or others may write to it.
     """
 
     def __init__(self, path: str) -> None:
@@ -53,7 +53,7 @@ class PrivateFolder:
             self._check()
         except (FileExistsError, NotADirectoryError) as exc:
             raise StoreUnwritable(
-                f"{path} can't be the store's folder: it, or a part of it, is a file", folder=path
+                f"{path} can't be the store's folder: the path, or a part of it, is a file", folder=path
             ) from exc
         except PermissionError as exc:
             raise StoreUnwritable(denied(path), folder=path) from exc
@@ -87,18 +87,18 @@ class PrivateFolder:
             )
 
     def _is_database(self) -> bool:
-        """Whether SlateDB's files are in the folder itself. A store has a folder for each database."""
+        """Whether SlateDB's files are in the folder itself; in a store, each database has a folder of its own."""
         try:
             return any(name.endswith(".manifest") for name in os.listdir(f"{self.path}/manifest"))
         except OSError:
             return False
 
     def open_file(self, name: str, flags: int) -> int:
-        """Open a file of the folder, made with mode 0600 if the flags say so; returns its descriptor.
+        """Open a file of the folder; returns its descriptor. A new file gets mode 0600.
 
         Raises:
             StoreUnwritable: it can't be opened.
-            UnsafeFolder: it is a link, no file, another user's, or others may write to it.
+            UnsafeFolder: it is a link or not a plain file, it belongs to another user, or others may write to it.
         """
         path = f"{self.path}/{name}"
         try:
@@ -110,7 +110,7 @@ class PrivateFolder:
         status = os.fstat(fd)
         wrong = ""
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            wrong = "is no plain file with one name"
+            wrong = "is not a plain file with one name"
         elif status.st_uid != os.geteuid():
             wrong = f"belongs to {user_name(status.st_uid)}"
         elif status.st_mode & _WRITABLE_BY_OTHERS:
@@ -121,9 +121,9 @@ class PrivateFolder:
         return fd
 
     def check_entries(self) -> None:
-        """Raises UnsafeFolder if something in the folder is another user's: it was open to others once.
+        """Raises UnsafeFolder if an entry belongs to another user: the folder was open to others once.
 
-        What is root's, such as a volume's ``lost+found``, may be there.
+        Entries of root, such as a volume's ``lost+found``, are allowed.
         """
         for name in os.listdir(self._fd):
             try:
@@ -134,7 +134,7 @@ class PrivateFolder:
                 raise _unsafe_file(f"{self.path}/{name}", f"belongs to {user_name(owner)}")
 
     def read_text(self, name: str) -> str:
-        """What a small file has, without white space around it; empty if it can't be read."""
+        """The stripped text of a small file; empty if it can't be read."""
         try:
             fd = self.open_file(name, os.O_RDONLY)
         except StoreUnwritable:
@@ -143,7 +143,7 @@ class PrivateFolder:
             return file.read(4096).strip()
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         try:
             os.unlink(name, dir_fd=self._fd)
         except FileNotFoundError:
@@ -165,7 +165,7 @@ class PrivateFolder:
 def _open_folder(path: str) -> int:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     if os.path.islink(path) and os.lstat(path).st_uid in (0, os.geteuid()):
-        path = os.path.realpath(path)  # our own link, or the administrator's
+        path = os.path.realpath(path)  # this user's own link, or the administrator's
     try:
         return os.open(path, flags)
     except OSError as exc:
@@ -178,12 +178,12 @@ def _open_folder(path: str) -> int:
 
 
 def _unsafe_file(path: str, why: str) -> UnsafeFolder:
-    text = f"{path} {why}: it can't be trusted; look who made it, and remove it or use another folder"
+    text = f"{path} {why}: it can't be trusted; find out who made it, and remove it or use another folder"
     return UnsafeFolder(text, path=path)
 
 
 def denied(path: str) -> str:
-    """What to say when the system refused access to a path: whose it, or the nearest folder above it, is."""
+    """The text of an error for denied access: who owns the path, or the nearest folder above it that exists."""
     place = path
     while True:
         try:
@@ -198,7 +198,7 @@ def denied(path: str) -> str:
 
 
 def user_name(uid: int) -> str:
-    """A user in words."""
+    """How an error names a user."""
     try:
         return f"user {pwd.getpwuid(uid).pw_name}"
     except KeyError:
@@ -206,7 +206,7 @@ def user_name(uid: int) -> str:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """The user at the other end of a Unix socket; of a listener, who made it listen.
+    """The user at the other end of a Unix socket; for a listener, the user that made it listen.
 
     Raises:
         OSError: the kernel does not say.
@@ -219,20 +219,20 @@ def peer_uid(sock: socket.socket) -> int:
 
 
 def is_trusted(uid: int) -> bool:
-    """Whether a user is this one, or root, who could do everything anyway."""
+    """Whether a user is this one or root, who could do everything anyway."""
     return uid in (0, os.geteuid())
 
 
 def is_alone_at(uid: int, path: str) -> bool:
-    """Whether nobody but a user and root can have put a file at this absolute path.
+    """Whether only this user and root can have put a file at this absolute path.
 
-    All folders on the way are theirs alone, those of symbolic links included: a stranger's link may lead to a folder
-    that is not the stranger's.
+    All folders on the way must be theirs alone, including those of symbolic links: another user's link may lead to a
+    folder that does not belong to that user.
     """
     folder, parts, links = "/", path.split("/"), 0
     while parts:
         name = parts.pop(0)
-        place = os.path.normpath(f"{folder}/{name}")  # no link is in the folder's own path
+        place = os.path.normpath(f"{folder}/{name}")  # the folder's own path has no links
         try:
             status = os.stat(folder)
             target = os.readlink(place) if os.path.islink(place) else ""

@@ -1,4 +1,4 @@
-"""Asks a running broker for its report. Never starts a broker."""
+"""The status report of a running broker. This never starts a broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .url import parse
 
 
 def read_report(url: str) -> dict[str, Any]:
-    """The report of the broker at a URL, or of the one that serves a folder.
+    """The report of the broker at a URL, or of a folder's broker.
 
     Raises:
         ConnectionLost: no broker runs there.
@@ -27,6 +27,6 @@ def read_report(url: str) -> dict[str, Any]:
 
 
 def ask(connection: BrokerConnection) -> dict[str, Any]:
-    """The report of the broker at the other end."""
+    """The report of the broker that the connection is to."""
     answer: Status = connection.call(GetStatus(0))
     return answer.report

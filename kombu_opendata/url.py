@@ -4,14 +4,14 @@
 URL                                                        what it names
 =========================================================  ==========================================================
 ``opendata:///abs/folder``                                 the embedded broker of a folder, started when needed
-``opendata://[user:secret@]host[:port][/instance]``        a broker that somebody runs, over TCP
-``opendatas://[user:secret@]host[:port][/instance]``       the same over TLS
-``opendata://[user:secret@]%2Frun%2Fq.sock[/instance]``    one on this machine, over its Unix socket
+``opendata://[user:secret@]host[:port][/instance]``        a broker on a host, over TCP
+``opendatas://[user:secret@]host[:port][/instance]``       a broker on a host, over TLS
+``opendata://[user:secret@]%2Frun%2Fq.sock[/instance]``    a broker on this machine, over its Unix socket
 ``opendata+memory://name``                                 a broker inside this process, for unit tests
 =========================================================  ==========================================================
 
-User, secret, host, folder and instance are percent-decoded. A secret with ``/``, ``?`` or ``#`` in it must be
-percent-encoded, because the URL's host would end there.
+User, secret, host, folder and instance are percent-decoded. ``/``, ``?`` and ``#`` in a secret must be percent-encoded,
+because they would end the host of the URL.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _LIST = re.compile(r";(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 _QUERY_VALUE = re.compile(r"([^&=]+=)[^&]+")
 _STORE_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-#: of object stores, which are given to the broker
+#: schemes of object stores, whose URLs are for the broker
 STORE_SCHEMES = frozenset({"s3", "s3a", "az", "abfs", "abfss", "adl", "azure", "gs", "gcs", "http", "https"})
 
 _ENCODE = "percent-encode the user and the secret: '/' is %2F, '?' is %3F, '#' is %23, ';' is %3B"
@@ -52,12 +52,13 @@ class Address:
     """Where a broker is.
 
     Attributes:
-        kind: how to reach it.
-        folder: absolute store folder (embedded).
-        host, port, user, secret, tls: (tcp).
-        host, user, secret: (unix) host is the absolute path of the socket.
+        kind: how to reach the broker.
+        folder: the absolute path of the store (for embedded).
+        host: the host (for tcp), or the absolute path of the socket (for unix).
+        port, tls: (for tcp).
+        user, secret: (for tcp and unix).
         instance: the database inside the broker's store, AMQP's virtual host.
-        name: of the broker in this process (memory).
+        name: the name of a broker in this process (for memory).
     """
 
     kind: Kind
@@ -72,12 +73,12 @@ class Address:
 
     @property
     def place(self) -> Place:
-        """What is reached, whoever asks."""
+        """The address without the user and the secret."""
         return (self.kind, self.folder, self.host, self.port, self.instance, self.name)
 
     @property
     def socket_path(self) -> str:
-        """The Unix socket of an embedded broker, or of one that is reached by it."""
+        """The path of the broker's Unix socket (for embedded and unix)."""
         return self.host if self.kind == "unix" else f"{self.folder}/{SOCKET_NAME}"
 
     @property
@@ -86,7 +87,7 @@ class Address:
         return f"{self.folder}/{LOG_NAME}"
 
     def as_uri(self, include_secret: bool = False, mask: str = "**") -> str:
-        """The URL of this address, with the secret masked unless asked for."""
+        """The URL of this address; the secret is masked unless it is asked for."""
         if self.kind == "embedded":
             return f"opendata://{quote(self.folder)}"
         if self.kind == "memory":
@@ -115,13 +116,13 @@ def parse(url: str) -> Address:
         raise invalid(url, "it has control characters; percent-encode them")
     scheme, _, rest = url.partition("://")
     if _SCHEME.match(url) is None:
-        raise invalid(url, "it is no URL; write opendata:///absolute/folder or opendata://host:port")
+        raise invalid(url, "it is not a URL; write opendata:///absolute/folder or opendata://host:port")
     if scheme in ("opendata+memory", "memory"):
         return memory(unquote(rest.strip("/")))
     if scheme.removeprefix("opendata+") in STORE_SCHEMES:
         raise _remote_store(url, url.removeprefix("opendata+"))
     if scheme not in ("opendata", "opendatas"):
-        raise invalid(url, f"{scheme!r} is none of {', '.join(SCHEMES)}{did_you_mean(scheme)}")
+        raise invalid(url, f"{scheme!r} is not one of {', '.join(SCHEMES)}{did_you_mean(scheme)}")
     store = _STORE_URL.match(rest)
     if store is not None and store[1] in STORE_SCHEMES | {"file"}:
         raise _remote_store(url, rest)
@@ -132,12 +133,12 @@ def parse(url: str) -> Address:
             raise invalid(url, "a folder takes no query; give options as transport options, or write %3F or %23")
         return embedded(unquote(rest))
     if rest.startswith((".", "~")):
-        raise invalid(url, "the folder must be absolute, and a host does not begin so; write opendata:///folder")
+        raise invalid(url, "the folder must be absolute, and a host can't begin like this; write opendata:///folder")
     return _parse_host(url, scheme, rest)
 
 
 def did_you_mean(scheme: str) -> str:
-    """What to add to an error about a scheme that is none of ours: the one that was probably meant, or nothing."""
+    """What to add to an error about an unknown scheme: the scheme that was probably meant, or nothing."""
     meant = get_close_matches(scheme.lower(), SCHEMES, n=1, cutoff=0.7)
     return f"; did you mean {meant[0]}://?" if meant else ""
 
@@ -174,7 +175,7 @@ def _parse_host(url: str, scheme: str, rest: str) -> Address:
 
 
 def _split_authority(rest: str) -> tuple[str, str]:
-    """What stands before the first ``/``, ``?`` or ``#``, and the rest from there."""
+    """The text before the first ``/``, ``?`` or ``#``, and the rest."""
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     return authority, rest[len(authority) :]
 
@@ -195,13 +196,13 @@ def embedded(folder: str) -> Address:
 def tcp(
     host: str, port: int | None, instance: str = "", user: str = "", secret: str = "", *, tls: bool = False
 ) -> Address:
-    """A broker on a host; an empty instance (or AMQP's ``/``) is the default one."""
+    """A broker on a host; an empty instance (or AMQP's ``/``) means the default instance."""
     instance = _instance(host, instance)
     return Address("tcp", host=host, port=port or DEFAULT_PORT, instance=instance, user=user, secret=secret, tls=tls)
 
 
 def unix(path: str, instance: str = "", user: str = "", secret: str = "") -> Address:
-    """A broker that somebody runs on this machine, reached by the absolute path of its socket."""
+    """A broker on this machine, by the absolute path of its socket."""
     return Address("unix", host=path, instance=_instance(quote(path, safe=""), instance), user=user, secret=secret)
 
 
@@ -222,13 +223,13 @@ def memory(name: str) -> Address:
 
 
 def masked(url: str, mask: str = "**") -> str:
-    """A URL, or a list of them separated by ``;``, with each secret masked, and each value of a query.
+    """A URL, or a list of URLs separated by ``;``, with each secret and each value of a query masked.
 
-    Wrong URLs are masked as well, whatever the secret holds: all from the first ``:`` after the scheme to the last
-    ``@``, and what stands in a port's place and is no port.
+    Invalid URLs are masked as well, whatever the secret contains: everything from the first ``:`` after the scheme to
+    the last ``@``, and text in the place of a port that is not a port.
     """
     parts = _LIST.split(url)
-    if any(_is_cut(part) for part in parts):  # a ';' inside a secret, most likely
+    if any(_is_cut(part) for part in parts):  # probably a ';' inside a secret
         parts = [url]
     return ";".join(_mask_query(_mask_one(part, mask), mask) for part in parts)
 
@@ -251,7 +252,7 @@ def _mask_query(url: str, mask: str) -> str:
 
 
 def _is_cut(url: str) -> bool:
-    """Whether it may be the beginning of a URL with a secret: a ``:`` that no port follows, and no ``@``."""
+    """Whether this may be the beginning of a URL with a secret: a ``:`` without a port, and no ``@``."""
     found = _SCHEME.match(url)
     if found is None or "@" in url:
         return False
@@ -260,7 +261,7 @@ def _is_cut(url: str) -> bool:
 
 
 def invalid(url: str, why: str) -> InvalidURL:
-    """The error that says why a URL can't be used; the URL is masked."""
+    """The error that says why a URL can't be used; its secret is masked."""
     shown = masked(url)
     return InvalidURL(f"broker URL {shown!r} can't be used: {why}", url=shown)
 

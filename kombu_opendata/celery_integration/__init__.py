@@ -1,10 +1,11 @@
-"""What Celery needs beyond a Kombu transport.
+"""Celery's side beyond the Kombu transport.
 
 * :func:`setup_maintenance`: the broker's maintenance as periodic tasks.
-* ``celery -A app opendata``: the command, in :mod:`.command`; Celery finds it by its entry point.
+* ``celery -A app opendata``, in :mod:`.command`; Celery finds the command by its entry point.
+* The result backend, in :mod:`.backend`.
 * The ``msgspec`` serializer, in :mod:`.serializer`.
 
-Nothing is imported before it is used: an app that imports this loads no worker and no command line.
+Modules are imported when they are used: an app that imports this package loads neither a worker nor a command line.
 """
 
 from __future__ import annotations

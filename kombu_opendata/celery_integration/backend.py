@@ -1,7 +1,7 @@
-"""Celery's result backend: ``result_backend = "opendata:///abs/folder"``, the URL that ``broker_url`` has.
+"""Celery's result backend: ``result_backend = "opendata:///abs/folder"``, the same URL as ``broker_url``.
 
-Results live in the broker's store, beside the queues. The broker pushes them to who waits, counts a chord's parts
-(each once, however often a task is delivered) and tells the worker that completed one to send the callback.
+Results live in the broker's store, beside the queues. The broker pushes them to clients that wait. It counts a chord's
+parts, each once however often its task is delivered, and tells the worker that completed a chord to send the callback.
 
 ``result_backend = "opendata"`` takes the app's broker URL. ``result_backend_transport_options`` takes the options of
 ``broker_transport_options`` and ``connect_timeout`` (seconds, default 5), ``ssl`` (as ``broker_use_ssl``) and
@@ -10,82 +10,48 @@ Results live in the broker's store, beside the queues. The broker pushes them to
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from celery import states
-from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
+from celery.backends.asynchronous import AsyncBackendMixin
 from celery.backends.base import BaseKeyValueStoreBackend
 from celery.canvas import maybe_signature
-from celery.exceptions import ChordError, ImproperlyConfigured
+from celery.exceptions import ChordError
 from celery.result import GroupResult, ResultSet, allow_join_result, result_from_tuple
 from celery.utils.functional import regen
-from celery.utils.log import get_logger
 from kombu.exceptions import EncodeError
 
-from .. import url as urls
-from ..client.calls.result_client import Changes, ResultClient
-from ..client.connection_options import SECONDS, Options, check_broker_options
+from ..client.calls.result_client import ResultClient
 from ..client.published_task import PublishedTask, published_task
-from ..errors import ConnectionLost, InvalidURL, MessageTooLarge, RequestError, RetryLater
+from ..errors import ConnectionLost, MessageTooLarge, RetryLater
 from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult
+from . import backend_settings as settings
+from .result_consumer import ResultConsumer
 
-logger = get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 _INTERIM, _READY, _FINAL = range(3)
-#: of a traceback that is stored with a result that was too large
+#: stored of the traceback of a task whose result was too large
 _TRACEBACK_CHARACTERS = 10_000
 
 _regen = type(regen(iter(())))
 
 
 class ResultTooLarge(MessageTooLarge, EncodeError):
-    """The result is over the broker's limit. To Celery it is one that can't be encoded: the task's state is FAILURE."""
+    """The result is over the broker's limit. Celery treats it as one that can't be encoded: the task fails."""
 
 
 class ChordPart:
-    """The part that a task of a chord's header plays; ``is_last`` when its chord is complete."""
+    """The result of one task as a part of a chord; ``is_last`` says that it completed the chord."""
 
     def __init__(self, chord: bytes, index: int, member: bytes) -> None:
         self.chord = chord
         self.index = index
         self.member = member
         self.is_last = False
-
-
-class ResultConsumer(BaseResultConsumer):
-    """Takes in what the broker pushes."""
-
-    def start(self, initial_task_id: str, **_kwargs: Any) -> None:
-        self.consume_from(initial_task_id)
-
-    def consume_from(self, task_id: str) -> None:
-        self.backend.client.watch(self.backend.get_key_for_task(task_id))
-
-    def cancel_for(self, task_id: str) -> None:
-        self.backend.client.unwatch(self.backend.get_key_for_task(task_id))
-
-    def drain_events(self, timeout: float | None = None) -> None:
-        self.backend.client.drain(timeout, self._take)
-
-    def on_wait_for_pending(self, result: Any, timeout: float | None = None, **_kwargs: Any) -> None:
-        """Who does not want to wait gets what is there already."""
-        if timeout is None or timeout > 0:
-            return
-        nodes = getattr(result, "results", [result])
-        wanted = [self.backend.get_key_for_task(node.id) for node in nodes if not isinstance(node, ResultSet)]
-        self._take([(b"", value) for value in self.backend.mget(wanted) if value is not None])
-
-    def _take(self, changes: Changes) -> None:
-        failure: Exception | None = None
-        for _name, value in changes:
-            try:
-                self.on_state_change(self.backend.decode_result(value), None)
-            except Exception as exc:  # the others' results are still to be handed out
-                failure = failure or exc
-        if failure is not None:
-            raise failure
 
 
 class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
@@ -101,25 +67,25 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def __init__(self, app: Any, url: str | None = None, **kwargs: Any) -> None:
         super().__init__(app=app, url=url, expires_type=float, **kwargs)
         conf = app.conf
-        self.url = url or _broker_url(conf)
+        self.url = url or settings.broker_url(conf)
         failure_expires = conf.get("result_failure_expires")
-        self._ttl_ms = _milliseconds(self.expires, "result_expires")
+        self._ttl_ms = settings.milliseconds(self.expires, "result_expires")
         self._failure_ttl_ms = (
             self._ttl_ms
             if failure_expires is None
-            else _milliseconds(self.prepare_expires(failure_expires, type=float), "result_failure_expires")
+            else settings.milliseconds(self.prepare_expires(failure_expires, type=float), "result_failure_expires")
         )
-        self._chord_ttl_ms = _milliseconds(getattr(self, "chord_expires", self.expires), "result_chord_expires")
-        addresses = _addresses(self.url)
+        self._chord_ttl_ms = settings.milliseconds(getattr(self, "chord_expires", self.expires), "result_chord_expires")
+        addresses = settings.addresses(self.url)
         self._places = frozenset(address.place for address in addresses)
         self._chord_prefix = _bytes(self.group_keyprefix).decode()
-        self.client = ResultClient(addresses, _options(conf, self.url))
+        self.client = ResultClient(addresses, settings.options(conf, self.url))
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
 
     def as_uri(self, include_password: bool = False) -> str:
-        return ";".join(address.as_uri(include_password) for address in _addresses(self.url))
+        return ";".join(address.as_uri(include_password) for address in settings.addresses(self.url))
 
     def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         return super().__reduce__(args, dict(kwargs or {}, expires=self.expires, url=self.url))
@@ -145,7 +111,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self.result_consumer.cancel_for(task_id)
 
     def on_task_call(self, producer: Any, task_id: str) -> None:
-        """A task is about to be published. Its message says where its result goes, in case that it expires."""
+        """A task is about to be published. Its message says where its result goes in case it expires."""
         key = self.get_key_for_task(task_id)
         self.client.note_sent(key)
         published_task.set(PublishedTask(task_id, self._places, (key.decode(), self._chord_prefix, self._ttl_ms)))
@@ -159,7 +125,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def mark_as_done(
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = states.SUCCESS
     ) -> None:
-        """The result of a chord's task and its part go to the broker in one message."""
+        """The result of a task and its part of a chord go to the broker in one message."""
         part = self._part(request) if request and request.chord and request.id == task_id else None
         if part is None or not store_result or request.ignore_result:
             super().mark_as_done(task_id, result, request, store_result, state)
@@ -191,7 +157,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return result
 
     def _send_meta(self, message: StoreResult, meta: dict[str, Any]) -> bool:
-        """Encode and store; an error that is too large itself is stored as one that says so."""
+        """Encode and store a result; an error that is too large is replaced by one that says so."""
         message.value = _bytes(self.encode(meta))
         try:
             return self._send(message)
@@ -214,7 +180,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     # ------------------------------------------------------------ chords
     def apply_chord(self, header_result_args: Sequence[Any], body: Any, **_kwargs: Any) -> None:
-        """A chord begins. A header with groups in it is remembered, so that its results come back in its shape."""
+        """A chord begins. A header that has groups is remembered, so that its results get the same shape."""
         self.ensure_chords_allowed()
         group_id, results = header_result_args[0], header_result_args[1]
         header = b""
@@ -236,7 +202,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self._ensure_retryable(self.client.open_chord, message)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **_kwargs: Any) -> None:
-        """A task of a chord's header ended whose result is not stored, or was stored before."""
+        """A task of a chord's header ended, and its result is not stored or was stored before."""
         part = self._part(request)
         if part is None:
             return
@@ -257,13 +223,13 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         message.chord_ttl_ms = self._chord_ttl_ms
 
     def _send_callback(self, request: Any, chord: bytes) -> None:
-        """All parts are there, and it is this process that sends the callback."""
+        """Send a chord's callback: all parts are complete, and the broker chose this process."""
         callback = maybe_signature(request.chord, app=self.app)
         try:
             values = self._chord_values(*self.client.chord_parts(chord))
             _retrying(self.app, callback.delay, values)
         except (ConnectionLost, RetryLater):
-            raise  # the chord stays, for whoever runs the task when it is delivered again
+            raise  # the chord stays until the task is delivered again
         except Exception as exc:
             logger.exception("Chord %r raised: %r", request.group, exc)
             error = exc
@@ -274,7 +240,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self.client.close_chord(chord)
 
     def _chord_values(self, header: bytes, parts: list[tuple[bytes, bytes]]) -> list[Any]:
-        """What the header's tasks returned, in order.
+        """The results of the header's tasks, in order.
 
         Raises:
             ChordError: one of them failed.
@@ -304,63 +270,19 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return result
 
 
-# ---------------------------------------------------------------------- settings
-def _broker_url(conf: Any) -> str:
-    given = conf.broker_write_url or conf.broker_url
-    url = given if isinstance(given, str) else ";".join(given or ())
-    if not url.startswith(("opendata://", "opendatas://", "opendata+memory://")):
-        raise ImproperlyConfigured(
-            "result_backend 'opendata' takes the broker's URL, and that is not an opendata:// one: "
-            "write result_backend = 'opendata:///absolute/folder'"
-        )
-    return url
-
-
-def _addresses(url: str) -> list[urls.Address]:
-    try:
-        return [urls.parse(part) for part in url.split(";") if part]
-    except InvalidURL as exc:
-        raise ImproperlyConfigured(f"result_backend: {exc}") from exc
-
-
 def _bytes(encoded: str | bytes) -> bytes:
     return encoded.encode() if isinstance(encoded, str) else encoded
 
 
-def _milliseconds(seconds: float | None, setting: str) -> int:
-    """A time to live; None and 0 are for ever."""
-    if seconds is not None and seconds < 0:
-        raise ImproperlyConfigured(f"{setting} is {seconds:g} seconds; 0 or None keeps results for ever")
-    return int(1000 * seconds) if seconds else 0
-
-
-def _options(conf: Any, url: str) -> Options:
-    given = dict(conf.get("result_backend_transport_options") or {})
-    if url == conf.broker_url:
-        given = {**(conf.broker_transport_options or {}), "ssl": conf.broker_use_ssl, **given}
-    try:
-        numbers: dict[str, Any] = {
-            name: float(given[name]) for name in (*SECONDS, "connect_timeout") if given.get(name) is not None
-        }
-    except (TypeError, ValueError) as exc:
-        raise ImproperlyConfigured(f"result_backend_transport_options: a number of seconds is wanted: {exc}") from exc
-    try:
-        broker_options = check_broker_options(given.get("broker_options"))
-    except RequestError as exc:
-        raise ImproperlyConfigured(f"result_backend_transport_options: {exc}") from exc
-    name = str(given.get("consumer_name") or "")
-    return Options(name=name, tls=given.get("ssl") or None, broker_options=broker_options, **numbers)
-
-
 def _may_have_run(request: Any, task_id: str) -> bool:
-    """Whether there may be a result of this task that the broker does not have at hand."""
+    """Whether the broker may have a result of this task that is not in its memory."""
     if request is None or request.id != task_id:
         return True
     return (request.delivery_info or {}).get("redelivered") is not False
 
 
 def _retrying(app: Any, publish: Any, *args: Any) -> None:
-    """Publish from within a task, waiting between retries where Celery knows how to."""
+    """Publish from within a task, with Celery's waits between retries if this version has them."""
     retry = getattr(app.amqp, "_retry_publish", None)
     if retry is None:
         publish(*args)

@@ -1,6 +1,6 @@
-"""``celery -A app opendata``: the app's broker from the command line. Celery finds it by its entry point.
+"""``celery -A app opendata``: the commands of ``opendata-queue`` for the app's broker.
 
-The commands are those of ``opendata-queue``; the broker is the app's.
+Celery finds this command by its entry point.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..cli.root import shared_commands
 
 @click.group("opendata", cls=Group, context_settings=HELP, epilog=EPILOG)
 def opendata() -> None:
-    """Look at the app's broker, its queues and its messages, and change them."""
+    """Inspect and change the app's broker, its queues and its messages."""
 
 
 for _command in shared_commands():

@@ -1,15 +1,15 @@
-"""The broker's maintenance as Celery tasks, and their place in the beat schedule.
+"""The broker's maintenance as Celery tasks in the beat schedule.
 
-The broker looks after itself when nobody asks. With these tasks it is done when the app's beat says, on the record of
-the app's own monitoring, and each run returns a report:
+The broker does its maintenance by itself. With these tasks it runs when the app's beat says so and is seen by the app's
+monitoring, and each run returns a report:
 
 =========================  =================================================================
 task                       duty
 =========================  =================================================================
-``opendata.maintain``      all of them, or those given
-``opendata.route``         routes stored messages that their publish did not route
-``opendata.expire_leases`` returns what consumers hold that did not come back
-``opendata.collect``       removes what is past its retention or deadline, frees the space
+``opendata.maintain``      all duties, or those in its argument
+``opendata.route``         routes stored messages that no publish has routed
+``opendata.expire_leases`` returns messages of consumers that did not come back
+``opendata.collect``       removes messages past their retention or deadline
 =========================  =================================================================
 """
 
@@ -47,16 +47,16 @@ def setup_maintenance(
 ) -> list[str]:
     """Register the maintenance tasks and put them in the app's beat schedule.
 
-    Call it once where the app is made. Workers and beat both need it: they load the same module. An entry of the same
-    name that the app's ``beat_schedule`` has already is left as it is, so a schedule can be overridden there.
+    Call it once where the app is made, in the module that both workers and beat load. An entry of the same name that is
+    in the app's ``beat_schedule`` already stays as it is, so a schedule can be overridden there.
 
     Args:
-        app: its broker is the one that is maintained.
-        every: seconds, a timedelta or a Celery schedule for one entry, ``opendata.maintain``, that does everything;
-            or a mapping of ``route``, ``expire_leases``, ``collect`` to such values, for an entry each.
+        app: the tasks maintain its broker.
+        every: seconds, a timedelta or a Celery schedule for one entry, ``opendata.maintain``, that does all duties; or
+            a mapping of ``route``, ``expire_leases`` and ``collect`` to such values, for an entry each.
         queue: where the ticks are sent; None leaves it to the app's routing.
-        expires: seconds after which a tick that nobody ran is dropped, by worker and broker; None is one period.
-        timeout: seconds that a run may take until its task fails; the broker goes on with it.
+        expires: seconds after which worker and broker drop a tick that was not run; None means one period.
+        timeout: seconds after which the task of a run fails; the broker goes on with the run.
 
     Returns:
         The names of the schedule's entries.
@@ -85,7 +85,9 @@ def _schedules(every: Every | Mapping[str, Every]) -> dict[str, BaseSchedule]:
         return {MAINTAIN: _schedule(every, MAINTAIN)}
     unknown = sorted(set(every).difference(DUTIES))
     if unknown or not every:
-        raise ValueError(f"every: no duty {unknown[0]!r}" if unknown else f"every: name some of {', '.join(DUTIES)}")
+        raise ValueError(
+            f"every: unknown duty {unknown[0]!r}" if unknown else f"every: name some of {', '.join(DUTIES)}"
+        )
     return {PREFIX + duty: _schedule(when, duty) for duty, when in every.items()}
 
 
@@ -101,7 +103,7 @@ def _schedule(when: Every, name: str) -> BaseSchedule:
 def _entry(name: str, when: BaseSchedule, queue: str | None, expires: float | None) -> dict[str, Any]:
     period = when.run_every.total_seconds() if isinstance(when, schedule) else None
     lifetime = expires or period or DEFAULT_EXPIRES_SECONDS
-    # ``expires`` is for the worker, ``expiration`` for the broker: ticks go also where no worker runs.
+    # ``expires`` is for the worker and ``expiration`` for the broker, where ticks expire even if no worker runs.
     options: dict[str, Any] = {"expires": lifetime, "expiration": lifetime, "ignore_result": True}
     if queue is not None:
         options["queue"] = queue
@@ -111,7 +113,7 @@ def _entry(name: str, when: BaseSchedule, queue: str | None, expires: float | No
 def _register(app: Celery, timeout: float) -> None:
     @app.task(name=MAINTAIN, shared=False)
     def run(duties: list[str] | None = None, again_in_seconds: float = 0.0) -> dict[str, Any]:
-        """Do maintenance duties, all when none is named; returns the broker's report."""
+        """Do these maintenance duties, or all; returns the broker's report."""
         return maintain_broker(app, duties or (), again_in_seconds=again_in_seconds, timeout=timeout)
 
     for duty in DUTIES:
@@ -129,21 +131,21 @@ def maintain_broker(app: Celery, duties: Any = (), **options: Any) -> dict[str, 
     """Have the app's broker do maintenance duties now; arguments, result and errors are those of ``maintain``.
 
     Raises:
-        ImproperlyConfigured: the app's broker is another one.
+        ImproperlyConfigured: the app's broker has another transport.
     """
     with app.pool.acquire(block=True) as connection:
         return maintain(broker_connection(connection), duties, **options)
 
 
 def broker_connection(connection: Any) -> BrokerConnection:
-    """What a kombu.Connection is connected by.
+    """The client's connection of a kombu.Connection.
 
     Raises:
-        ImproperlyConfigured: it is of another transport.
+        ImproperlyConfigured: it has another transport.
     """
     if connection.transport.driver_type != "opendata":
         raise ImproperlyConfigured(
-            f"the app's broker is {connection.as_uri()}: set broker_url to an opendata:// URL, or don't use this there"
+            f"the app's broker is {connection.as_uri()}: set broker_url to an opendata:// URL, or don't use this"
         )
     found: BrokerConnection = connection.connection
     return found

@@ -1,21 +1,21 @@
 """A fast JSON serializer for Kombu, named ``msgspec``.
 
-Kombu loads it by the ``kombu.serializers`` entry point, long before it looks for a transport. Importing it imports
-:mod:`kombu_opendata`, which makes the broker URLs known: that is why ``broker_url`` alone is enough in a Celery app.
+Kombu loads it by the ``kombu.serializers`` entry point, before it looks for a transport. The import of this module
+imports :mod:`kombu_opendata`, which registers the broker URLs: so ``broker_url`` alone is enough in a Celery app.
 
-What JSON has no form for is tagged as Kombu's own JSON tags it, ``{"__type__": …, "__value__": …}``, and comes back as
-what it was:
+Values that JSON can't represent are tagged as in Kombu's own JSON, ``{"__type__": …, "__value__": …}``, and are
+restored to their types:
 
 ==============================  =======================================================
 datetime, date, time            ISO 8601
 timedelta                       seconds
-UUID, Decimal                   their text
-bytes, bytearray, memoryview    base64; comes back as bytes
+UUID, Decimal                   as text
+bytes, bytearray, memoryview    base64; restored as bytes
 float NaN and infinities        ``nan``, ``inf``, ``-inf``
 int over 64 bits                decimal digits
 ==============================  =======================================================
 
-Tuples and sets come back as lists; enums, dataclasses and msgspec structs as their plain form.
+Tuples and sets are restored as lists; enums, dataclasses and msgspec structs as plain values.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _base64(value: Any) -> str:
     return base64.b64encode(value).decode("ascii")
 
 
-#: type → name on the wire, its text; a subclass comes before its base
+#: type, its tag, and what makes its text; a subclass comes before its base
 _TAGGED: list[tuple[type | tuple[type, ...], str, Callable[[Any], str]]] = [
     (dt.datetime, "datetime", dt.datetime.isoformat),
     (dt.date, "date", dt.date.isoformat),
@@ -75,7 +75,7 @@ _UNTAGGED: dict[str, Callable[[str], Any]] = {
 def _unknown(value: Any) -> Any:
     if hasattr(value, "__json__"):
         return value.__json__()
-    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} has no JSON form")
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} can't be represented in JSON")
 
 
 _encode = msgspec.json.Encoder(enc_hook=_unknown).encode
@@ -83,7 +83,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def dumps(value: Any) -> bytes:
-    """The value as JSON bytes; raises TypeError for what has no form."""
+    """The value as JSON bytes; raises TypeError for a value that can't be represented."""
     return _encode(value if _is_plain(value) else _tag(value))
 
 
@@ -95,7 +95,7 @@ def loads(data: bytes | str | bytearray | memoryview) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON keeps it as it is; the common case, decided without building anything."""
+    """Whether JSON represents the value without tags; the common case, found without building anything."""
     kind = type(value)
     if kind in _PLAIN:
         return True
@@ -139,5 +139,5 @@ def _untag(value: Any) -> Any:
     return {key: _untag(item) for key, item in value.items()}
 
 
-#: what Kombu registers: encoder, decoder, content type, content encoding
+#: for Kombu: encoder, decoder, content type, content encoding
 register_args = (dumps, loads, CONTENT_TYPE, CONTENT_ENCODING)

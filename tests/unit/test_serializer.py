@@ -77,7 +77,7 @@ def test_an_object_may_say_what_it_is_in_json() -> None:
 
 
 def test_what_has_no_form_is_named() -> None:
-    with pytest.raises(EncodeError, match="object has no JSON form"):
+    with pytest.raises(EncodeError, match="object can't be represented in JSON"):
         kombu.dumps(object(), serializer="msgspec")
 
 

@@ -34,8 +34,8 @@ def test_a_url_is_read(url: str, address: Address) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("/var/lib/q", "it is no URL"),
-        ("redis://host", r"none of opendata, opendatas, opendata\+memory$"),
+        ("/var/lib/q", "it is not a URL"),
+        ("redis://host", r"not one of opendata, opendatas, opendata\+memory$"),
         ("opendta:///tmp/q", "did you mean opendata://"),
         ("OpenDatas://host", "did you mean opendatas://"),
         ("opendata://", "neither a folder nor a host"),

@@ -48,7 +48,7 @@ def test_a_path_that_is_a_file(tmp_path: Path, below: str) -> None:
     error = refused(f"opendata://{file}{below}")
     assert isinstance(error, errors.StoreUnwritable)
     assert isinstance(error, amqp.IrrecoverableConnectionError)
-    assert f"{file}{below} can't be the store's folder: it, or a part of it, is a file" in str(error)
+    assert f"{file}{below} can't be the store's folder: the path, or a part of it, is a file" in str(error)
     assert file.read_text() == "precious"
 
 
