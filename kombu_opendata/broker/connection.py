@@ -11,15 +11,7 @@ from typing import Any, cast
 from ..errors import AccessRefused, OpenDataError, ProtocolError, RequestError, VersionMismatch
 from ..protocol import messages as m
 from ..protocol.frame_limits import Refused
-from ..protocol.framing import (
-    HELLO_MAX_FRAME_BYTES,
-    PREAMBLE,
-    PREAMBLE_BYTES,
-    FrameReader,
-    check_preamble,
-    client_messages,
-    frame,
-)
+from ..protocol.framing import HELLO_MAX_FRAME_BYTES, PREAMBLE, FrameReader, client_messages, frame
 from ..protocol.message_base import Message
 from ..protocol.tcp import is_tcp, set_tcp_options
 from ..selectors.selector import precompile
@@ -58,7 +50,6 @@ class Connection(asyncio.Protocol):
         self._connections = connections
         self._settings = settings
         self._transport: asyncio.Transport | None = None
-        self._preamble = b""
         self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
         self._host: Host | None = None  # from its session on
         self._context: Context | None = None
@@ -105,8 +96,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            if len(self._preamble) < PREAMBLE_BYTES:
-                data = self._read_preamble(data)
+            if self._greeting.needs_preamble:
+                data = self._greeting.read_preamble(data)
+                if not self._greeting.needs_preamble:
+                    self._write(PREAMBLE)
             for message in self._reader.feed(data):
                 if self._backlog or self._preparing or self._queries.is_full:
                     self._hold(message)
@@ -116,16 +109,6 @@ class Connection(asyncio.Protocol):
             self._cut_off(exc)
 
     # ------------------------------------------------------------------ messages
-    def _read_preamble(self, data: bytes) -> bytes:
-        need = PREAMBLE_BYTES - len(self._preamble)
-        self._preamble += data[:need]
-        if len(self._preamble) == PREAMBLE_BYTES:
-            self._write(PREAMBLE)
-            check_preamble(self._preamble, peer="client")
-        elif not PREAMBLE.startswith(self._preamble[:4]):
-            check_preamble(self._preamble.ljust(PREAMBLE_BYTES, b"\0"), peer="client")
-        return data[need:]
-
     def _hold(self, message: Any) -> None:
         """Leave a message for later, and read no more until then."""
         self._backlog.append(message)
@@ -242,7 +225,7 @@ class Connection(asyncio.Protocol):
         frames: list[bytes] = []
         for message in outgoing:
             if type(message) is m.Deliver and len(message.deliveries) > 1:
-                frames += map(frame, _cut(message))
+                frames += map(frame, message.cut(_DELIVER_BYTES))
             else:
                 frames.append(frame(message))
         self._write(b"".join(frames))
@@ -271,7 +254,7 @@ class Connection(asyncio.Protocol):
 
     def _cut_off(self, exc: OpenDataError) -> None:
         self._connections.note_refused(exc, "a connection was closed", self.slot.peer)
-        if len(self._preamble) < PREAMBLE_BYTES:
+        if self._greeting.needs_preamble:
             self._write(PREAMBLE)  # without it the client would not understand the rest
         self._write(frame(m.Failed(0, exc.code, exc.text, exc.values)))
         self._close_soon()
@@ -310,16 +293,3 @@ class Connection(asyncio.Protocol):
         if not task.cancelled() and task.exception() is not None:
             log.error("a call failed", exc_info=task.exception())
             self._cut_off(RequestError(f"the broker failed at this call: {task.exception()!r}; see its log"))
-
-
-def _cut(message: m.Deliver) -> list[m.Deliver]:
-    """One Deliver, or several when it is large."""
-    parts: list[list[m.Delivery]] = [[]]
-    size = 0
-    for delivery in message.deliveries:
-        size += len(delivery[6])
-        if size > _DELIVER_BYTES and parts[-1]:
-            parts.append([])
-            size = len(delivery[6])
-        parts[-1].append(delivery)
-    return [m.Deliver(message.settled, part) for part in parts]

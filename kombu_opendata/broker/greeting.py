@@ -1,4 +1,4 @@
-"""What a client says before its session: the Hello with its login, and the Resume that a Hello may speak of.
+"""What a client says before its session: the preamble, the Hello with its login, a Resume if the Hello announces it.
 
 A stranger sends one frame and waits for its answer: what came behind it would fill the memory.
 """
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..errors import AccessRefused, ProtocolError
 from ..private_folder import is_trusted, peer_uid, user_name
 from ..protocol import messages as m
+from ..protocol.framing import PREAMBLE, PREAMBLE_BYTES, check_preamble
 from .admission import Slot
 from .host import Host, Hosts
 from .logins import Logins
@@ -28,18 +29,36 @@ class Greeting:
     """The state of one connection before its session.
 
     Attributes:
-        admitted: the client has logged in.
+        needs_preamble: the preamble is not complete yet.
+        admitted: set when the client has logged in.
     """
 
-    __slots__ = ("_busy", "_hash", "_hosts", "_logins", "_slot", "_user", "admitted")
+    __slots__ = ("_busy", "_hash", "_hosts", "_logins", "_preamble", "_slot", "_user", "admitted", "needs_preamble")
 
     def __init__(self, slot: Slot, logins: Logins | None, hosts: Hosts) -> None:
         self._slot = slot
         self._logins = logins
         self._hosts = hosts
+        self._preamble = b""
+        self.needs_preamble = True
         self._busy = False  # the Hello is being checked
         self._user = self._hash = ""
         self.admitted: Admitted | None = None
+
+    def read_preamble(self, data: bytes) -> bytes:
+        """Take the preamble from the first bytes; returns what follows it.
+
+        Raises:
+            ProtocolError, VersionMismatch: it is another protocol, or another version of ours.
+        """
+        need = PREAMBLE_BYTES - len(self._preamble)
+        self._preamble += data[:need]
+        if len(self._preamble) == PREAMBLE_BYTES:
+            check_preamble(self._preamble, peer="client")
+            self.needs_preamble = False
+        elif not PREAMBLE.startswith(self._preamble[:4]):
+            check_preamble(self._preamble.ljust(PREAMBLE_BYTES, b"\0"), peer="client")
+        return data[need:]
 
     def expect(self, message: Any) -> m.Hello | m.Resume:
         """The next message, which must be the one whose turn it is.

@@ -142,6 +142,18 @@ class Deliver(Message, tag=108):
     settled: int
     deliveries: list[Delivery]
 
+    def cut(self, max_bytes: int) -> list[Deliver]:
+        """The same in several messages, whose envelopes have at most so many bytes each, or one envelope."""
+        parts: list[list[Delivery]] = [[]]
+        size = 0
+        for delivery in self.deliveries:
+            size += len(delivery[6])
+            if size > max_bytes and parts[-1]:
+                parts.append([])
+                size = len(delivery[6])
+            parts[-1].append(delivery)
+        return [Deliver(self.settled, part) for part in parts]
+
 
 class Settled(Message, tag=109):
     """All settlements up to this count are applied."""

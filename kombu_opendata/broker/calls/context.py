@@ -38,9 +38,11 @@ class Context:
     # ------------------------------------------------------------------ answering
     def reply(self, message: Message) -> None:
         """Answer after the next commit."""
-        session = self.session
+        session, outbox = self.session, self._outbox
         session.replies.append(message)
-        self._outbox.talk(session)
+        outbox.talking.add(session)
+        if not outbox.is_scheduled:
+            outbox.schedule()
 
     def refuse(self, rid: int, exc: Exception) -> None:
         """Answer a call that failed; see :meth:`.Background.refusal`."""
