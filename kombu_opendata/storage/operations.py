@@ -18,10 +18,8 @@ from .effects.deliveries import (
     Fail,
     GiveUp,
     Remove,
-    RemoveFor,
-    RenewByQueue,
+    Renew,
     Return,
-    ReturnExpired,
     ReturnLater,
 )
 from .effects.publishes import DeadLetterSent, Publish, ReserveIds
@@ -207,16 +205,11 @@ class Operations:
             if costs_attempt and queue.limits.retry_delay_ms and not at_once:
                 visible_at = queue.limits.retry_at(at, entry.attempts)
                 pair = [entry.id, entry.bucket]
-                if lease_expired:
-                    self._commits.apply(ReturnExpired(queue.name, at, pair, costs_attempt, consumer, visible_at, True))
-                else:
-                    self._commits.apply(ReturnLater(queue.name, at, pair, costs_attempt, consumer, visible_at))
-                continue
-            back += entry.id, entry.bucket
-        if back and lease_expired:
-            self._commits.apply(ReturnExpired(queue.name, at, back, costs_attempt, consumer, 0, True))
-        elif back:
-            self._commits.apply(Return(queue.name, at, back, costs_attempt, consumer))
+                self._commits.apply(Return.of(queue.name, at, pair, costs_attempt, consumer, visible_at, lease_expired))
+            else:
+                back += entry.id, entry.bucket
+        if back:
+            self._commits.apply(Return.of(queue.name, at, back, costs_attempt, consumer, 0, lease_expired))
         if spent:
             self.fail(queue, spent, consumer, "delivery_limit", lease_expired=lease_expired)
 
@@ -235,10 +228,7 @@ class Operations:
             self._drop_payloads(entries)
         count = len(pairs) // 2
         if pairs:
-            if why == reason:
-                self._commits.apply(Remove(queue.name, pairs, reason, at))
-            else:
-                self._commits.apply(RemoveFor(queue.name, pairs, reason, at, why))
+            self._commits.apply(Remove.of(queue.name, pairs, reason, at, why))
             if reason:
                 self.on_dead_letters()
         if why == "expired":
@@ -253,7 +243,7 @@ class Operations:
     def renew_by_queue(self, session: bytes) -> None:
         """Prolong all leases of a session, each by its queue's lease from now."""
         at = self._clock.now_ms()
-        self._commits.apply(RenewByQueue(session, at, at))
+        self._commits.apply(Renew(session, at, at))
 
     # ------------------------------------------------------------------ by id, and leases for a time
     def extend(self, queue: Queue, entries: Collection[Entry], lease_ms: int) -> int:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..records.history_log import ACKED
 from ..staged_job import DONE, REMOVED
 from ..state import StoreState
-from .deliveries import buckets_of
-from .effect import Effect
+from .deliveries import MessagesEffect
 
 
-class Extend(Effect, tag=44):
+class Extend(MessagesEffect, tag=44):
     """in flight: leases that nobody renews end at one time."""
 
-    queue: str
-    at_ms: int
-    pairs: list[int]
     lease_until_ms: int
 
     def apply(self, state: StoreState) -> None:
@@ -26,16 +20,10 @@ class Extend(Effect, tag=44):
             entry.lease_until = self.lease_until_ms
             messages.dirty.add(entry.bucket)
 
-    def active_buckets(self) -> Iterable[tuple[str, int]]:
-        return buckets_of(self.queue, self.pairs)
 
-
-class Delay(Effect, tag=45):
+class Delay(MessagesEffect, tag=45):
     """available: visible from a time on."""
 
-    queue: str
-    at_ms: int
-    pairs: list[int]
     visible_at_ms: int
 
     def apply(self, state: StoreState) -> None:
@@ -43,16 +31,9 @@ class Delay(Effect, tag=45):
         for id in self.pairs[::2]:
             messages.delay(messages.available[id], self.visible_at_ms, self.at_ms)
 
-    def active_buckets(self) -> Iterable[tuple[str, int]]:
-        return buckets_of(self.queue, self.pairs)
 
-
-class Delete(Effect, tag=46):
+class Delete(MessagesEffect, tag=46):
     """available or in flight → gone, without a trace in the done or failed messages."""
-
-    queue: str
-    at_ms: int
-    pairs: list[int]
 
     def apply(self, state: StoreState) -> None:
         queue = state.queues[self.queue]
@@ -72,16 +53,10 @@ class Delete(Effect, tag=46):
             if state.staged.active:
                 state.staged.count(self.queue, id, REMOVED, self.at_ms)
 
-    def active_buckets(self) -> Iterable[tuple[str, int]]:
-        return buckets_of(self.queue, self.pairs)
 
-
-class Archive(Effect, tag=47):
+class Archive(MessagesEffect, tag=47):
     """available → done, by an operator who never claimed the messages."""
 
-    queue: str
-    at_ms: int
-    pairs: list[int]
     operator: str
 
     def apply(self, state: StoreState) -> None:
@@ -95,6 +70,3 @@ class Archive(Effect, tag=47):
             queue.counts.archived += 1
             if state.staged.active:
                 state.staged.count(self.queue, id, DONE, at)
-
-    def active_buckets(self) -> Iterable[tuple[str, int]]:
-        return buckets_of(self.queue, self.pairs)

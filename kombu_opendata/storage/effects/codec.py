@@ -9,7 +9,7 @@ import msgspec
 from ...errors import CorruptRecord
 from .by_id import Archive, Delay, Delete, Extend
 from .definitions import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
-from .deliveries import Ack, ClaimAgain, GiveUp, RemoveFor, RenewByQueue, ReturnExpired
+from .deliveries import Ack, ClaimAgain, GiveUp, RemoveFor, Renew, ReturnExpired
 from .effect import Effect
 from .moved import ArchiveFailed, MoveSettled, Route
 from .publishes import DeadLetterSent, Publish, ReserveIds, SentWithKey
@@ -19,7 +19,7 @@ from .task_results import CloseChord, ForgetResults, OpenChord, StoreResult
 
 #: of each kind the longest form
 Stored = (
-    ReserveIds | Publish | ClaimAgain | Ack | ReturnExpired | GiveUp | RemoveFor | RenewByQueue
+    ReserveIds | Publish | ClaimAgain | Ack | ReturnExpired | GiveUp | RemoveFor | Renew
     | DeclareQueue | DeleteQueue | DeclareExchange | DeleteExchange | Bind | Unbind
     | NameSession | ForgetSession | Time | NoteRemoval
     | DeadLetterSent | Route | MoveSettled | SentWithKey | Extend | Delay | Delete | Archive

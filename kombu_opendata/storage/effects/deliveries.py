@@ -11,7 +11,18 @@ from ..state import StoreState
 from .effect import Effect
 
 
-def buckets_of(queue: str, pairs: list[int]) -> Iterable[tuple[str, int]]:
+class MessagesEffect(Effect):
+    """What happened to some messages of a queue."""
+
+    queue: str
+    at_ms: int
+    pairs: list[int]
+
+    def active_buckets(self) -> Iterable[tuple[str, int]]:
+        return _buckets_of(self.queue, self.pairs)
+
+
+def _buckets_of(queue: str, pairs: list[int]) -> Iterable[tuple[str, int]]:
     """The buckets of a queue that are named in ``pairs``."""
     return {(queue, bucket) for bucket in pairs[1::2]}
 
@@ -42,7 +53,7 @@ class Claim(Effect, tag=3):
             state.newest_ms = at
 
     def active_buckets(self) -> Iterable[tuple[str, int]]:
-        return buckets_of(self.queue, self.pairs)
+        return _buckets_of(self.queue, self.pairs)
 
 
 class ClaimAgain(Claim, tag=3):
@@ -55,12 +66,8 @@ class ClaimAgain(Claim, tag=3):
         state.queues[self.queue].counts.redelivered += self.redelivered
 
 
-class Ack(Effect, tag=4):
+class Ack(MessagesEffect, tag=4):
     """in flight → done."""
-
-    queue: str
-    at_ms: int
-    pairs: list[int]
 
     def apply(self, state: StoreState) -> None:
         at, queue, history = self.at_ms, state.queues[self.queue], state.history
@@ -76,18 +83,29 @@ class Ack(Effect, tag=4):
             if state.staged.active:
                 state.staged.count(self.queue, id, DONE, at)
 
-    def active_buckets(self) -> Iterable[tuple[str, int]]:
-        return buckets_of(self.queue, self.pairs)
 
-
-class Return(Effect, tag=5):
+class Return(MessagesEffect, tag=5):
     """in flight → available, at once."""
 
-    queue: str
-    at_ms: int
-    pairs: list[int]
     costs_attempt: bool
     consumer: str
+
+    @staticmethod
+    def of(
+        queue: str,
+        at_ms: int,
+        pairs: list[int],
+        costs_attempt: bool,
+        consumer: str,
+        visible_at_ms: int = 0,
+        lease_expired: bool = False,
+    ) -> Return:
+        """The shortest form that says this."""
+        if lease_expired:
+            return ReturnExpired(queue, at_ms, pairs, costs_attempt, consumer, visible_at_ms, True)
+        if visible_at_ms:
+            return ReturnLater(queue, at_ms, pairs, costs_attempt, consumer, visible_at_ms)
+        return Return(queue, at_ms, pairs, costs_attempt, consumer)
 
     def apply(self, state: StoreState) -> None:
         self._put_back(state, 0, False)
@@ -106,9 +124,6 @@ class Return(Effect, tag=5):
             if costs_attempt:
                 state.record_attempt(entry, consumer)
             messages.put_back(entry, at, costs_attempt=costs_attempt, visible_at=visible_at)
-
-    def active_buckets(self) -> Iterable[tuple[str, int]]:
-        return buckets_of(self.queue, self.pairs)
 
 
 class ReturnLater(Return, tag=5):
@@ -129,12 +144,9 @@ class ReturnExpired(ReturnLater, tag=5):
         self._put_back(state, self.visible_at_ms, self.lease_expired)
 
 
-class Fail(Effect, tag=6):
+class Fail(MessagesEffect, tag=6):
     """in flight → failed, rejected by the consumer; with a reason the messages are dead letters as well."""
 
-    queue: str
-    at_ms: int
-    pairs: list[int]
     consumer: str
     reason: str = ""
 
@@ -157,9 +169,6 @@ class Fail(Effect, tag=6):
             state.record_attempt(entry, consumer)
             if self.reason:
                 state.add_dead_letter(queue, entry, at, self.reason, last_use=False)
-
-    def active_buckets(self) -> Iterable[tuple[str, int]]:
-        return buckets_of(self.queue, self.pairs)
 
 
 class GiveUp(Fail, tag=6):
@@ -187,6 +196,13 @@ class Remove(Effect, tag=7):
     reason: str
     at_ms: int = 0
 
+    @staticmethod
+    def of(queue: str, pairs: list[int], reason: str, at_ms: int, why: str) -> Remove:
+        """The shortest form that says this."""
+        if why == reason:
+            return Remove(queue, pairs, reason, at_ms)
+        return RemoveFor(queue, pairs, reason, at_ms, why)
+
     def apply(self, state: StoreState) -> None:
         self._remove(state, self.reason)
 
@@ -207,7 +223,7 @@ class Remove(Effect, tag=7):
                 state.dirty.garbage.append(id)
 
     def active_buckets(self) -> Iterable[tuple[str, int]]:
-        return buckets_of(self.queue, self.pairs)
+        return _buckets_of(self.queue, self.pairs)
 
 
 class RemoveFor(Remove, tag=7):
@@ -220,27 +236,18 @@ class RemoveFor(Remove, tag=7):
 
 
 class Renew(Effect, tag=8):
-    """All leases of a session end at one time."""
+    """All leases of a session are prolonged, each by its queue's lease from ``at_ms``.
+
+    In a journal of an older version there may be no ``at_ms``: then all end at ``lease_until_ms``.
+    """
 
     session: bytes
     lease_until_ms: int
-
-    def apply(self, state: StoreState) -> None:
-        for entry in state.leases.get(self.session, {}).values():
-            entry.lease_until = self.lease_until_ms
-            state.queues[entry.queue].messages.dirty.add(entry.bucket)
-
-
-class RenewByQueue(Renew, tag=8):
-    """All leases of a session are prolonged, each by its queue's lease from ``at_ms``, if there is one."""
-
     at_ms: int = 0
 
     def apply(self, state: StoreState) -> None:
-        if not self.at_ms:
-            Renew.apply(self, state)
-            return
         for entry in state.leases.get(self.session, {}).values():
             queue = state.queues[entry.queue]
-            entry.lease_until = self.at_ms + 1000 * queue.options.lease_seconds
+            own = 1000 * queue.options.lease_seconds
+            entry.lease_until = self.at_ms + own if self.at_ms else self.lease_until_ms
             queue.messages.dirty.add(entry.bucket)
