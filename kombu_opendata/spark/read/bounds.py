@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,7 +34,13 @@ MAX_ID = 1 << 63
 
 _IDS = ("first_id", "last_id")
 _TIMES = ("gte", "gt", "lte", "lt")
-NAMES = (*_IDS, *_TIMES, "queues", "statuses")
+_NAMES = ("queues", "statuses")
+NAMES = (*_IDS, *_TIMES, *_NAMES)
+_KINDS = {
+    **dict.fromkeys(_IDS, "a message id, a number"),
+    **dict.fromkeys(_TIMES, "a datetime (in UTC if it has no zone)"),
+    **dict.fromkeys(_NAMES, "a list of names"),
+}
 _BY_TABLE = {
     **dict.fromkeys(STATES, (*_IDS, "queues")),
     "messages": (*_IDS, *_TIMES),
@@ -85,34 +91,26 @@ def bound_options(**given: Any) -> dict[str, str]:
     """
     options = {}
     for name, value in given.items():
-        if value is None:
-            continue
-        text_of = _id_text if name in _IDS else _time_text if name in _TIMES else _names_text
-        if text := text_of(name, value):
+        try:
+            text = "" if value is None else _text(name, value)
+        except TypeError:
+            raise RequestError(f"{name} is {value!r:.200} and must be {_KINDS[name]}", option=name) from None
+        if text:
             options[name] = text
     return options
 
 
-def _id_text(name: str, value: Any) -> str:
-    try:
-        if not isinstance(value, bool):
-            return str(operator.index(value))
-    except TypeError:
-        pass
-    raise RequestError(f"{name} is {value!r:.200} and must be a message id, a number", option=name)
-
-
-def _time_text(name: str, value: Any) -> str:
-    if not isinstance(value, datetime):
-        raise RequestError(f"{name} is {value!r:.200} and must be a datetime (in UTC if it has no zone)", option=name)
-    return value.isoformat()
-
-
-def _names_text(name: str, value: Any) -> str:
-    each = list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else None
-    if each is None or not all(isinstance(one, str) for one in each):
-        raise RequestError(f"{name} is {value!r:.200} and must be a list of names", option=name)
-    return json.dumps(each) if each else ""
+def _text(name: str, value: Any) -> str:
+    """The text of an option; raises TypeError for a value of the wrong kind."""
+    if name in _IDS and not isinstance(value, bool):
+        return str(operator.index(value))
+    if name in _TIMES and isinstance(value, datetime):
+        return value.isoformat()
+    if name in _NAMES and not isinstance(value, (str, bytes)):
+        names = list(value)
+        if all(isinstance(one, str) for one in names):
+            return json.dumps(names) if names else ""
+    raise TypeError
 
 
 def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
@@ -128,7 +126,7 @@ def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
             raise RequestError(f"table {table} has no bound {name!r}: {has}; or use where(…)", option=name)
     first = [_edge(name, given[name]) for name in ("gte", "gt") if name in given]
     last = [_edge(name, given[name]) for name in ("lte", "lt") if name in given]
-    queues, statuses = (frozenset(names_of(given.get(name, ""), name)) for name in ("queues", "statuses"))
+    queues, statuses = (frozenset(names_of(given.get(name, ""), name)) for name in _NAMES)
     for state in statuses - set(STATES):
         raise RequestError(f"there is no state {state!r}: choose from {', '.join(STATES)}", option="statuses")
     return Bounds(
