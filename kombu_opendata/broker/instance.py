@@ -122,12 +122,12 @@ class Instance:
         engine, topology, clock = self.engine, self.engine.state.topology, self.engine.clock
         storage = Storage(
             engine.operations, engine.definitions, engine.loader, engine.payloads, engine.pages, engine.removals,
-            engine.collector, topology, clock,
+            engine.collector, engine.state, clock,
         )  # fmt: skip
         around = Surroundings(
             clock, topology, self.timed.transient_readers, self.dead_letters.add_transient, self.queues.drop_transient
         )  # fmt: skip
-        maker = QueueMaker(storage, around)
+        maker = QueueMaker(storage, around, self.replays.start)
         self.queues.update((queue.name, maker.recover(queue)) for queue in engine.state.queues.values())
         engine.loader.on_loaded = lambda queue: self.queues.wake_by_name(queue.name)
         self.timed.load()

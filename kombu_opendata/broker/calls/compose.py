@@ -64,7 +64,7 @@ class InstanceCalls:
             ConsumeCalls(i.queues, i.leases, i.outbox, clock),
             SessionCalls(i.lifecycle, i.outbox, commits),
             AdminCalls(i.maintenance, directory, status),
-            QueueCalls(i.queues, i.maker, i.replays, engine.removals, state, clock, i.warnings),
+            QueueCalls(i.queues, i.maker, engine.removals, clock, i.warnings),
             ExchangeCalls(topology, engine.definitions, i.queues, i.replays, self.publishing, i.warnings),
             ExplainCalls(state, commits, engine.payloads, engine.pages),
             ResultCalls(engine.results, state.results.chords, i.results, commits, largest),

@@ -10,14 +10,12 @@ from ...protocol import queue_messages as q
 from ...storage.clock import Clock
 from ...storage.queue_filters import FILTER
 from ...storage.removals import Call, Removals
-from ...storage.state import StoreState
-from .. import arguments, starts
+from .. import arguments
 from ..model.queue import BrokerQueue, QueueProperties
 from ..model.queue_kinds import QueueMaker
 from ..notices import WarnOnce
 from ..pace import Pace, encoded
 from ..queues import Queues
-from ..replay import Replays
 from .context import Context
 from .registry import handles
 
@@ -29,17 +27,13 @@ class QueueCalls:
         self,
         queues: Queues,
         maker: QueueMaker,
-        replays: Replays,
         removals: Removals,
-        state: StoreState,
         clock: Clock,
         warnings: WarnOnce,
     ) -> None:
         self._queues = queues
         self._maker = maker
-        self._replays = replays
         self._removals = removals
-        self._state = state
         self._clock = clock
         self._warnings = warnings
 
@@ -66,29 +60,16 @@ class QueueCalls:
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._create(call, name, properties, arguments.parse(name, msg.arguments))
+            queue = self._maker.declare(name, properties, arguments.parse(name, msg.arguments))
+            self._queues[name] = queue
+            if msg.exclusive:
+                queue.owner = call.session
         else:
             if queue.properties != properties:
                 arguments.parse(name, msg.arguments)
             call.check_owner(queue)
             _check_equal(queue, properties)
         self._answer(call, msg.rid, queue, arguments.unknown("queue", name, msg.arguments))
-
-    def _create(
-        self, call: Context, name: str, properties: QueueProperties, parsed: arguments.QueueArguments
-    ) -> BrokerQueue:
-        now = self._clock.now_ms()
-        cursor = starts.cursor(parsed.start, starts.NOW, next_id=self._state.next_id, now_ms=now)
-        if not properties.stored and not cursor.is_done:
-            raise RequestError(
-                f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name
-            )
-        queue = self._queues[name] = self._maker.declare(name, properties, parsed)
-        if properties.stored and parsed.start != starts.NOW:
-            self._replays.start(queue.state(), cursor)  # in the same commit
-        if properties.exclusive:
-            queue.owner = call.session
-        return queue
 
     def _answer(self, call: Context, rid: int, queue: BrokerQueue, warnings: list[str]) -> None:
         queue.used_at_ms = self._clock.now_ms()

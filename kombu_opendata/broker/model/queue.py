@@ -149,12 +149,11 @@ class BrokerQueue(ConsumedQueue):
         """When a waiting message was received, 0 if that is not known, and its payload; None if it is gone."""
 
     @abstractmethod
-    async def waiting(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
-        """Messages in these states of waiting, above an id, by id; and from where to go on, -1 at the end."""
+    async def page(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
+        """Messages in this state, or in these of waiting, above an id, by id; and from where to go on, -1 at the end.
 
-    @abstractmethod
-    async def page(self, state: str, after: int, limit: int) -> tuple[list[Row], int]:
-        """Messages in any state, as :meth:`waiting`; of settled ones ``after`` is a position."""
+        Of a settled list, ``after`` and from where to go on are positions.
+        """
 
     @abstractmethod
     async def locate(self, id: int, envelope: bytes | None, received_at_ms: int, reads: int) -> Located:

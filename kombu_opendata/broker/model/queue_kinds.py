@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from ...errors import RequestError
+from ...storage.records.cursor import Cursor
 from ...storage.state import Queue
+from .. import starts
 from ..arguments import QueueArguments, parse_stored
 from .queue import BrokerQueue, QueueProperties
 from .stored_queue import Storage, StoredQueue
@@ -13,19 +16,32 @@ from .transient_queue import Surroundings, TransientQueue
 
 
 class QueueMaker:
-    """Makes the queues of one instance."""
+    """Makes the queues of one instance; ``fill`` begins to fill a queue that begins in the past."""
 
-    def __init__(self, storage: Storage, around: Surroundings) -> None:
+    def __init__(self, storage: Storage, around: Surroundings, fill: Callable[[Queue, Cursor], None]) -> None:
         self._storage = storage
         self._around = around
+        self._fill = fill
 
     def declare(self, name: str, properties: QueueProperties, arguments: QueueArguments) -> BrokerQueue:
-        """A new queue, of the kind that its properties say."""
-        if not properties.stored:
-            self._around.topology.add_queue(name, properties.arguments)
-            return TransientQueue(name, properties, arguments, self._around)
-        stored = self._storage.definitions.declare_queue(name, arguments.options(properties.arguments))
-        return StoredQueue(stored, properties, arguments, self._storage)
+        """A new queue, of the kind that its properties say.
+
+        Raises:
+            RequestError: it can't begin where its arguments say.
+        """
+        storage, start = self._storage, arguments.start
+        cursor = starts.cursor(start, starts.NOW, next_id=storage.state.next_id, now_ms=storage.clock.now_ms())
+        if properties.stored:
+            stored = storage.definitions.declare_queue(name, arguments.options(properties.arguments))
+            if start != starts.NOW:
+                self._fill(stored, cursor)  # in the same commit
+            return StoredQueue(stored, properties, arguments, storage)
+        if not cursor.is_done:
+            raise RequestError(
+                f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name
+            )
+        storage.state.topology.add_queue(name, properties.arguments)
+        return TransientQueue(name, properties, arguments, self._around)
 
     def recover(self, stored: Queue) -> StoredQueue:
         """A queue that the store has."""

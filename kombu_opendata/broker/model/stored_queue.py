@@ -19,8 +19,7 @@ from ...storage.payloads import Payloads
 from ...storage.queue_buckets import Entry
 from ...storage.removals import Call, Removals
 from ...storage.settled_log import LISTS, which_list
-from ...storage.state import Queue
-from ...storage.topology import Topology
+from ...storage.state import Queue, StoreState
 from ..arguments import QueueArguments
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
 from .sessions import Channel, Session
@@ -36,7 +35,7 @@ class Storage(NamedTuple):
     pages: QueuePages
     removals: Removals
     collector: Collector
-    topology: Topology
+    state: StoreState
     clock: Clock
 
 
@@ -141,15 +140,12 @@ class StoredQueue(BrokerQueue):
             return None
         return about.received_at_ms if about is not None else self._storage.clock.now_ms(), envelope
 
-    async def waiting(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
-        return await self._pages.waiting(self.stored, after, limit, states)
-
-    async def page(self, state: str, after: int, limit: int) -> tuple[list[Row], int]:
-        if state == IN_FLIGHT:
+    async def page(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
+        if states == (IN_FLIGHT,):
             return looking.in_flight(self.stored, after, limit)
-        if state in LISTS:
-            return await self._pages.settled_rows(self.stored, which_list(state), after, limit)
-        return await self.waiting((state,), after, limit)
+        if states[0] in LISTS:
+            return await self._pages.settled_rows(self.stored, which_list(states[0]), after, limit)
+        return await self._pages.waiting(self.stored, after, limit, states)
 
     async def locate(self, id: int, envelope: bytes | None, received_at_ms: int, reads: int) -> Located:
         if envelope is None:
@@ -174,9 +170,9 @@ class StoredQueue(BrokerQueue):
 
     # ------------------------------------------------------------------ bindings
     def bind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        place = self._storage.definitions if exchange.durable else self._storage.topology
+        place = self._storage.definitions if exchange.durable else self._storage.state.topology
         place.bind(self.name, exchange.name, routing_key, arguments)
 
     def unbind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        place = self._storage.definitions if exchange.durable else self._storage.topology
+        place = self._storage.definitions if exchange.durable else self._storage.state.topology
         place.unbind(self.name, exchange.name, routing_key, arguments)

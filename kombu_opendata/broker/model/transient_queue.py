@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
@@ -175,16 +175,10 @@ class TransientQueue(BrokerQueue):
         envelope = await self.fetch(id)
         return (0, envelope) if envelope is not None else None
 
-    async def waiting(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
-        return self._rows(self.messages.available, states, after, limit)
-
-    async def page(self, state: str, after: int, limit: int) -> tuple[list[Row], int]:
-        entries = self.messages.in_flight if state == IN_FLIGHT else self.messages.available
-        return self._rows(entries, (state,), after, limit)
-
-    def _rows(self, entries: Iterable[int], states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
-        now = self._clock.now_ms()
-        rows = (looking.loaded_row(self.messages, id, now) for id in sorted(entries) if id > after)
+    async def page(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
+        messages, now = self.messages, self._clock.now_ms()
+        entries = messages.in_flight if IN_FLIGHT in states else messages.available
+        rows = (looking.loaded_row(messages, id, now) for id in sorted(entries) if id > after)
         found = [row for row in rows if row is not None and row.state in states]
         return found[:limit], found[limit - 1].id if len(found) > limit else -1
 

@@ -98,7 +98,7 @@ class GroupedReads:
         lines: dict[str, list[int]] = {}
         looked, after = 0, -1
         while looked < MAX_LOOKED_AT and not _is_enough(msg, lines):
-            rows, after = await queue.waiting((looking.AVAILABLE, looking.DELAYED), after, _AT_ONCE)
+            rows, after = await queue.page((looking.AVAILABLE, looking.DELAYED), after, _AT_ONCE)
             found = await groups.find(queue, msg.group_header, [(row.id, row.priority) for row in rows])
             for row, group in zip(rows, found, strict=True):
                 if group is None or group in blocked:

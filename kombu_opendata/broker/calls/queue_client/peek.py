@@ -51,7 +51,7 @@ class PeekCalls:
         call.run(msg.rid, self._peek(msg, queue))
 
     async def _peek(self, msg: q.Peek, queue: BrokerQueue) -> q.Peeked:
-        rows, after = await queue.waiting((AVAILABLE, DELAYED), msg.after, msg.limit)
+        rows, after = await queue.page((AVAILABLE, DELAYED), msg.after, msg.limit)
         found: list[tuple[q.StateRow, int, bytes]] = []
         size = 0
         for row in rows:
@@ -74,7 +74,7 @@ class PeekCalls:
         call.run(msg.rid, self._list(msg, queue))
 
     async def _list(self, msg: q.ListByState, queue: BrokerQueue) -> q.StatePage:
-        rows, after = await queue.page(msg.state, msg.after, msg.limit)
+        rows, after = await queue.page((msg.state,), msg.after, msg.limit)
         return q.StatePage(msg.rid, [self._holders.row(row) for row in rows], after)
 
     @handles(q.GetMessage, query=True)

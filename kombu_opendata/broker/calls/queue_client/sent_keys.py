@@ -59,7 +59,7 @@ class SentKeys:
         if not name or max(sending.ids) < 0:
             return
         queue = self.queue_of(msg)
-        if any(by_kind(each)[0] for each in targets):
+        if any(by_kind(each).stored for each in targets):
             self._idempotency.remember(name, sending)
             if queue is not None:
                 queue.has_stored_sends = True
