@@ -15,6 +15,7 @@ from ..protocol.framing import HELLO_MAX_FRAME_BYTES, PREAMBLE, FrameReader, cli
 from ..protocol.message_base import Message
 from ..protocol.tcp import is_tcp, set_tcp_options
 from ..selectors.selector import precompile
+from ..version import __version__
 from .admission import Slot
 from .calls.context import Context
 from .calls.registry import Handler
@@ -24,7 +25,7 @@ from .heartbeat import Heartbeat
 from .host import Host, Hosts
 from .logins import Logins
 from .queries import Queries
-from .settings import BrokerSettings, broker_version
+from .settings import BrokerSettings
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ class Connection(asyncio.Protocol):
         self._context.reply(
             m.Welcome(
                 said.rid,
-                broker_version(),
+                __version__,
                 settings.max_frame_bytes,
                 settings.max_message_bytes,
                 self._heartbeat.start(self._transport, hello.heartbeat_ms, int(1000 * settings.heartbeat_seconds)),

@@ -28,7 +28,6 @@ from .replay import Replays
 from .result_watches import ResultWatches
 from .revocations import Revocations
 from .session_lifecycle import SessionLifecycle
-from .settings import BrokerSettings
 from .staging import StagingService
 from .staging_plan import Planner
 from .staging_router import StagingRouter
@@ -45,11 +44,14 @@ _RENEW_SECONDS = DEFAULT_LEASE_SECONDS / 3
 class Instance:
     """A virtual host of the broker.
 
+    Args:
+        grace_ms: how long a session without a connection keeps its leases.
+
     Attributes:
         sessions: those of its clients, by id, also while they have no connection.
     """
 
-    def __init__(self, name: str, engine: Engine, settings: BrokerSettings) -> None:
+    def __init__(self, name: str, engine: Engine, *, grace_ms: int, max_message_bytes: int) -> None:
         loop, clock, state = asyncio.get_running_loop(), engine.clock, engine.state
         self.name = name
         self.engine = engine
@@ -63,22 +65,22 @@ class Instance:
         self.queues = Queues(
             state.topology, engine.definitions, engine.idempotency, self.sessions, self.outbox, clock, self.notices
         )
-        self.upkeep = self._turn(settings.session_grace_ms)
+        self.upkeep = self._turn(grace_ms)
         self.results = ResultWatches(self.sessions, self.outbox)
         self.leases = Leases(self.queues, state.leases, self.outbox)
         self.timed = TimedLeases(self.leases, self.queues, state.session_names, clock, self.outbox, self.failure)
         self.lifecycle = SessionLifecycle(
             self.sessions, self.leases, self.queues, state, engine.operations, clock, self.outbox,
-            self.results.forget_session, settings.session_grace_ms,
+            self.results.forget_session, grace_ms,
         )  # fmt: skip
         self.dead_letters = self._dead_letters()
         self.replays = Replays(
             engine.router, state.cursors, self.queues, self.upkeep, self.outbox, engine.commits, self.traffic
         )  # fmt: skip
-        self.staging = self._staging(settings.max_message_bytes)
+        self.staging = self._staging(max_message_bytes)
         self.maintenance = Maintenance(
             name, engine, self.lifecycle, self.replays, self.staging, self.failure, self.notices,
-            interval_seconds=settings.engine.retention_interval_seconds,
+            interval_seconds=engine.settings.retention_interval_seconds,
         )  # fmt: skip
         self.maker = self._recover_queues()
         self.rates = Rates(self.queues, clock)

@@ -61,8 +61,11 @@ class Instances:
             found = self.open.get(name)
             if found is None:
                 engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine)
-                found = self.open[name] = Instance(name, engine, self._settings)
-                calls = InstanceCalls(found, self._settings, self, self._status)
+                largest = self._settings.max_message_bytes
+                grace_ms = int(1000 * self._settings.session_grace_seconds)
+                found = Instance(name, engine, grace_ms=grace_ms, max_message_bytes=largest)
+                self.open[name] = found
+                calls = InstanceCalls(found, largest, self, self._status)
                 self._hosts[name] = Host(found.lifecycle, found.queues, calls.handlers, calls.context)
                 found.start(calls.publishing.store)
                 found.failure.future.add_done_callback(lambda done: self._failed(name, done))

@@ -24,12 +24,12 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from ..version import __version__
 from .metrics_http import MetricsServer, Page
 from .metrics_slate import slate_families
 from .metrics_snapshot import InstanceView, Measured, Snapshot
 from .metrics_text import render
 from .pace import Pace
-from .settings import broker_version
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class Metrics:
         for view in list(self._views.values()):
             await view.collect(found, Pace())
         self._measure(found)
-        found.set("build_info", 1, broker_version(), version("slatedb"), platform.python_version())
+        found.set("build_info", 1, __version__, version("slatedb"), platform.python_version())
         found.set("event_loop_delay_seconds", began - asked_at)
         found.set("snapshot_duration_seconds", time.monotonic() - began)
         return found

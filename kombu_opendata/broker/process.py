@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OpenDataError, StartError, StoreInUse
 from ..private_folder import PrivateFolder
 from ..url import LOCK_NAME, masked
+from ..version import __version__
 from . import logs
 from .admission import raise_descriptor_limit
 from .options import LOOPBACK, BrokerOptions, Listen
 from .server import Server
-from .settings import BrokerSettings, broker_version
+from .settings import BrokerSettings
 
 if TYPE_CHECKING:
     from .metrics import Metrics
@@ -139,7 +140,7 @@ def run(options: BrokerOptions) -> int:
 
 def _say_start(options: BrokerOptions) -> None:
     text = "kombu-opendata %s (SlateDB %s, Python %s, pid %d) starts on %s: %s"
-    versions = broker_version(), version("slatedb"), platform.python_version()
+    versions = __version__, version("slatedb"), platform.python_version()
     log.info(text, *versions, os.getpid(), masked(options.store), ", ".join(options.described()))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import InvalidUsersFile
 from ..storage.clock import Clock, SystemClock
 from ..url import masked
+from ..version import __version__
 from .admission import Slot, descriptor_limit
 from .connection import Connection
 from .connections import Connections
@@ -21,7 +22,7 @@ from .listener import BACKLOG, Listener
 from .logins import Logins
 from .logs import code_of
 from .metrics_snapshot import Snapshot
-from .settings import BrokerSettings, broker_version
+from .settings import BrokerSettings
 from .sockets import bind_tcp, bind_unix
 
 log = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class Server:
         """The report of the status call. Figures of different queues may be some milliseconds apart."""
         queues = {name: await one.queue_figures() for name, one in list(self.instances.open.items())}
         return {
-            "version": broker_version(),
+            "version": __version__,
             "pid": os.getpid(),
             "store": masked(self.settings.store),
             "connections": len(self.connections.open),

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import version
 
 from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ..protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from ..storage.engine import EngineSettings
 from .admission import ConnectionLimits
 from .users import UsersFile
-
-
-@cache
-def broker_version() -> str:
-    """The version of this package."""
-    return version("kombu-opendata")
 
 
 @dataclass(frozen=True)
@@ -35,8 +27,3 @@ class BrokerSettings:
     create_instances: bool = False  # a client may name any instance
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     engine: EngineSettings = field(default_factory=EngineSettings)
-
-    @property
-    def session_grace_ms(self) -> int:
-        """How long a session without a connection keeps its leases."""
-        return int(1000 * self.session_grace_seconds)

@@ -9,7 +9,7 @@ from typing import Any
 from kombu_opendata.broker.calls.compose import InstanceCalls
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
-from kombu_opendata.broker.settings import BrokerSettings
+from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from kombu_opendata.protocol.message_base import Message
 
 
@@ -35,7 +35,7 @@ class Caller:
         self, instance: Instance, session: Session, status: Callable[[], Awaitable[dict[str, Any]]] = no_status
     ) -> None:
         self.session = session
-        calls = InstanceCalls(instance, BrokerSettings(store=""), NoDirectory(), status)
+        calls = InstanceCalls(instance, DEFAULT_MAX_MESSAGE_BYTES, NoDirectory(), status)
         self.handlers = calls.handlers
         self._context = calls.context(session)
         self._background = instance.background

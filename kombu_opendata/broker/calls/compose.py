@@ -7,7 +7,6 @@ from typing import Any
 
 from ..instance import Instance
 from ..model.sessions import Session
-from ..settings import BrokerSettings
 from .admin_calls import AdminCalls, Directory
 from .consume import ConsumeCalls
 from .context import Context
@@ -45,11 +44,11 @@ class InstanceCalls:
     def __init__(
         self,
         instance: Instance,
-        settings: BrokerSettings,
+        max_message_bytes: int,
         directory: Directory,
         status: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
-        i, engine, clock, largest = instance, instance.engine, instance.engine.clock, settings.max_message_bytes
+        i, engine, clock, largest = instance, instance.engine, instance.engine.clock, max_message_bytes
         state, topology, operations, commits = engine.state, engine.state.topology, engine.operations, engine.commits
         self._instance = instance
         self.publishing = PublishCalls(

@@ -11,7 +11,6 @@ import pytest
 from kombu_opendata.broker.connection import Connection
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
-from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.protocol.messages import DeclareQueue, Publish, Published
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine
@@ -60,7 +59,7 @@ def test_an_answer_waits_for_another_ones_checkpoint(monkeypatch: pytest.MonkeyP
 
 async def _another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", ManualClock())
-    instance = Instance("default", engine, BrokerSettings("memory://"))
+    instance = Instance("default", engine, grace_ms=2000, max_message_bytes=1 << 20)
     session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a producer")
     peer = Peer()
     session.connection = cast(Connection, peer)

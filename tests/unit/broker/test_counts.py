@@ -11,7 +11,6 @@ import pytest
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.model.queue import BrokerQueue
 from kombu_opendata.broker.model.sessions import Session
-from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish, PurgeQueue
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.counts import QueueCounts
@@ -22,9 +21,7 @@ from ...support.caller import Caller
 
 PATIENCE_SECONDS = 10
 GRACE_MS = 2000
-SETTINGS = BrokerSettings(
-    "memory://", session_grace_seconds=GRACE_MS / 1000, engine=EngineSettings(retention_interval_seconds=1000)
-)
+SETTINGS = EngineSettings(retention_interval_seconds=1000)
 
 
 class World:
@@ -35,8 +32,8 @@ class World:
         self.clock = ManualClock()
 
     async def open(self) -> None:
-        self.engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", self.clock)
-        self.instance = Instance("default", self.engine, SETTINGS)
+        self.engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", self.clock, SETTINGS)
+        self.instance = Instance("default", self.engine, grace_ms=GRACE_MS, max_message_bytes=1 << 20)
         self.new_session(b"s")
         self.declare("dead")
         arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-max-length": 2}

@@ -11,7 +11,6 @@ import pytest
 from kombu_opendata.broker.instance import Instance
 from kombu_opendata.broker.maintenance import COLLECT, DUTIES, EXPIRE_LEASES, check_duties
 from kombu_opendata.broker.model.sessions import Session
-from kombu_opendata.broker.settings import BrokerSettings
 from kombu_opendata.errors import RequestError
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Publish
 from kombu_opendata.storage.clock import ManualClock
@@ -32,10 +31,9 @@ class World:
         self.interval = interval_seconds
 
     async def open(self) -> None:
-        self.engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", self.clock)
-        engine = EngineSettings(retention_interval_seconds=self.interval)
-        settings = BrokerSettings("memory://", session_grace_seconds=GRACE_MS / 1000, engine=engine)
-        self.instance = Instance("default", self.engine, settings)
+        settings = EngineSettings(retention_interval_seconds=self.interval)
+        self.engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", self.clock, settings)
+        self.instance = Instance("default", self.engine, grace_ms=GRACE_MS, max_message_bytes=1 << 20)
         self.maintenance = self.instance.maintenance
         self.session = self.instance.sessions[b"s" * 16] = Session(b"s" * 16, "a consumer")
         self.session.lost_at_ms = self.clock.now_ms()  # it has no connection

@@ -6,7 +6,7 @@ from kombu_opendata.broker.instance import Instance
 from kombu_opendata.protocol.queue_messages import Outgoing, Send, Sent
 
 from ...support.caller import Caller
-from .test_counts import SETTINGS, World, run
+from .test_counts import GRACE_MS, World, run
 
 
 def batch(seq: int, bodies: str) -> Send:
@@ -28,7 +28,7 @@ async def send(world: World, message: Send) -> Sent:
 def restart(world: World) -> None:
     """Another broker on the same store, to which the client comes back."""
     world.instance.upkeep.stop()
-    world.instance = Instance("default", world.engine, SETTINGS)
+    world.instance = Instance("default", world.engine, grace_ms=GRACE_MS, max_message_bytes=1 << 20)
     world.instance.sessions[world.session.id] = world.session
     world.call = Caller(world.instance, world.session)
 
