@@ -20,10 +20,10 @@ from .effects.sessions import Time
 from .ffi import Batch
 from .figures import EngineFigures, stopwatch
 from .journal import Journal
+from .new_message import NewMessage
 from .payloads import Payloads
 from .records import keys
 from .slate import SlateStore
-from .staged_rows import Record
 from .state import StoreState
 
 #: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
@@ -128,7 +128,7 @@ class Commits:
         self._payloads.pending[id] = envelope
         self._payloads.pending_metadata[id] = metadata
 
-    def stage_all(self, records: Iterable[Record]) -> None:
+    def stage_all(self, records: Iterable[NewMessage]) -> None:
         """Put the records of new messages in the batch of the next checkpoint."""
         for record in records:
             if record.uri:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import CorruptRecord
 from ..staging.batch_uri import parse_payload_uri
+from .new_message import NewMessage
 from .records import keys, payload
 from .slate import SlateStore
 from .slate_reads import Reads
 from .staged_payloads import BatchReader, Place
-from .staged_rows import Record
 
 CHUNK_BYTES = 1 << 20
 #: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
@@ -84,8 +84,8 @@ class Payloads:
         self._size = 0
         self._hot: OrderedDict[int, bytes] = OrderedDict()  # taking the oldest of a plain dict costs its holes
         self.batches: BatchReader | None = None
-        self.pending_staged: dict[int, Record] = {}  # as `pending`; their ids are not the newest
-        self._flushing_staged: dict[int, Record] = {}
+        self.pending_staged: dict[int, NewMessage] = {}  # as `pending`; their ids are not the newest
+        self._flushing_staged: dict[int, NewMessage] = {}
         self.pending: dict[int, bytes] = {}
         self.flushing: dict[int, bytes] = {}
         self.pending_metadata: dict[int, bytes] = {}  # metadata records by message, on the same way
@@ -106,7 +106,7 @@ class Payloads:
             return staged.metadata
         return self.pending_metadata.get(id) or self.flushing_metadata.get(id)
 
-    def _staged_at_hand(self, id: int) -> Record | None:
+    def _staged_at_hand(self, id: int) -> NewMessage | None:
         return self.pending_staged.get(id) or self._flushing_staged.get(id)
 
     def drop(self, id: int) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import repeat
 from typing import Any
 
 from .clock import Clock
 from .effects import codec
-from .effects.effect import Effect
+from .effects.codec import Commit
 from .history.log import HistoryLog
 from .journal import Journal
 from .payloads import read_sizes
@@ -40,7 +40,6 @@ from .slate_reads import Reads
 from .state import QueueOptions, StoreState
 
 Wanted = set[tuple[str, int]]
-Commit = Sequence[Effect]
 
 
 async def check_header(store: SlateStore, instance: str, now: int) -> None:

@@ -81,8 +81,7 @@ class SettledMoves:
                 rows = rows[: limit - archived] if limit else rows
                 if rows:
                     self._commits.check_room(ROW_BYTES * (len(rows) + 4))
-                    flat = [field for row in rows for field in row]
-                    self._commits.apply(ArchiveFailed(queue.name, number, flat))
+                    self._commits.apply(ArchiveFailed.of(queue.name, number, rows))
                     self._commits.needs_sync = True
                     archived += len(rows)
             if not go_on(archived) or 0 < limit <= archived:

@@ -49,7 +49,8 @@ class StagedJob:
     def of(cls, id: str, record: staged.Job) -> StagedJob:
         """From its record."""
         job = cls(id, record.first_id, record.rows, record.batches, record.bytes, record.committed_at_ms)
-        job.routed, job.unroutable, job.damaged, job.settled_at_ms = record[5:9]
+        job.routed, job.unroutable, job.damaged = record.routed, record.unroutable, record.damaged
+        job.settled_at_ms = record.settled_at_ms
         job.queues = {name: list(counts) for name, counts in record.queues.items()}
         return job
 

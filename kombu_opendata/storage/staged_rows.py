@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from ..staging.batch_block import Block
 from .limits import TTL_HEADER, is_exact, retention_of
+from .new_message import NewMessage
 from .records import metadata, types
 
 _decoder = msgspec.msgpack.Decoder(Block)
@@ -39,15 +40,6 @@ class Chunk(msgspec.Struct, array_like=True, gc=False):
     payload: bytes
 
 
-class Record(NamedTuple):
-    """What the store must know of a message: its metadata, and where the payload is or the payload."""
-
-    id: int
-    metadata: bytes
-    uri: bytes  # the payload record; empty if the envelope is here
-    envelope: bytes
-
-
 def decode(chunk: Chunk) -> Block:
     """The chunk's block, which was checked before it came to be in a chunk."""
     return _decoder.decode(chunk.block)
@@ -58,7 +50,7 @@ def each(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else repeat(value)
 
 
-def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[Record]:
+def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[NewMessage]:
     """The records of the chunk's rows, but for those that no queue takes.
 
     Raises:
@@ -88,7 +80,7 @@ def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[Record]:
                 retention = max(ttl // 1000, 1)
         created_at = created_at if created_at > 0 else received
         value = encode(id, created_at, received, max(visible_at, received), retention, count, pairs)
-        yield Record(id, value, *place)
+        yield NewMessage(id, value, *place)
 
 
 def _places(chunk: Chunk, block: Block) -> Iterator[tuple[bytes, bytes]]:

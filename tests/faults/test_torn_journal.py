@@ -20,10 +20,10 @@ import pytest
 import kombu_opendata  # noqa: F401 - registers the transport
 from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.effects import codec
+from kombu_opendata.storage.effects.codec import Commit
 from kombu_opendata.storage.effects.publishes import Publish
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import settled
-from kombu_opendata.storage.recovery import Commit
 from kombu_opendata.storage.state import QueueOptions
 
 from ..support.broker import EmbeddedBroker

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...errors import CorruptRecord, StoreChanged, StoreError
 from ...storage import journal_segment
 from ...storage.effects import codec
-from ...storage.recovery import Commit
+from ...storage.effects.codec import Commit
 from ..findings import Finding, finding
 
 #: how far behind a segment's end to search for records; a torn record is never larger

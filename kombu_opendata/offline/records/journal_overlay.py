@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from ...errors import CorruptRecord
 from ...storage import checkpoint, checkpoint_deletions, payloads, recovery
 from ...storage.clock import Clock
+from ...storage.effects.codec import Commit
 from ...storage.ffi import Batch
+from ...storage.new_message import NewMessage
 from ...storage.records import keys
-from ...storage.recovery import Commit
 from ...storage.slate_reads import Reads
-from ...storage.staged_rows import Record
 from ...storage.state import StoreState
 
 #: what the methods of recovery raise when records and commits contradict each other
@@ -68,7 +68,7 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
     return batch.changes
 
 
-def _put(records: Iterable[Record], batch: MemoryBatch, fresh: dict[int, bytes]) -> None:
+def _put(records: Iterable[NewMessage], batch: MemoryBatch, fresh: dict[int, bytes]) -> None:
     """The records of new messages."""
     for record in records:
         batch.put(keys.metadata_key(record.id), record.metadata)

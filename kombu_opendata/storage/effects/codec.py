@@ -17,6 +17,8 @@ from .sessions import ForgetSession, NameSession, NoteRemoval, Time
 from .staged_jobs import CommitStaged, RouteStaged
 from .task_results import CloseChord, ForgetResults, OpenChord, StoreResult
 
+Commit = Sequence[Effect]
+
 #: of each kind the longest form
 Stored = (
     ReserveIds | Publish | ClaimAgain | Ack | ReturnExpired | GiveUp | RemoveFor | Renew
@@ -30,12 +32,12 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Stored])
 
 
-def encode(effects: Sequence[Effect]) -> bytes:
+def encode(effects: Commit) -> bytes:
     """The journal record of one commit."""
     return _encoder.encode(effects)
 
 
-def decode(payload: bytes) -> Sequence[Effect]:
+def decode(payload: bytes) -> Commit:
     """The effects of a journal record.
 
     Raises:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ..new_message import NewMessage
 from ..settled_log import Which
-from ..staged_rows import Record
 from ..state import StoreState
 
 
@@ -32,6 +32,6 @@ class Effect(msgspec.Struct, array_like=True, gc=False):
         """The (queue, list, bucket) that must be at hand before it can be applied."""
         return ()
 
-    def new_messages(self) -> Iterable[Record]:
+    def new_messages(self) -> Iterable[NewMessage]:
         """The records of the messages that it adds."""
         return ()

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from ..queue_buckets import QueueRow
 from ..records.cursor import Cursor
+from ..records.settled import Entry
 from ..settled_log import Taken, Which
 from ..staged_job import DONE, FAILED
 from ..state import Queue, StoreState
@@ -101,6 +102,11 @@ class ArchiveFailed(Effect, tag=54):
     queue: str
     bucket: int
     rows: list[int]
+
+    @classmethod
+    def of(cls, queue: str, bucket: int, rows: Iterable[Entry]) -> ArchiveFailed:
+        """These entries of the bucket are set aside."""
+        return cls(queue, bucket, [field for row in rows for field in row])
 
     def apply(self, state: StoreState) -> None:
         queue = state.queues[self.queue]

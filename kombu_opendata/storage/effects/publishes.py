@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..new_message import NewMessage
 from ..records import metadata
 from ..records.idempotency import Sending
 from ..records.payload import MAX_INLINE_BYTES
 from ..records.producer import NONE
-from ..staged_rows import Record
 from ..state import StoreState
 from .effect import Effect
 
@@ -70,8 +70,8 @@ class Publish(Effect, tag=2):
             self.id, self.created_at_ms, self.received_at_ms, self.visible_at_ms, self.retention_seconds, self.headers
         )
 
-    def new_messages(self) -> Iterable[Record]:
-        return (Record(self.id, self.metadata(), b"", self.envelope),)
+    def new_messages(self) -> Iterable[NewMessage]:
+        return (NewMessage(self.id, self.metadata(), b"", self.envelope),)
 
 
 class DeadLetterSent(Effect, tag=40):

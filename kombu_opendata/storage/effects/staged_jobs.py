@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from ...staging.batch_block import Block
 from ..limits import MAX_DEADLINE_MS
+from ..new_message import NewMessage
 from ..records.payload import MAX_INLINE_BYTES
 from ..staged_job import StagedBatch
-from ..staged_rows import Chunk, Record, decode, each, records_of, spread
+from ..staged_rows import Chunk, decode, each, records_of, spread
 from ..state import StoreState
 from .effect import Effect
 
@@ -73,7 +74,7 @@ class RouteStaged(Chunk, Effect, tag=49):
         damaged = block is None
         state.staged.routed(self.job_id, self.rows, self.rows if damaged else dropped, damaged, self.at_ms)
 
-    def new_messages(self) -> Iterable[Record]:
+    def new_messages(self) -> Iterable[NewMessage]:
         return records_of(self, decode(self), self.runs) if self.block else ()
 
 
