@@ -53,16 +53,8 @@ class Idempotency:
     def _living(self, sending: Sending | None) -> Sending | None:
         return None if sending is None or sending.expires_at_ms <= self._clock.now_ms() else sending
 
-    async def load(self, name: bytes, queue: str = "") -> None:
-        """Have :meth:`find` know."""
-        for each in (name, _drop_name(queue)) if queue else (name,):
-            if not self._shelf.find(each)[0]:
-                key = keys.idempotency_key(each)
-                value = await self._store.get(key)
-                self._shelf.keep(each, None if value is None else idempotency.decode(key, value))
-
-    async def load_many(self, names: Iterable[bytes], queue: str = "") -> None:
-        """:meth:`load` of many; :meth:`find` may not know all of them if they are too many for the cache."""
+    async def load(self, names: Iterable[bytes], queue: str = "") -> None:
+        """Have :meth:`find` know these keys, unless they are too many for the cache."""
         wanted = [_drop_name(queue), *names] if queue else list(names)
         for start in range(0, len(wanted), _LOADED_AT_ONCE):
             some = [name for name in wanted[start : start + _LOADED_AT_ONCE] if not self._shelf.find(name)[0]]

@@ -160,7 +160,7 @@ class ByIdRules(ReplayRules):
         for key in KEYS:
             known, sending = self.engine.idempotency.find(key)
             if not known:
-                self.run(self.engine.idempotency.load(key))
+                self.run(self.engine.idempotency.load([key]))
                 known, sending = self.engine.idempotency.find(key)
             expected = self.model.keys.get(key)
             assert known

@@ -15,6 +15,8 @@ from ..queues import Queues
 from .context import Context
 from .registry import handles
 
+_OUTCOMES = frozenset(map(int, m.Outcome))
+
 
 class ConsumeCalls:
     """The calls of consumers."""
@@ -78,7 +80,7 @@ class ConsumeCalls:
 
     @handles(m.Settle)
     def settle(self, call: Context, msg: m.Settle) -> None:
-        if msg.outcome not in m.Outcome.__members__.values():
+        if msg.outcome not in _OUTCOMES:
             raise RequestError(f"settle outcome {msg.outcome} is unknown")
         self._leases.settle(call.session, msg.outcome, msg.leases)
 

@@ -20,7 +20,7 @@ def send(world: World) -> None:
 
 
 async def is_known(world: World) -> bool:
-    await world.engine.idempotency.load(NAME, "q")
+    await world.engine.idempotency.load([NAME], "q")
     return world.engine.idempotency.find(NAME, "q")[1] is not None
 
 

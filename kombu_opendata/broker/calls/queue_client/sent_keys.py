@@ -47,7 +47,7 @@ class SentKeys:
     async def load(self, msg: Send, names: list[bytes]) -> None:
         """Look up keys in the store, until all of them are known."""
         while unknown := [name for name in names if not self.is_known(msg, name)]:
-            await self._idempotency.load_many(unknown, _addressee(msg))  # others may push some out of the cache
+            await self._idempotency.load(unknown, _addressee(msg))  # others may push some out of the cache
 
     # ------------------------------------------------------------------ remembering
     def expires_at_ms(self, msg: Send) -> int:
