@@ -73,7 +73,7 @@ class Collector:
         """Remove the messages that are past their deadline, also where nobody consumes; returns how many."""
         messages = queue.messages
         removed = self._operations.remove(queue, messages.expired(now), "expired")
-        while (number := messages.due(now)) is not None and self._state.queues.get(queue.name) is queue:
+        while (number := messages.cold.due(now)) is not None and self._state.queues.get(queue.name) is queue:
             await self._loader.load_bucket(queue, number)
             removed += self._operations.remove(queue, messages.expired(now), "expired")
             await self._let_go()

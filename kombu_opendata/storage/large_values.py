@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ..errors import CorruptRecord
 from .ffi import Batch
-from .payloads import CHUNK_BYTES
 from .records import keys
 from .records import results as records
+from .records.payload import CHUNK_BYTES
 from .records.results import LargeValue
 from .slate_reads import Reads
 

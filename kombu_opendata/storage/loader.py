@@ -51,11 +51,11 @@ class QueueLoader:
         """
         messages = queue.messages
         queue.at_hand -= 1
-        if queue.at_hand < _AHEAD_MIN and messages.cold and messages.next_cold() is not None:
+        if queue.at_hand < _AHEAD_MIN and messages.cold and messages.cold.next() is not None:
             self._load(queue)  # what comes next, before it is needed
         while True:
             entry = messages.peek(now)
-            wanted = messages.wanted(now, entry)
+            wanted = messages.cold.wanted(now, entry)
             if wanted is not None or (entry is not None and self._payloads.find(entry.id) is None):
                 self._load(queue)
                 return None, True
@@ -105,10 +105,10 @@ class QueueLoader:
     async def _load_next(self, queue: Queue) -> None:
         now = self._clock.now_ms()
         messages = queue.messages
-        number = messages.wanted(now, messages.peek(now))
+        number = messages.cold.wanted(now, messages.peek(now))
         upcoming: list[Entry] = []
         while number is not None or len(upcoming := messages.upcoming(_AHEAD)) < _AHEAD:
-            number = messages.next_cold() if number is None else number
+            number = messages.cold.next() if number is None else number
             if number is None:
                 break
             await self.load_bucket(queue, number)

@@ -13,7 +13,6 @@ from .slate import SlateStore
 from .slate_reads import Reads
 from .staged_payloads import BatchReader, Place
 
-CHUNK_BYTES = 1 << 20
 #: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
 _MAX_GAP = 64
 _MIN_RUN = 8
@@ -23,7 +22,7 @@ _READ_AHEAD_BYTES = 256 << 10
 
 def chunk_count(envelope: bytes) -> int:
     """How many chunk records the payload has."""
-    return -(-len(envelope) // CHUNK_BYTES) if len(envelope) > payload.MAX_INLINE_BYTES else 0
+    return -(-len(envelope) // payload.CHUNK_BYTES) if len(envelope) > payload.MAX_INLINE_BYTES else 0
 
 
 def rows(id: int, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:
@@ -34,9 +33,9 @@ def rows(id: int, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:
 
 
 def _chunks(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
-    starts = range(0, len(envelope), CHUNK_BYTES)
+    starts = range(0, len(envelope), payload.CHUNK_BYTES)
     for number, start in enumerate(starts):
-        yield keys.chunk_key(id, number), envelope[start : start + CHUNK_BYTES]
+        yield keys.chunk_key(id, number), envelope[start : start + payload.CHUNK_BYTES]
     yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(starts), len(envelope)))
 
 

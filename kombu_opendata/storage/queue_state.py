@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 
+from .cold_summaries import ColdSummaries
 from .queue_buckets import Bucket, Entry, Summary
 
 #: entries of a bucket when it is full
@@ -38,7 +39,7 @@ class QueueState:
         self.name = name
         self.durable = durable
         self.buckets: dict[int, Bucket] = {0: Bucket()}
-        self.cold: dict[int, Summary] = {}
+        self.cold = ColdSummaries()
         self.dirty: set[int] = {0}
         self.dropped: set[int] = set()  # stored buckets that became empty: their records go at the next checkpoint
         self.tail = 0
@@ -46,24 +47,18 @@ class QueueState:
         self.watchers: list[Callable[[int, Iterable[int]], None]] = []  # told (bucket, ids) of what goes out of memory
         self.available: dict[int, Entry] = {}
         self.in_flight: dict[int, Entry] = {}
-        self.cold_count = 0
         self.next_deadline = 0  # 0: nothing expires
         self.fresh: set[int] = set()  # published in this turn with a time to live of 0: may still be delivered
         self.counts_bytes = counts_bytes
         self.available_bytes = 0  # of all available messages, if ``counts_bytes``
         self.delays = 0  # how often a waiting message got another time to be visible
-        self._cold_sizes: dict[int, array[int]] = {}  # of cold buckets, in the order of their rows
         self._oldest: list[int] | None = None  # a heap of loaded ids, once somebody asked for the oldest
-        self._first_cold = 0  # no cold bucket is before it
         self._ready: list[tuple[int, int]] = []
         self._delayed: list[tuple[int, int, int]] = []
-        self._cold_ready: list[tuple[int, int, int]] = []
-        self._cold_delayed: list[tuple[int, int]] = []
-        self._cold_deadlines: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         """Messages available, visible or not."""
-        return len(self.available) + self.cold_count
+        return len(self.available) + self.cold.messages
 
     # ------------------------------------------------------------------ adding
     def place(self) -> int:
@@ -144,7 +139,7 @@ class QueueState:
         if not ready:
             return []
         best = available[ready[0][1]]
-        cold = self.next_cold()
+        cold = self.cold.next()
         found = [best]
         for number in sorted(self.buckets):
             if number < best.bucket:
@@ -155,40 +150,11 @@ class QueueState:
             found += sorted(entries, key=_order)
         return found[:count]
 
-    def wanted(self, now: int, best: Entry | None) -> int | None:
-        """The cold bucket that must be loaded before ``best`` (or anything, if None) may be claimed."""
-        delayed = self._cold_delayed
-        while delayed:
-            visible_at, number = delayed[0]
-            summary = self.cold.get(number)
-            if summary is None or summary.next_visible_at != visible_at:
-                heappop(delayed)
-            elif visible_at <= now:
-                return number
-            else:
-                break
-        if not self._cold_ready or self.next_cold() is None:
-            return None
-        priority, id, number = self._cold_ready[0]
-        if best is None or (priority, id) < (best.priority, best.id):
-            return number
-        return None
-
-    def next_cold(self) -> int | None:
-        """The cold bucket with the best visible message."""
-        ready = self._cold_ready
-        while ready:
-            priority, id, number = ready[0]
-            summary = self.cold.get(number)
-            if summary is not None and summary.best == (priority, id):
-                return number
-            heappop(ready)
-        return None
-
     def next_visible_at(self) -> int | None:
         """When the next message that is not visible yet becomes visible."""
-        found = [heap[0][0] for heap in (self._delayed, self._cold_delayed) if heap]
-        return min(found) if found else None
+        in_memory = self._delayed[0][0] if self._delayed else None
+        cold = self.cold.next_visible_at
+        return in_memory if cold is None else cold if in_memory is None else min(in_memory, cold)
 
     # ------------------------------------------------------------------ transitions
     def claim(self, entry: Entry, session: bytes, at: int, lease_until: int) -> None:
@@ -291,13 +257,10 @@ class QueueState:
         now: int,
     ) -> None:
         """Load a bucket from the rows of its record."""
-        summary = self.cold.pop(number, None)
-        if summary is not None:
-            self.cold_count -= summary.messages
+        sizes = self.cold.take(number)
         bucket = self.buckets[number] = Bucket()
         bucket.stored = True
         was_dirty = number in self.dirty
-        sizes = self._cold_sizes.pop(number, None)
         self.available_bytes -= sum(sizes or ())
         for (id, priority, visible_at, deadline, attempts), size in zip(available, sizes or repeat(0)):  # noqa: B905
             entry = Entry(self.name, number, id, priority, visible_at, deadline, attempts)
@@ -312,24 +275,13 @@ class QueueState:
 
     def note_cold(self, number: int, summary: Summary) -> None:
         """Register a bucket that stays in the store."""
-        self.cold[number] = summary
-        self._first_cold = min(self._first_cold, number)
-        self.cold_count += summary.messages
-        if summary.best is not None:
-            heappush(self._cold_ready, (*summary.best, number))
-        if summary.next_visible_at is not None:
-            heappush(self._cold_delayed, (summary.next_visible_at, number))
+        self.cold.note(number, summary)
         if summary.next_deadline:
-            if len(self._cold_deadlines) > 2 * len(self.cold) + 64:  # those of buckets that were loaded meanwhile
-                self._cold_deadlines = [(s.next_deadline, n) for n, s in self.cold.items() if s.next_deadline]
-                heapify(self._cold_deadlines)
-            else:
-                heappush(self._cold_deadlines, (summary.next_deadline, number))
             self.next_deadline = _sooner(self.next_deadline, summary.next_deadline)
 
     def measure(self, number: int, sizes: list[int]) -> None:
         """The sizes of a cold bucket's messages, in the order of its rows, when they were not known before."""
-        self._cold_sizes[number] = array("I", sizes)
+        self.cold.sizes[number] = array("I", sizes)
         self.available_bytes += sum(sizes)
 
     def evict(self, now: int) -> None:
@@ -351,7 +303,7 @@ class QueueState:
                 watcher(number, bucket.available)
             self.note_cold(number, Summary.of(bucket.rows()[0], now))
             if self.counts_bytes:
-                self._cold_sizes[number] = array("I", [entry.size for entry in bucket.available.values()])
+                self.cold.sizes[number] = array("I", [entry.size for entry in bucket.available.values()])
         self._ready = [pair for pair in self._ready if pair[1] in self.available]
         heapify(self._ready)
         self._delayed = [row for row in self._delayed if row[2] in self.available]
@@ -359,22 +311,6 @@ class QueueState:
         self._oldest = None
 
     # ------------------------------------------------------------------ what time and lengths bring
-    def due(self, now: int) -> int | None:
-        """A cold bucket in which a message has expired; it must be loaded before :meth:`expired` can say all."""
-        deadline, number = self._next_cold_deadline()
-        return number if 0 < deadline <= now else None
-
-    def _next_cold_deadline(self) -> tuple[int, int]:
-        """When the next message in a cold bucket expires (0: none does), and the bucket."""
-        deadlines = self._cold_deadlines
-        while deadlines:
-            deadline, number = deadlines[0]
-            summary = self.cold.get(number)
-            if summary is not None and summary.next_deadline == deadline:
-                return deadline, number
-            heappop(deadlines)
-        return 0, 0
-
     def expired(self, now: int) -> list[Entry]:
         """The loaded messages that have expired, but for those that may still be delivered in this turn."""
         found: list[Entry] = []
@@ -388,7 +324,7 @@ class QueueState:
                 elif entry.deadline:
                     left = _sooner(left, entry.deadline)
             bucket.next_deadline = left
-        left, _number = self._next_cold_deadline()
+        left, _number = self.cold.next_deadline()
         for bucket in self.buckets.values():
             if bucket.next_deadline:
                 left = _sooner(left, bucket.next_deadline)
@@ -404,10 +340,11 @@ class QueueState:
         while oldest and oldest[0] not in available:
             heappop(oldest)
         entry = available[oldest[0]] if oldest else None
-        if entry is None or entry.bucket > self._first_cold:
-            self._first_cold = min(self.cold, default=self.tail)
-            if self._first_cold in self.cold and (entry is None or self._first_cold < entry.bucket):
-                return None, self._first_cold
+        cold = self.cold
+        if entry is None or entry.bucket > cold.first:
+            cold.first = min(cold, default=self.tail)
+            if cold.first in cold and (entry is None or cold.first < entry.bucket):
+                return None, cold.first
         return entry, None
 
 

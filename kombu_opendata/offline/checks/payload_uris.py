@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...staging.batch_uri import parse_payload_uri
-from ...storage.payloads import CHUNK_BYTES
 from ...storage.records import keys, payload
+from ...storage.records.payload import CHUNK_BYTES
 from ..findings import Finding, finding
 from ..records.message_facts import MessageFacts
 from .family import Context

@@ -23,6 +23,8 @@ from kombu_opendata.storage.records import types
 
 #: a longer body does not fit in the record itself
 MAX_INLINE_BYTES = types.MAX_U16
+#: such a body is cut into chunks of this size
+CHUNK_BYTES = 1 << 20
 MAX_CHUNKS = 0xFFFF_FFFF
 
 _INLINE = 1

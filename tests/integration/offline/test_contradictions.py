@@ -9,7 +9,6 @@ import pytest
 
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.offline import Finding, Severity, Status
-from kombu_opendata.storage.payloads import CHUNK_BYTES
 from kombu_opendata.storage.records import (
     active,
     attempts,
@@ -35,6 +34,7 @@ from kombu_opendata.storage.records import (
 )  # fmt: skip
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.leases import Leases
+from kombu_opendata.storage.records.payload import CHUNK_BYTES
 from tests.support.engine import OTHER, SESSION
 from tests.support.rich_store import edit
 from tests.support.verified import describe, verify

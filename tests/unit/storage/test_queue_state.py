@@ -109,7 +109,7 @@ def test_evicted_messages_come_back_in_order() -> None:
     found: list[int] = []
     while len(found) < 12:
         best = queue.peek(0)
-        wanted = queue.wanted(0, best)
+        wanted = queue.cold.wanted(0, best)
         if wanted is not None:
             queue.restore(wanted, *rows[wanted], 0)
             continue
@@ -117,7 +117,7 @@ def test_evicted_messages_come_back_in_order() -> None:
         found.append(best.id)
         queue.claim(best, SESSION, 0, 1)
     assert found == list(range(12))
-    assert queue.cold_count == 0
+    assert queue.cold.messages == 0
 
 
 def test_what_is_in_use_stays_loaded() -> None:
@@ -136,10 +136,10 @@ def test_a_cold_bucket_is_wanted_when_something_in_it_becomes_visible() -> None:
     queue = QueueState("q")
     queue.note_cold(1, Summary.of([(7, 10, 100, 0, 0), (8, 10, 90, 0, 0)], 0))
     assert queue.next_visible_at() == 90
-    assert queue.wanted(89, None) is None
-    assert queue.wanted(90, None) == 1
+    assert queue.cold.wanted(89, None) is None
+    assert queue.cold.wanted(90, None) == 1
     queue.restore(1, [(7, 10, 100, 0, 0), (8, 10, 90, 0, 0)], [], 90)
-    assert queue.wanted(90, None) is None
+    assert queue.cold.wanted(90, None) is None
     assert order(queue, 90) == [8]
     assert order(queue, 100) == [7]
 
@@ -148,11 +148,11 @@ def test_a_cold_bucket_is_wanted_only_if_it_is_better() -> None:
     queue = filled(1, priority=10)
     queue.note_cold(1, Summary.of([(7, 20, 0, 0, 0)], 0))
     queue.note_cold(2, Summary.of([(8, 5, 0, 0, 0)], 0))
-    assert queue.wanted(0, queue.peek(0)) == 2
+    assert queue.cold.wanted(0, queue.peek(0)) == 2
     queue.restore(2, [(8, 5, 0, 0, 0)], [], 0)
-    assert queue.wanted(0, queue.peek(0)) is None
+    assert queue.cold.wanted(0, queue.peek(0)) is None
     assert order(queue, 0) == [8, 0]
-    assert queue.wanted(0, None) == 1
+    assert queue.cold.wanted(0, None) == 1
 
 
 def test_upcoming_begins_with_the_next_one() -> None:

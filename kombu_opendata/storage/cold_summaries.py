@@ -1,0 +1,105 @@
+"""The cold buckets of a queue: a summary of each, and which of them must be loaded next."""
+
+from __future__ import annotations
+
+from array import array
+from heapq import heapify, heappop, heappush
+
+from .queue_buckets import Entry, Summary
+
+
+class ColdSummaries(dict[int, Summary]):
+    """The summaries by bucket. Changed by :meth:`note` and :meth:`take` only.
+
+    The heaps may hold pairs of buckets that were loaded meanwhile.
+
+    Attributes:
+        messages: in all of them.
+        first: no cold bucket is before this one.
+        sizes: of the messages of each, in the order of its rows, if the queue counts bytes.
+    """
+
+    __slots__ = ("_deadlines", "_delayed", "_ready", "first", "messages", "sizes")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages = 0
+        self.first = 0
+        self.sizes: dict[int, array[int]] = {}
+        self._ready: list[tuple[int, int, int]] = []
+        self._delayed: list[tuple[int, int]] = []
+        self._deadlines: list[tuple[int, int]] = []
+
+    def note(self, number: int, summary: Summary) -> None:
+        """A bucket stays in the store."""
+        self[number] = summary
+        self.first = min(self.first, number)
+        self.messages += summary.messages
+        if summary.best is not None:
+            heappush(self._ready, (*summary.best, number))
+        if summary.next_visible_at is not None:
+            heappush(self._delayed, (summary.next_visible_at, number))
+        if summary.next_deadline:
+            if len(self._deadlines) > 2 * len(self) + 64:  # those of buckets that were loaded meanwhile
+                self._deadlines = [(s.next_deadline, n) for n, s in self.items() if s.next_deadline]
+                heapify(self._deadlines)
+            else:
+                heappush(self._deadlines, (summary.next_deadline, number))
+
+    def take(self, number: int) -> array[int] | None:
+        """A bucket is loaded, if it was cold; returns the sizes of its messages, if they are known."""
+        summary = self.pop(number, None)
+        if summary is not None:
+            self.messages -= summary.messages
+        return self.sizes.pop(number, None)
+
+    def wanted(self, now: int, best: Entry | None) -> int | None:
+        """The bucket that must be loaded before ``best`` (or anything, if None) may be claimed."""
+        delayed = self._delayed
+        while delayed:
+            visible_at, number = delayed[0]
+            summary = self.get(number)
+            if summary is None or summary.next_visible_at != visible_at:
+                heappop(delayed)
+            elif visible_at <= now:
+                return number
+            else:
+                break
+        if not self._ready or self.next() is None:
+            return None
+        priority, id, number = self._ready[0]
+        if best is None or (priority, id) < (best.priority, best.id):
+            return number
+        return None
+
+    def next(self) -> int | None:
+        """The bucket with the best visible message."""
+        ready = self._ready
+        while ready:
+            priority, id, number = ready[0]
+            summary = self.get(number)
+            if summary is not None and summary.best == (priority, id):
+                return number
+            heappop(ready)
+        return None
+
+    @property
+    def next_visible_at(self) -> int | None:
+        """When a message of one may become visible."""
+        return self._delayed[0][0] if self._delayed else None
+
+    def due(self, now: int) -> int | None:
+        """A bucket in which a message has expired."""
+        deadline, number = self.next_deadline()
+        return number if 0 < deadline <= now else None
+
+    def next_deadline(self) -> tuple[int, int]:
+        """When the next message in one of them expires (0: none does), and the bucket."""
+        deadlines = self._deadlines
+        while deadlines:
+            deadline, number = deadlines[0]
+            summary = self.get(number)
+            if summary is not None and summary.next_deadline == deadline:
+                return deadline, number
+            heappop(deadlines)
+        return 0, 0
