@@ -242,9 +242,10 @@ def test_topic_patterns_that_are_taken(client: Any, queue: str, pattern: str) ->
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
-        ("", "can't be empty: '#'"), ("a..b", "two dots"), (".a", "begins"), ("a.", "ends"), ("a.**", "by itself"),
-        ("a.##", "by itself"), ("*#", "by itself"), ("a*.b", "by itself"), ("a b", "other characters"),
-        ("a.ä", "other characters"), ("a.b!", "other characters"), ("a\n", "other characters"),
+        ("", "can't be empty: '#'"), ("a..b", "two dots"), (".a", "begins"), ("a.", "ends"),
+        ("a.**", "word of its own"), ("a.##", "word of its own"), ("*#", "word of its own"),
+        ("a*.b", "word of its own"), ("a b", "characters other than"), ("a.ä", "characters other than"),
+        ("a.b!", "characters other than"), ("a\n", "characters other than"),
         ("x" * 256, "at most 255"),
     ],
 )  # fmt: skip
