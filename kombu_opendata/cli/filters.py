@@ -9,9 +9,7 @@ import click
 from .exit_codes import REFUSED, Group
 from .option_types import MESSAGE_ID, header_option, headers_of
 from .target import Target, call_options, complete_queues
-from .terminal.output import print_json, say, shown
-
-_WORDS = {True: "true", False: "false", None: "unknown"}
+from .terminal.output import print_json, say
 
 
 @click.group("filter", cls=Group)
@@ -65,30 +63,19 @@ def _print(report: dict[str, Any]) -> None:
     say(who + (does if report["matches"] else does_not))
     if report["filter"] is not None:
         say(f"filter{f' (mode {mode})' if (mode := report.get('mode')) else ''}:")
-        _print_part(report["filter"], 1)
+        _print_explanation(report["filter"])
     for binding in report.get("bindings", ()):
         verdict = "matches" if binding["matches"] else "does not match"
         kind, exchange = binding["type"], binding["exchange"]
         to = f"{kind} exchange {exchange!r}" if exchange else "the default exchange"
         say(f"binding to {to}, key {binding['routing_key']!r}: {verdict}")
-        _print_part(binding["explanation"], 1)
+        _print_explanation(binding["explanation"])
     if report.get("bindings_omitted"):
         say(f"and {report['bindings_omitted']} more bindings")
 
 
-def _print_part(part: dict[str, Any], depth: int) -> None:
-    """Print a condition, its value and the headers that it read, with its parts below."""
-    parts = part.get("parts") or []
-    seen = (
-        ""
-        if parts
-        else ", ".join(
-            f"{name} is {'missing' if value is None else repr(value)}"
-            for name, value in (part.get("headers") or {}).items()
-        )
-    )
-    say(f"{'  ' * depth}{_WORDS[part['value']]:<8}{shown(part['text'])}{f'   [{seen}]' if seen else ''}")
-    for one in parts:
-        _print_part(one, depth + 1)
-    if part.get("omitted"):
-        say(f"{'  ' * (depth + 1)}… and {part['omitted']} more parts")
+def _print_explanation(found: dict[str, Any]) -> None:
+    from ..selectors import Explanation
+
+    for line in str(Explanation.from_dict(found)).splitlines():
+        say(f"  {line}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..queue_client import QueueClient
 
 _CELL = 60
-_MAX_PAGE = 1000
+_LARGE_PAGES = {"limit": 1000}
 #: columns that are left out on a narrow terminal, the first one first
 _SPARE = ("attempt", "seconds")
 #: headers that every message has; only --json shows them
@@ -28,7 +28,7 @@ _ROUTING = frozenset(("exchange", "routing_key", "priority", "content_type"))
 _STATUSES = ("available", "in_flight", "done", "failed")
 _OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven")
 
-Fetch = Callable[..., "Page[Any]"]
+Row = Callable[[Any], tuple[Any, ...]]
 
 
 def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,24 +70,19 @@ def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--status", "-s", "statuses", multiple=True, type=click.Choice(_STATUSES), help="only in this state")
 @ids_option
 @call_options
-def messages(
-    headers: tuple[str, ...],
-    target: Target,
-    as_json: bool,
-    everything: bool,
-    since: datetime | None,
-    until: datetime | None,
-    **wanted: Any,
-) -> None:
+def messages(target: Target, as_json: bool, everything: bool, **wanted: Any) -> None:
     """List stored messages and their state in each queue.
 
     They are ordered by the time the broker received them.
     """
-    wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
     columns: list[Column] = [("id", True), ("received", False), ("queues", False), ("headers", False)]
+    asked = _asked(**wanted)
     with target.client(looks=True) as client:
-        _check_queues(client, wanted["queues"])
-        _show(client.list_messages, wanted, everything, as_json, columns, _message_row)
+        _check_queues(client, asked["queues"])
+        if everything:
+            _show_all(client.iter_messages(**asked | _LARGE_PAGES), as_json, columns, _message_row)
+        else:
+            _show_page(client.list_messages(**asked), asked, as_json, columns, _message_row)
 
 
 def _message_row(one: MessageInfo) -> tuple[Any, ...]:
@@ -103,27 +98,22 @@ def _message_row(one: MessageInfo) -> tuple[Any, ...]:
 @click.option("--consumer", "consumers", multiple=True, help="only this consumer; may be repeated")
 @click.option("--manual/--not-manual", default=None, help="only what was done by hand, or only the rest")
 @call_options
-def attempts(
-    headers: tuple[str, ...],
-    target: Target,
-    as_json: bool,
-    everything: bool,
-    since: datetime | None,
-    until: datetime | None,
-    **wanted: Any,
-) -> None:
+def attempts(target: Target, as_json: bool, everything: bool, **wanted: Any) -> None:
     """List finished attempts: who had a message, and the outcome.
 
     They are ordered by the time they ended.
     """
-    wanted |= {"headers": header_choices(headers), "gte": since, "lte": until}
     columns: list[Column] = [
         ("message", True), ("queue", False), ("ended", False), ("seconds", True), ("attempt", True),
         ("outcome", False), ("consumer", False),
     ]  # fmt: skip
+    asked = _asked(**wanted)
     with target.client(looks=True) as client:
-        _check_queues(client, wanted["queues"])
-        _show(client.list_attempts, wanted, everything, as_json, columns, _attempt_row)
+        _check_queues(client, asked["queues"])
+        if everything:
+            _show_all(client.iter_attempts(**asked | _LARGE_PAGES), as_json, columns, _attempt_row)
+        else:
+            _show_page(client.list_attempts(**asked), asked, as_json, columns, _attempt_row)
 
 
 def _attempt_row(one: AttemptInfo) -> tuple[Any, ...]:
@@ -150,25 +140,22 @@ def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:
             raise NotFound(f"there is no queue {queue!r}, not even in the history", queue=queue)
 
 
-def _show(
-    fetch: Fetch,
-    wanted: dict[str, Any],
-    everything: bool,
-    as_json: bool,
-    columns: list[Column],
-    row: Callable[[Any], tuple[Any, ...]],
-) -> None:
-    if everything:
-        found = _all(fetch, wanted)
-        if as_json:
-            for one in found:
-                print_json_line(_as_json(one))
-            return
+def _asked(headers: tuple[str, ...], since: datetime | None, until: datetime | None, **wanted: Any) -> Any:
+    """The arguments of a query."""
+    return {**wanted, "headers": header_choices(headers), "gte": since, "lte": until}
+
+
+def _show_all(found: Iterable[Any], as_json: bool, columns: list[Column], row: Row) -> None:
+    if as_json:
+        for one in found:
+            print_json_line(_as_json(one))
+    else:
         print_table(columns, map(row, found), none="none", spare=_SPARE)
-        return
-    page = fetch(**wanted)
+
+
+def _show_page(page: Page[Any], asked: Any, as_json: bool, columns: list[Column], row: Row) -> None:
     # a cursor belongs to exactly this window, and "2h" is another one when the next page is requested
-    window = {"since": wanted["gte"], "until": wanted["lte"]}
+    window = {"since": asked["gte"], "until": asked["lte"]}
     cursors = {"next": page.next, "prev": page.prev}
     if as_json:
         print_json({"items": [_as_json(one) for one in page.items], **cursors, **window})
@@ -178,16 +165,6 @@ def _show(
     for name, cursor in cursors.items():
         if cursor:
             note(f"{name} page: {times}--{name} {cursor}")
-
-
-def _all(fetch: Fetch, wanted: dict[str, Any]) -> Iterator[Any]:
-    wanted = {**wanted, "limit": _MAX_PAGE}
-    while True:
-        page = fetch(**wanted)
-        yield from page.items
-        if page.next is None:
-            return
-        wanted |= {"next": page.next, "prev": None}
 
 
 def _as_json(one: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import click
 
 from .exit_codes import Group, confirm
 from .option_types import LENGTH, POINT, headers_of
-from .target import Target, call_options, complete_queues, queue_argument, yes_option
+from .target import Target, call_options, queue_argument, queues_argument, yes_option
 from .terminal.output import age, arguments_text, counted, local, plain, print_facts, print_json, say
 from .terminal.tables import Column, print_table
 from .top import top
@@ -182,7 +182,7 @@ def purge(queue: str, yes: bool, target: Target, as_json: bool) -> None:
 
 
 @queue_group.command()
-@click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)
+@queues_argument
 @call_options
 def metrics(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Show lengths, ages and rates of queues.

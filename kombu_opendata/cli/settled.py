@@ -10,13 +10,14 @@ import click
 
 from .exit_codes import NOT_NOW, Failure, Group, confirm
 from .option_types import LENGTH, ids_option, limit_option, where_option
-from .target import Target, call_options, complete_queues, queue_argument, yes_option
+from .target import Target, call_options, complete_queues, queue_argument, queues_argument, yes_option
 from .terminal.output import age, counted, note, plain, print_json, print_json_line, say
 from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
     from ..queue_client.message_models import MessageState
+    from ..queue_client.queue_models import QueueMetrics
 
 _WORDS = {"done": "archived messages", "failed": "failed messages", "archived_failed": "archived failed messages"}
 _COLUMNS: list[Column] = [("id", True), ("settled", False), ("attempts", True)]
@@ -73,40 +74,39 @@ def _list_command(group: click.Group, state: str, words: str) -> None:
         _list(queue, _chosen(state, archived), limit, target, as_json)
 
 
+def _metrics(target: Target, queues: tuple[str, ...]) -> dict[str, QueueMetrics]:
+    with target.client(looks=True) as client:
+        return {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
+
+
 @archive_group.command()
-@click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)
+@queues_argument
 @call_options
 def count(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Count the archived messages of queues.
 
     Without QUEUE, of all queues. A count is exact up to 4,000,000 messages in a queue.
     """
-    with target.client(looks=True) as client:
-        found = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
+    found = {name: one.done for name, one in _metrics(target, queues).items()}
     if as_json:
-        print_json({name: one.done for name, one in found.items()})
+        print_json(found)
     else:
-        print_table(
-            [("queue", False), ("archived", True)], [(name, one.done) for name, one in found.items()], none="no queues"
-        )
+        print_table([("queue", False), ("archived", True)], found.items(), none="no queues")
 
 
 @failed_group.command("count")
-@click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)
+@queues_argument
 @call_options
 def count_failed(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Count the failed and the archived failed messages of queues.
 
     Without QUEUE, of all queues.
     """
-    with target.client(looks=True) as client:
-        found = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
+    found = {name: (one.failed, one.archived_failed) for name, one in _metrics(target, queues).items()}
     if as_json:
-        print_json(
-            {name: {"failed": one.failed, "archived_failed": one.archived_failed} for name, one in found.items()}
-        )
+        print_json({name: {"failed": failed, "archived_failed": kept} for name, (failed, kept) in found.items()})
     else:
-        rows = [(name, one.failed, one.archived_failed) for name, one in found.items()]
+        rows = [(name, *counts) for name, counts in found.items()]
         print_table([("queue", False), ("failed", True), ("archived", True)], rows, none="no queues")
 
 

@@ -273,3 +273,8 @@ def complete_queues(client: QueueClient) -> list[str]:
 def queue_argument(command: F) -> F:
     """A queue's name, completed."""
     return click.argument("queue", shell_complete=complete_queues)(command)
+
+
+def queues_argument(command: F) -> F:
+    """The names of any number of queues, completed."""
+    return click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)(command)
