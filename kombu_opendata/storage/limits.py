@@ -17,7 +17,7 @@ _MAX_TTL_DIGITS = 19
 
 
 def retention_of(ttl_ms: int) -> int:
-    """The retention of a message's metadata record, whole seconds rounded up; 0 for a TTL of -1, which is none."""
+    """The retention of a message's metadata record, whole seconds rounded up; 0 if there is no TTL (-1)."""
     return min(-(-ttl_ms // 1000), _MAX_RETENTION_SECONDS) if ttl_ms > 0 else int(ttl_ms == 0)
 
 
@@ -40,7 +40,7 @@ def stored_deadline(received_at: int, retention_seconds: int, headers: Mapping[s
 class Limits(NamedTuple):
     """The limits of one durable or transient queue."""
 
-    message_ttl_ms: int = -1  # -1: none
+    message_ttl_ms: int = -1  # -1: no TTL
     retry_delay_ms: int = 0
     retry_max_delay_ms: int = 0
     counts_bytes: bool = False

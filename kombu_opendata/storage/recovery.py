@@ -181,7 +181,7 @@ async def _load_archives(store: Reads, state: StoreState) -> None:
 
 
 async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int) -> None:
-    """The queues' buckets: loaded if they are in use, else as a summary."""
+    """The queues' buckets: loaded if the journal or a lease needs them, else as a summary."""
     tails: dict[str, tuple[int, Any]] = {}
     async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.ACTIVE)):
         for key, value in rows:
@@ -206,11 +206,10 @@ async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int
 
 
 async def _load_sessions(store: Reads, state: StoreState) -> None:
-    """Who holds what, and when it expires, which a row in flight does not say.
+    """Which session holds which messages, and when these expire: an entry in flight does not say so.
 
-    A lease without a holder belongs to the empty session.
-
-    Names are all kept until the journal is applied, whose claims and acknowledgements may be theirs.
+    A lease without a holder belongs to the empty session. All sessions' names are kept until the journal is applied,
+    because its claims and acks may be of any session.
     """
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.LEASES]):
         session = key[2:]
@@ -230,14 +229,14 @@ async def _load_sessions(store: Reads, state: StoreState) -> None:
 
 
 def _forget_idle_sessions(state: StoreState) -> None:
-    """A name without a lease or a publish is forgotten: if the session comes back, it says its name again."""
+    """Forget the names of sessions without a lease or a publish. A session that comes back says its name again."""
     for session in state.session_names.keys() - state.leases.keys() - state.producers.keys():
         del state.session_names[session]
         state.dirty.sessions.add(session)
 
 
 async def measure(store: Reads, state: StoreState) -> None:
-    """Find the sizes of the messages of queues that count bytes: the records have none, so the payloads are read."""
+    """Find the sizes of messages in queues that count bytes. The records have no sizes, so this reads the payloads."""
     for queue in state.queues.values():
         messages = queue.messages
         if not messages.counts_bytes:
@@ -253,7 +252,7 @@ async def measure(store: Reads, state: StoreState) -> None:
 
 
 async def _load_dead_letters(store: Reads, state: StoreState) -> None:
-    """What left its queue and is not published to its dead-letter exchange yet, the oldest first."""
+    """The dead letters that were not published yet, the oldest first."""
     found = []
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.DEAD_LETTER]):
         parsed = keys.parse(key)
@@ -263,7 +262,7 @@ async def _load_dead_letters(store: Reads, state: StoreState) -> None:
 
 
 async def _load_cursors(store: Reads, state: StoreState) -> None:
-    """How far the background routing has come."""
+    """The positions of the background routing."""
     for key, value in await _rows(store, PREFIXES[keys.RecordKind.CURSOR]):
         name = keys.parse(key).name or ""
         if name in state.queues:

@@ -17,7 +17,7 @@ from .records.results import Result
 from .shelf import Shelf
 from .slate_reads import Reads
 
-#: a result of no task, which remembers that messages may leave results when they expire
+#: the name of a result that belongs to no task: it records that messages may leave results when they expire
 HAS_REVOCABLE = b"\0has-revocable"
 
 
@@ -58,7 +58,7 @@ class ResultState:
     """The results and chords of one instance, and what each effect does to them.
 
     Attributes:
-        has_revocable: some message says what result it leaves when it expires. It stays so for the life of the store.
+        has_revocable: some message says which result to store when it expires. Once True, it stays so.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class ResultState:
         self._changed.add(group)
 
     def forget(self, names: Iterable[bytes]) -> None:
-        """Results that nobody wants any more."""
+        """Drop results that nobody wants any more."""
         for name in names:
             self.results.put(name, None)
 
@@ -139,7 +139,7 @@ class ResultState:
         self._changed.discard(group)
 
     def expire(self, name: bytes, expires_at_ms: int, *, is_over: bool) -> None:
-        """An expiry row that was reached; ``is_over`` when the result itself is past it too."""
+        """Note an expiry row whose time has come. ``is_over``: the result itself has expired as well."""
         rows = self._expired.setdefault(name, set())
         rows.add(expires_at_ms)
         if is_over:

@@ -1,4 +1,4 @@
-"""In how many queues messages are: the blocks of counts that a batch needs, each read once and written once."""
+"""The number of queues that each message is in, counted in blocks. A checkpoint reads and writes each block once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PER_TURN = 250
 
 
 class RouteCounts:
-    """The counts of messages whose blocks were loaded. What is set goes to the batch with :meth:`put_into`."""
+    """The counts in the blocks that were loaded. :meth:`put_into` adds the changes to a batch."""
 
     def __init__(self, store: Reads) -> None:
         self._store = store
@@ -29,7 +29,7 @@ class RouteCounts:
         self._changed: set[int] = set()
 
     async def load(self, ids: Iterable[int]) -> None:
-        """Have the blocks of these messages, which are in order, at hand.
+        """Load the blocks of these messages, whose ids are in order.
 
         Raises:
             CorruptRecord: a block does not decode.
@@ -53,12 +53,15 @@ class RouteCounts:
                     self._blocks[block] = routes_block.read(key, value)
 
     def get(self, id: int) -> int:
-        """In how many queues the message is, or how it is kept; 0 when it has no entry. Its block is at hand."""
+        """The number of queues that the message is in, or how the log keeps it; 0 if it has no entry.
+
+        Its block must be loaded, here and in the methods below.
+        """
         block = self._blocks[id >> BLOCK_BITS]
         return 0 if block is None else block[id & LOW]
 
     def set(self, id: int, count: int) -> None:
-        """From now on the message is in so many queues; 0 removes its entry. Its block is at hand.
+        """Note that the message is in so many queues now; 0 removes its entry.
 
         Raises:
             RequestError: more queues than can be counted.
@@ -68,11 +71,11 @@ class RouteCounts:
         self._put(id, count)
 
     def is_kept(self, id: int) -> bool:
-        """Whether no queue needs the message, and the log keeps it. Its block is at hand."""
+        """Whether the log keeps the message although no queue needs it."""
         return self.get(id) >= KEPT_IN_CHUNKS
 
     def keep(self, id: int, *, in_chunks: bool) -> None:
-        """From now on no queue needs the message, and the log keeps it. Its block is at hand."""
+        """Note that no queue needs the message any more, and that the log keeps it."""
         self._put(id, KEPT_IN_CHUNKS if in_chunks else KEPT)
 
     def _put(self, id: int, count: int) -> None:
@@ -86,7 +89,7 @@ class RouteCounts:
         self._changed.add(number)
 
     async def put_into(self, batch: Batch) -> None:
-        """Add what was changed to the batch, and let go of all blocks."""
+        """Add the blocks that changed to the batch, and forget all blocks."""
         for turn, number in enumerate(sorted(self._changed)):
             if turn % _PER_TURN == _PER_TURN - 1:
                 await asyncio.sleep(0)

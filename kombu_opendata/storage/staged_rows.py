@@ -41,12 +41,12 @@ class Chunk(msgspec.Struct, array_like=True, gc=False):
 
 
 def decode(chunk: Chunk) -> Block:
-    """The chunk's block, which was checked before it came to be in a chunk."""
+    """The chunk's block. It was checked before it became part of the chunk."""
     return _decoder.decode(chunk.block)
 
 
 def each(value: Any) -> Iterable[Any]:
-    """The values of the rows, endless where it is one for all."""
+    """The value of each row. One value for all rows is repeated without end."""
     return value if isinstance(value, list) else repeat(value)
 
 

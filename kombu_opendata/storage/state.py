@@ -34,7 +34,7 @@ DEAD_LETTER_ARGUMENTS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
 
 
 class QueueOptions(NamedTuple):
-    """The settings of a durable queue; retentions of 0 are for ever."""
+    """The settings of a durable queue. A retention of 0 keeps messages for ever."""
 
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     done_retention_seconds: int = DEFAULT_DONE_RETENTION_SECONDS
@@ -70,7 +70,7 @@ class Queue:
         return self.failed if which == "failed" else self.archived_failed
 
     def forget_at_hand(self) -> None:
-        """No bucket that was read for a move is needed any more."""
+        """Let go of the buckets that were read from the store to take messages from them."""
         for which in LISTS:
             self.settled_list(which).at_hand.clear()
 
@@ -166,7 +166,7 @@ class StoreState:
             self.dirty.routes[id] = len(places)
 
     def unlease(self, entry: Entry) -> None:
-        """A session holds the message no more."""
+        """The session that holds the message no longer does."""
         session = entry.session
         leases = self.leases.get(session)
         if leases is not None:
@@ -176,7 +176,10 @@ class StoreState:
                 del self.leases[session]
 
     def record_attempt(self, entry: Entry, consumer: str) -> None:
-        """The RFC's attempts record: who claimed it, in order. The first in an only queue needs no old record."""
+        """Add a consumer to the message's attempts record.
+
+        If it is the first attempt of a message in a single queue, no older record has to be read.
+        """
         first = entry.attempts == 1 and entry.id not in self.dirty.joined
         if first and entry.id not in self.dirty.attempts:
             self.dirty.whole_attempts.add(entry.id)
@@ -196,7 +199,7 @@ class StoreState:
         queue.counts.dead_lettered += reason != REVOKED
 
     def collect(self, name: str, id: int) -> None:
-        """A queue needs its settled message no more; a dead letter may."""
+        """A queue no longer needs its settled message: it goes, unless another queue or a dead letter needs it."""
         if not self.keep_for_dead_letter(name, id):
             self.dirty.garbage.append(id)
 
@@ -211,7 +214,7 @@ class StoreState:
 
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions, at: int = 0) -> Queue:
-        """``at``: ms since the epoch; 0 if that is not known."""
+        """Create a queue. ``at`` is in ms since the epoch; 0 means that the time is not known."""
         queue = self.queues[name] = Queue(name, options, at)
         self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)

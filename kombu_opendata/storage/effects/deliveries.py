@@ -1,4 +1,4 @@
-"""Effects of a delivery: leases begin, are renewed and end; messages leave their queue unread."""
+"""Effects of a delivery: a lease begins, is renewed, ends; a message leaves its queue without a delivery."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ class Claim(Effect, tag=3):
 
 
 class ClaimAgain(Claim, tag=3):
-    """A claim of which so many messages were delivered before: not every entry still knows."""
+    """A claim of some messages that were delivered before.
+
+    It counts them, because an entry that was out of memory no longer knows.
+    """
 
     redelivered: int = 0
 
@@ -136,7 +139,7 @@ class ReturnLater(Return, tag=5):
 
 
 class ReturnExpired(ReturnLater, tag=5):
-    """As :class:`ReturnLater`, and whether that is since the lease ended by itself."""
+    """As :class:`ReturnLater`, and whether the reason is that the lease expired."""
 
     lease_expired: bool = False
 
@@ -172,7 +175,7 @@ class Fail(MessagesEffect, tag=6):
 
 
 class GiveUp(Fail, tag=6):
-    """in flight → failed, and whether no attempts were left when the message was given back or its lease expired."""
+    """in flight → failed, because no attempts were left when the message was given back or its lease expired."""
 
     no_attempts_left: bool = False
     lease_expired: bool = False
@@ -227,7 +230,7 @@ class Remove(Effect, tag=7):
 
 
 class RemoveFor(Remove, tag=7):
-    """As :class:`Remove`, and why, for the messages' history, where that is not the dead letters' reason."""
+    """As :class:`Remove`, with the reason for the messages' history, where the dead letters have another or none."""
 
     why: str = ""
 
