@@ -8,7 +8,8 @@ from .inspection import MessageDetails, QueueDetails, inspect, message, queue
 from .records.offline_store import OfflineStore
 from .records.open_store import open_store
 from .records.record_view import Record, record, scan
-from .stats import StoreStats, stats
+from .stats import stats
+from .store_figures import StoreStats
 from .verify import verify, verify_store
 
 __all__ = [

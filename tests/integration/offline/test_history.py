@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from kombu_opendata.offline import Status
+from kombu_opendata.offline import Status, StoreStats, stats
 from kombu_opendata.offline.records.open_store import open_store
 from kombu_opendata.offline.records.record_view import Record, scan
-from kombu_opendata.offline.stats import StoreStats, stats
 from kombu_opendata.storage.records.keys import RecordKind
 from tests.support.engine import World, run
 from tests.support.verified import describe, verify
