@@ -74,7 +74,7 @@ class Background:
         if answer is None:
             return
         if once:
-            self.answer(session, answer)
+            self.answer(session, rid, answer)
         elif session.connection is asked_on:
             self._outbox.reply(session, answer)
 
@@ -98,7 +98,7 @@ class Background:
         self._outbox.reply(session, kept[1])
         return True
 
-    def answer(self, session: Session, answer: Any, size: int = 0) -> None:
+    def answer(self, session: Session, rid: int, answer: Message, size: int = 0) -> None:
         """Answer a call that is done once, and keep the answer.
 
         Args:
@@ -106,7 +106,7 @@ class Background:
         """
         self._forget(session.id)
         size += _OVERHEAD_BYTES
-        self._kept[session.id] = (answer.rid, answer, size)
+        self._kept[session.id] = (rid, answer, size)
         self._kept_bytes += size
         while self._kept_bytes > _KEPT_BYTES:
             self._kept_bytes -= self._kept.popitem(last=False)[1][2]

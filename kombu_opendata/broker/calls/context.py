@@ -59,9 +59,9 @@ class Context:
         """Whether this call was done already, or is under way; see :meth:`.Background.repeat`."""
         return self._background.repeat(self.session, rid)
 
-    def answer_once(self, message: Message, size: int = 0) -> None:
+    def answer_once(self, rid: int, message: Message, size: int = 0) -> None:
         """Answer such a call; see :meth:`.Background.answer`."""
-        self._background.answer(self.session, message, size)
+        self._background.answer(self.session, rid, message, size)
 
     # ------------------------------------------------------------------ queues
     def queue(self, name: str) -> BrokerQueue:

@@ -122,4 +122,4 @@ class Claimed:
 
     def _answer(self) -> None:
         answer = q.ReadMessages(self._msg.rid, self._rows, self._received)
-        self._uses.background.answer(self._session, answer, self._bytes)
+        self._uses.background.answer(self._session, self._msg.rid, answer, self._bytes)

@@ -55,7 +55,7 @@ class SendCalls:
 
     def _send(self, call: Context, msg: q.Send, names: list[bytes]) -> None:
         answer = self._send_new(call, msg, names) if msg.keys else self._send_all(call, msg, names[0])
-        call.answer_once(answer, 40 * len(answer.ids))
+        call.answer_once(msg.rid, answer, 40 * len(answer.ids))
 
     # ------------------------------------------------------------------ one key for all, or none
     def _send_all(self, call: Context, msg: q.Send, name: bytes) -> q.Sent:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....errors import LeaseHeld, MessageNotFound, OpenDataError, PreconditionFailed, RequestError, StaleLease
 from ....protocol import queue_messages as q
 from ....protocol.messages import Outcome
@@ -22,9 +20,6 @@ from .call_limits import check_ms, check_quantity
 from .holders import Holders
 
 MAX_ITEMS = 1000
-#: ids that were settled, and why others were not: id, code, text, values
-Found = tuple[list[int], list[tuple[int, str, str, dict[str, Any]]]]
-
 _OUTCOMES: dict[Ending, int] = {
     Ending.ARCHIVE: Outcome.ACK, Ending.REQUEUE: Outcome.REQUEUE, Ending.REJECT: Outcome.REJECT,
     Ending.RELEASE: Outcome.RELEASE, Ending.DELETE: DELETED, Ending.SET_VT: Outcome.REQUEUE,
@@ -58,40 +53,45 @@ class SettleCalls:
         if queue.messages.cold_buckets_of(ids):
             call.run(msg.rid, self._load_and_settle(call, msg, queue, ids), once=True)
         else:
-            found: Found = [], []
-            self._end_some(call, msg, queue, msg.items, found)
-            self._answer(call, msg, found)
+            answer = q.SettledMessages(msg.rid, [], [])
+            self._end_some(call, msg, queue, msg.items, answer)
+            self._answer(call, msg, answer)
 
     async def _load_and_settle(self, call: Context, msg: q.SettleMessages, queue: BrokerQueue, ids: list[int]) -> None:
         """Those of a bucket are ended as soon as it is in memory, from where it may go again."""
-        found: Found = [], []
+        answer = q.SettledMessages(msg.rid, [], [])
         items, messages = dict(msg.items), queue.messages
         for number in messages.cold_buckets_of(ids):
             if number in messages.cold and not queue.deleting:
                 await queue.load_bucket(number)
                 here = [(id, items.pop(id)) for id in list(items) if messages.find(id) is not None]
-                self._end_some(call, msg, call.queue(msg.queue), here, found)
-        self._end_some(call, msg, call.queue(msg.queue), list(items.items()), found)
-        self._answer(call, msg, found)
+                self._end_some(call, msg, call.queue(msg.queue), here, answer)
+        self._end_some(call, msg, call.queue(msg.queue), list(items.items()), answer)
+        self._answer(call, msg, answer)
 
     def _end_some(
-        self, call: Context, msg: q.SettleMessages, queue: BrokerQueue, items: list[q.Item], found: Found
+        self,
+        call: Context,
+        msg: q.SettleMessages,
+        queue: BrokerQueue,
+        items: list[q.Item],
+        answer: q.SettledMessages,
     ) -> None:
-        done, refused = found
+        """End these as far as that can be, and note in the answer which were."""
         for id, token in items:
             try:
                 self._end_one(call, queue, id, token, Ending(msg.ending), msg.delay_ms)
             except OpenDataError as exc:
-                refused.append((id, exc.code, exc.text, exc.values))
+                answer.refused.append((id, exc.code, exc.text, exc.values))
             else:
-                done.append(id)
+                answer.done.append(id)
         self._queues.wake(queue)
         self._outbox.schedule()
 
-    def _answer(self, call: Context, msg: q.SettleMessages, found: Found) -> None:
-        done, refused = found
-        until = self._clock.now_ms() + msg.delay_ms if msg.ending == Ending.SET_VT else 0
-        call.answer_once(q.SettledMessages(msg.rid, done, refused, until), 50 * len(msg.items))
+    def _answer(self, call: Context, msg: q.SettleMessages, answer: q.SettledMessages) -> None:
+        if msg.ending == Ending.SET_VT:
+            answer.until_ms = self._clock.now_ms() + msg.delay_ms
+        call.answer_once(msg.rid, answer, 50 * len(msg.items))
 
     def _end_one(self, call: Context, queue: BrokerQueue, id: int, token: int, ending: Ending, delay_ms: int) -> None:
         """End one message.

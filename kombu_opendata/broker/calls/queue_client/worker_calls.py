@@ -115,7 +115,7 @@ class WorkerCalls:
             held = self._held(msg.session)
             for queue, entry in held:
                 self._leases.end(self._holders.of(entry), queue, entry, Outcome.RELEASE)
-            call.answer_once(m.Count(msg.rid, len(held)))
+            call.answer_once(msg.rid, m.Count(msg.rid, len(held)))
             return
         sessions = self._sessions().get(msg.session)
         if not sessions:
@@ -126,7 +126,7 @@ class WorkerCalls:
                 self._shut_down(session, call.session.name)
             else:
                 self._suspend(session, msg.action == SUSPEND)
-        call.answer_once(m.Count(msg.rid, count))
+        call.answer_once(msg.rid, m.Count(msg.rid, count))
 
     def _suspend(self, session: Session, suspended: bool) -> None:
         """Give it nothing until it is resumed, or have it get messages again."""
@@ -156,7 +156,7 @@ class WorkerCalls:
             if not is_there and (only is None or queue is only):
                 self._leases.end(self._holders.of(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
                 count += 1
-        call.answer_once(m.Count(msg.rid, count))
+        call.answer_once(msg.rid, m.Count(msg.rid, count))
 
 
 def _row(sessions: list[Session], known: dict[str, Any], name: str) -> dict[str, Any]:
