@@ -87,9 +87,7 @@ class Channel(VirtualChannel):
         client = connection.client
         limit = virtual.Transport.channel_max if client is None else client.transport.channel_max
         if len(connection.channels) >= limit:
-            raise ResourceError(
-                f"the connection has reached its limit of {limit} channels: close some of them", (20, 10)
-            )
+            raise ResourceError(f"the connection is at its limit of {limit} channels: close some of them", (20, 10))
         return connection.add_channel(self)
 
     @property

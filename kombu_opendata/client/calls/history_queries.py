@@ -10,11 +10,9 @@ The functions that make the requests are public for the queue client, which send
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
 from types import NoneType
 from typing import Any, TypedDict, Unpack
 
-from ...errors import InvalidFilter
 from ...protocol.history_messages import (
     CountAttempts,
     CountMessages,
@@ -25,6 +23,19 @@ from ...protocol.history_messages import (
 )
 from ..session.broker_connection import BrokerConnection
 from .history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
+from .query_values import (
+    Headers,
+    Time,
+    bucket_ms,
+    ceil_ms,
+    floor_ms,
+    header_values,
+    ids_of,
+    of_type,
+    page_limit,
+    start_ms,
+    texts,
+)
 
 __all__ = [
     "AttemptInfo",
@@ -38,14 +49,6 @@ __all__ = [
     "retrieve_attempt",
     "retrieve_message",
 ]
-
-Time = int | datetime
-Header = str | int | float | bool
-Headers = Mapping[str, Header | Iterable[Header]]
-
-_MS = timedelta(milliseconds=1)
-_MAX_BUCKET_SECONDS = 1e13
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Window(TypedDict, total=False):
@@ -186,7 +189,7 @@ def list_messages_request(asked: MessageQuery) -> ListMessages:
 
 def list_attempts_request(asked: AttemptQuery) -> ListAttempts:
     _check_names("list_attempts", asked, AttemptQuery)
-    bodies = _of_type("bodies", asked.get("bodies", False), bool)
+    bodies = of_type("bodies", asked.get("bodies", False), bool)
     return ListAttempts(rid=0, bodies=bodies, **_attempt_filters(asked), **_page(asked))
 
 
@@ -212,113 +215,40 @@ def _check_names(call: str, asked: Mapping[str, Any], known: Any) -> None:
 
 def _message_filters(asked: MessageFilters) -> dict[str, Any]:
     return {
-        "queues": _texts("queues", asked.get("queues")),
-        "statuses": _texts("statuses", asked.get("statuses")),
-        "headers": _headers(asked.get("headers")),
-        "ids": _ids(asked.get("ids")),
+        "queues": texts("queues", asked.get("queues")),
+        "statuses": texts("statuses", asked.get("statuses")),
+        "headers": header_values(asked.get("headers")),
+        "ids": ids_of(asked.get("ids")),
     }
 
 
 def _attempt_filters(asked: AttemptFilters) -> dict[str, Any]:
     return {
-        "queues": _texts("queues", asked.get("queues")),
-        "outcomes": _texts("outcomes", asked.get("outcomes")),
-        "headers": _headers(asked.get("headers")),
-        "ids": _ids(asked.get("message_ids")),
-        "consumers": _texts("consumers", asked.get("consumers")),
-        "manual": _of_type("manual", asked.get("manual"), bool, NoneType),
+        "queues": texts("queues", asked.get("queues")),
+        "outcomes": texts("outcomes", asked.get("outcomes")),
+        "headers": header_values(asked.get("headers")),
+        "ids": ids_of(asked.get("message_ids")),
+        "consumers": texts("consumers", asked.get("consumers")),
+        "manual": of_type("manual", asked.get("manual"), bool, NoneType),
     }
 
 
 def _page(asked: PageOf) -> dict[str, Any]:
     return {
-        "gte": _ceil(asked.get("gte")),
-        "lte": _floor(asked.get("lte")),
-        "gt": _floor(asked.get("gt")),
-        "lt": _ceil(asked.get("lt")),
-        "order": _of_type("order", asked.get("order", "desc"), str),
-        "limit": _limit(asked.get("limit", 100)),
-        "next": _of_type("next", asked.get("next"), str, NoneType),
-        "prev": _of_type("prev", asked.get("prev"), str, NoneType),
+        "gte": ceil_ms(asked.get("gte")),
+        "lte": floor_ms(asked.get("lte")),
+        "gt": floor_ms(asked.get("gt")),
+        "lt": ceil_ms(asked.get("lt")),
+        "order": of_type("order", asked.get("order", "desc"), str),
+        "limit": page_limit(asked.get("limit", 100)),
+        "next": of_type("next", asked.get("next"), str, NoneType),
+        "prev": of_type("prev", asked.get("prev"), str, NoneType),
     }
 
 
 def _buckets(asked: Buckets) -> dict[str, Any]:
     return {
-        "gte": _start(asked["gte"]),
-        "lt": _start(asked["lt"]),
-        "bucket_ms": _bucket_ms(asked["bucket_seconds"]),
+        "gte": start_ms(asked["gte"]),
+        "lt": start_ms(asked["lt"]),
+        "bucket_ms": bucket_ms(asked["bucket_seconds"]),
     }
-
-
-# ---------------------------------------------------------------------- checked values
-def _texts(name: str, given: Iterable[str] | None) -> list[str]:
-    if isinstance(given, str):
-        raise InvalidFilter(f"{name}: {given!r} is a single text: give a list of texts", value=given)
-    return [_of_type(name, one, str) for one in given or ()]
-
-
-def _of_type(name: str, value: Any, *kinds: type) -> Any:
-    if not isinstance(value, kinds):
-        raise InvalidFilter(f"{name}: {value!r} is not of type {kinds[0].__name__}", value=repr(value))
-    return value
-
-
-def _ids(given: Any) -> list[int]:
-    if isinstance(given, int):
-        raise InvalidFilter(f"{given!r} is a single message id: give a list of ids", value=given)
-    ids = list(given or ())
-    for id in ids:
-        if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < 1 << 63:
-            raise InvalidFilter(f"{id!r} is not a message id: an id is a number from 0 up", value=repr(id))
-    return ids
-
-
-def _bucket_ms(seconds: Any) -> int:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not abs(seconds) < _MAX_BUCKET_SECONDS:
-        raise InvalidFilter(f"{seconds!r} is not a length for a bucket: give a number of seconds", value=repr(seconds))
-    return round(1000 * seconds)  # the broker checks the range
-
-
-def _headers(given: Headers | None) -> dict[str, list[str]]:
-    if given is not None and not isinstance(given, Mapping):
-        raise InvalidFilter(f"headers: {given!r} is not a mapping of names to values", value=repr(given))
-    found = {}
-    for name, value in (given or {}).items():
-        several = not isinstance(value, (str, int, float)) and isinstance(value, Iterable)
-        _of_type("name of a header", name, str)
-        found[name] = [_text(one) for one in value] if several else [_text(value)]  # type: ignore[union-attr]
-    return found
-
-
-def _text(value: Any) -> str:
-    """A header's value as text, as the metadata has it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value) if type(value) in (int, float) else str(value)
-
-
-def _limit(limit: Any) -> int:
-    if not isinstance(limit, int) or isinstance(limit, bool):
-        raise InvalidFilter(f"limit: {limit!r} is not a number", value=repr(limit))
-    return max(min(limit, 1 << 62), -1 << 62)  # the broker checks the range
-
-
-def _floor(at: Any) -> int | None:
-    """The last millisecond that is not after this time."""
-    return None if at is None else at if type(at) is int else _since_epoch(at) // _MS
-
-
-def _ceil(at: Any) -> int | None:
-    """The first millisecond that is not before this time."""
-    return None if at is None else _start(at)
-
-
-def _start(at: Any) -> int:
-    return at if type(at) is int else -(-_since_epoch(at) // _MS)
-
-
-def _since_epoch(at: Any) -> timedelta:
-    if not isinstance(at, datetime):
-        raise InvalidFilter(f"{at!r} is not a time: give a datetime, or milliseconds since the epoch", value=repr(at))
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH

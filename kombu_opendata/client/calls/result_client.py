@@ -271,9 +271,13 @@ def _store(connection: BrokerConnection, message: StoreResult) -> ResultStored:
 
 def _tell(connection: BrokerConnection, messages: Sequence[Any]) -> None:
     """Send messages that have no answer. A connection that had to be opened has told the broker already."""
-    if not connection.link.open():
-        for message in messages:
-            connection.io.send(message)
+    link = connection.link
+    with link.lock:
+        if link.current is None:
+            link.ensure_open()
+            return
+    for message in messages:
+        connection.io.send(message)
 
 
 def _drain(connection: BrokerConnection, timeout: float | None) -> BrokerConnection:

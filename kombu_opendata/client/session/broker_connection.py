@@ -165,9 +165,9 @@ class BrokerConnection:
                 return
             self.call(Cancel(0, channel, tag))
             self.session.cancelled(channel, tag)
-            leases = [delivery[2:5] for delivery in self.session.take_deliveries(channel, tag)]
-            if leases and not consumer.no_ack:
-                self.settle(channel, Outcome.RELEASE, leases)
+            unread = self.session.take_deliveries(channel, tag)
+            if unread and not consumer.no_ack:
+                self.settle(channel, Outcome.RELEASE, [delivery[2:5] for delivery in unread])
 
     def get(self, channel: int, queue: str, *, no_ack: bool) -> Delivery | None:
         """Claim one message, or None."""
@@ -281,11 +281,9 @@ class BrokerConnection:
     def after_fork_in_child(self) -> None:
         """Leave the parent's session to the parent; the next use opens a session of this process."""
         parents = self.link
-        if parents.current is not None:
-            parents.current.close()
         self._start_session()
         self.link.is_closed, self.link.welcome = parents.is_closed, parents.welcome
-        parents.is_closed = True
+        parents.leave_to_parent()
         self.gated.clear()
         for channel in self.channels.values():
             channel.after_fork_in_child()

@@ -123,14 +123,6 @@ class SessionLink:
                 return False
             return True
 
-    def open(self) -> bool:
-        """Connect or resume; returns False if the session was connected already."""
-        with self.lock:
-            if self.current is not None:
-                return False
-            self.ensure_open()
-            return True
-
     def ensure_open(self, patience: float | None = None, deadline: float | None = None) -> FramedSocket:
         """The current socket, after a resume where one is needed.
 
@@ -298,3 +290,9 @@ class SessionLink:
             current.close()
         if self.waker is not None:
             self.waker.wake()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: close the inherited socket, and never use this link again."""
+        self.is_closed = True
+        if self.current is not None:
+            self.current.close()

@@ -178,7 +178,7 @@ def test_a_bare_body_is_published(channel: Any, queue: str, body: str | bytes) -
 
 
 def test_something_else_than_a_message_is_refused(channel: Any, queue: str) -> None:
-    with pytest.raises(InvalidMessage, match="takes what prepare_message makes, or a body"):
+    with pytest.raises(InvalidMessage, match="takes what prepare_message returns, or a body"):
         channel.basic_publish(17, routing_key=queue)
 
 

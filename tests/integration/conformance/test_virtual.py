@@ -213,7 +213,7 @@ def test_what_no_queue_takes_goes_to_the_deadletter_queue(reach: Reach, name: st
 def test_no_more_channels_than_channel_max(reach: Reach) -> None:
     with connected(reach.url, **reach.options) as connection:
         connection.transport.channel_max = 1
-        with connection.channel(), pytest.raises(ResourceError, match="has 1 channels"):
+        with connection.channel(), pytest.raises(ResourceError, match="limit of 1 channels"):
             connection.channel()
 
 
