@@ -1,4 +1,4 @@
-"""History on the broker's side: pages of messages and attempts, single ones, counts by time.
+"""History: pages of messages and attempts, single ones, counts by time.
 
 What is asked for is checked in the handler; a task then reads, a few milliseconds at a time, while everything else
 goes on.

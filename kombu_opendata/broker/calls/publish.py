@@ -116,17 +116,10 @@ class PublishCalls:
             if msg.revocable:
                 self._results.note_revocable()
             id = self._operations.publish(
-                stored,
-                msg.envelope,
-                msg.headers,
-                priority=priority,
-                created_at=msg.created_at_ms,
-                visible_at=msg.visible_at_ms,
-                ttl_ms=msg.ttl_ms,
-                session=numbered.id if numbered is not None else b"",
-                seq=msg.seq,
-                total=len(targets),
-            )
+                stored, msg.envelope, msg.headers, priority=priority,
+                created_at=msg.created_at_ms, visible_at=msg.visible_at_ms, ttl_ms=msg.ttl_ms,
+                session=numbered.id if numbered is not None else b"", seq=msg.seq, total=len(targets),
+            )  # fmt: skip
         else:
             id = queues.transient_id()
             if numbered is not None:
