@@ -44,7 +44,7 @@ def _exchange(client: QueueClient, name: str) -> ExchangeInfo:
     """The exchange of this name.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     from ..errors import NotFound
 
