@@ -200,7 +200,7 @@ class BrokerConnection:
         """Wait until there is an event; None waits for ever.
 
         Raises:
-            socket.timeout: there is none in time.
+            socket.timeout: there is no event in time.
         """
         if self.events:
             return

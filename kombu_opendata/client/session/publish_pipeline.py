@@ -2,7 +2,7 @@
 
 Each publish keeps its number and its frame until it is answered, so a resume sends those that are left again, in order,
 and the broker stores each once. A publish that fails is put on a list of *failures*, whose owner (the connection, or a
-batch) raises them; where nobody is left to raise them, they are logged with the ids of their tasks.
+batch) raises them. If there is no caller left to raise them to, they are logged with the ids of their tasks.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class PublishPipeline:
                 self._session.fail_publishes(ConnectionLost(f"not confirmed when the connection was closed: {exc}"))
 
     def log_failures(self) -> None:
-        """Log the failures: nobody is left to raise them to."""
+        """Log the failures: there is no caller left to raise them to."""
         if self.failures:
             logger.error("%s", publish_failed(self.failures))
             self.failures.clear()

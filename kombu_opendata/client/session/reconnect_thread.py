@@ -52,7 +52,7 @@ class ReconnectThread:
     """The thread of one session."""
 
     def __init__(self, target: Reconnectable) -> None:
-        self._target = weakref.ref(target)  # an unused connection is to be collected
+        self._target = weakref.ref(target)  # weak, so that an unused connection is collected
         self._waker = Waker()
         threading.Thread(target=self._run, name="opendata-reconnect", daemon=True).start()
 
