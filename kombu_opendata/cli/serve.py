@@ -176,8 +176,8 @@ def broker(
     broker status   show a running broker's queues, depths and consumers
     broker stop     stop the broker of a folder
     """
-    from ..broker.options import BrokerOptions, parse_listen, parse_metrics
-    from ..broker.process import Readiness, run
+    from ..broker.process.broker_options import BrokerOptions, parse_listen, parse_metrics
+    from ..broker.process.process import Readiness, run
 
     try:
         options = BrokerOptions(
@@ -203,7 +203,7 @@ def hash_secret() -> None:
     The command prompts for the secret, or reads it from standard input if that is not a terminal. There is no option
     for it, because other users of the machine could see it in the list of processes.
     """
-    from ..broker.users import hash_secret as make
+    from ..broker.wire.users import hash_secret as make
 
     try:
         click.echo(make(_read_secret()))

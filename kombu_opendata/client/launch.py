@@ -101,7 +101,7 @@ def start_broker(folder: PrivateFolder, address: Address, options: Options, dead
         try:
             process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "kombu_opendata.broker",
+                    sys.executable, "-m", "kombu_opendata.cli", "broker",
                     "--store", f"file://{quote(address.folder)}",
                     "--listen", f"unix:{address.socket_path}",
                     "--embedded",

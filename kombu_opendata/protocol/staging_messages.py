@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
 import msgspec
 
-from ..staging.job import Blocked
 from .frame_limits import Many
 from .message_base import Message
 
@@ -14,6 +16,25 @@ StagedBatch = tuple[str, int, int, int, bytes]
 Counts = tuple[int, int, int, int]
 #: job id, state, first id, rows, batches, bytes, committed at ms, routed, unroutable, damaged, counts by queue
 Job = tuple[str, str, int, int, int, int, int, int, int, int, dict[str, Counts]]
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Why a job's messages can't be put into their queues now.
+
+    Attributes:
+        reason: in a few words.
+        since_ms: when a message of the job was last put into a queue, or the broker started; ms since the epoch.
+        queue: the full queue that refuses more; empty if something else blocks the job.
+    """
+
+    reason: str
+    since_ms: int
+    queue: str = ""
+
+    def __str__(self) -> str:
+        since = datetime.fromtimestamp(self.since_ms // 1000, UTC)
+        return f"{self.reason}, since {since:%Y-%m-%dT%H:%M:%SZ}"
 
 
 # ------------------------------------------------------------------ client → broker

@@ -39,7 +39,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .job import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget
+from ..protocol.staging_messages import Blocked
+from .job import BatchInfo, JobInfo, QueueCounts, StagingTarget
 
 if TYPE_CHECKING:
     from .batch_writer import BatchWriter

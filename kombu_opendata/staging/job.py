@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from ..errors import RequestError
 from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
+from ..protocol.staging_messages import Blocked
 
 MAX_JOB_ID_BYTES = 255
 MAX_PART = 0xFFFF_FFFF
@@ -80,25 +80,6 @@ class QueueCounts:
     def waiting(self) -> int:
         """How many are available or in flight."""
         return self.routed - self.done - self.failed - self.removed
-
-
-@dataclass(frozen=True)
-class Blocked:
-    """Why a job's messages can't be put into their queues now.
-
-    Attributes:
-        reason: in a few words.
-        since_ms: when a message of the job was last put into a queue, or the broker started; ms since the epoch.
-        queue: the full queue that refuses more; empty if something else blocks the job.
-    """
-
-    reason: str
-    since_ms: int
-    queue: str = ""
-
-    def __str__(self) -> str:
-        since = datetime.fromtimestamp(self.since_ms // 1000, UTC)
-        return f"{self.reason}, since {since:%Y-%m-%dT%H:%M:%SZ}"
 
 
 @dataclass(frozen=True)

@@ -10,35 +10,35 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import StoreError, StoreFull
-from . import recovery
 from .clock import Clock
-from .collector import Collector
-from .commits import Commits
-from .definitions import Definitions
-from .disk_space import LOOK_SECONDS, DiskSpace
-from .figures import EngineFigures
+from .commit import recovery
+from .commit.commits import Commits
+from .commit.figures import EngineFigures
+from .commit.journal import SEGMENT_BYTES, Journal
+from .commit.store_files import StoreFiles, prepare
 from .history.service import DEFAULT_RETENTION_SECONDS, History
-from .idempotency import Idempotency
-from .idle_store import IdleStore
-from .journal import SEGMENT_BYTES, Journal
-from .loader import QueueLoader
-from .log_retention import LogSweep
-from .looking import QueuePages
-from .operations import Operations
-from .payloads import Payloads
+from .maintain.collector import Collector
+from .maintain.disk_space import LOOK_SECONDS, DiskSpace
+from .maintain.idle_store import IdleStore
+from .maintain.log_retention import LogSweep
+from .maintain.routing_cursors import Router
+from .maintain.size_limit import SizeLimit
+from .messages.payloads import Payloads
+from .operations.archive_and_delete import SettledMoves
+from .operations.definitions import Definitions
+from .operations.idempotency_keys import Idempotency
+from .operations.message_operations import Operations
+from .operations.queue_loader import QueueLoader
+from .operations.queue_removals import Removals
+from .operations.redrive import Redrives
+from .operations.staged_commits import Staging
+from .operations.task_results import Results
+from .read.queue_pages import QueuePages
+from .read.settled_buckets import SettledBuckets
 from .records import keys
-from .redrive import Redrives
-from .removals import Removals
-from .results import Results
-from .routing import Router
-from .settled_buckets import SettledBuckets
-from .settled_moves import SettledMoves
-from .size_limit import SizeLimit
-from .slate import SlateStore
-from .slate_settings import SlateSettings
-from .staged import Staging
-from .state import StoreState
-from .store_files import StoreFiles, prepare
+from .slatedb.slate_settings import SlateSettings
+from .slatedb.store_writer import SlateStore
+from .state.store_state import StoreState
 
 log = logging.getLogger(__name__)
 

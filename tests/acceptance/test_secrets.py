@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kombu_opendata.broker.users import hash_secret
+from kombu_opendata.broker.wire.users import hash_secret
 
 from ..support.processes import Children
 from ..support.served import ServedBroker

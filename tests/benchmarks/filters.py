@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from kombu_opendata.storage.topology import Topology
+from kombu_opendata.storage.routing.topology import Topology
 
 from .results import Results
 from .targets import OURS

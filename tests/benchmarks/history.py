@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
-from kombu_opendata.storage.history import query
-from kombu_opendata.storage.state import Queue, QueueOptions
+from kombu_opendata.storage.history.lists import query
+from kombu_opendata.storage.state.store_state import Queue, QueueOptions
 
 from . import clients
 from .peers import Peer, embedded

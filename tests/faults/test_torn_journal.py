@@ -24,7 +24,7 @@ from kombu_opendata.storage.effects.codec import Commit
 from kombu_opendata.storage.effects.publishes import Publish
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import settled
-from kombu_opendata.storage.state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueOptions
 
 from ..support.broker import EmbeddedBroker
 from ..support.seeds import seeded_random

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 import trustme
 
-from kombu_opendata.broker import memory
-from kombu_opendata.broker.users import hash_secret
+from kombu_opendata.broker.process import memory
+from kombu_opendata.broker.wire.users import hash_secret
 
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.broker.server import Server
-from kombu_opendata.broker.settings import BrokerSettings
+from kombu_opendata.broker.process.server import Server
+from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.storage.engine import EngineSettings
 
 from ..support.processes import children, wait_until

@@ -16,7 +16,7 @@ from kombu_opendata import errors
 from kombu_opendata.client.calls import instances
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.storage.slate_databases import database_exists
+from kombu_opendata.storage.slatedb.databases import database_exists
 from kombu_opendata.url import parse
 
 from ..support.kombu_client import connected, declare, refused, send, take_bodies
@@ -111,7 +111,7 @@ def test_a_database_in_a_store_is_not_taken_for_a_store(serve: Callable[..., Ser
 
 def test_whether_a_store_that_is_no_folder_has_a_database() -> None:
     async def ask() -> list[bool]:
-        from kombu_opendata.storage.slate import SlateStore
+        from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
         url = "memory://test-instances"
         store = await SlateStore.open(url, "there")

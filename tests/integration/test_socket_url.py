@@ -20,8 +20,8 @@ from argon2 import PasswordHasher
 from celery import Celery
 
 from kombu_opendata import QueueClient, errors
-from kombu_opendata.broker.logins import FAILURES_PER_ADDRESS
-from kombu_opendata.broker.users import hash_secret
+from kombu_opendata.broker.wire.logins import FAILURES_PER_ADDRESS
+from kombu_opendata.broker.wire.users import hash_secret
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.socket.connect import connect_socket_url
 from kombu_opendata.spark.broker_access import access_of

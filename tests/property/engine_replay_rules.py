@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from kombu_opendata.storage.maintain.routing_cursors import Step
+from kombu_opendata.storage.operations.archive_and_delete import Selection
+from kombu_opendata.storage.operations.redrive import Redriven
 from kombu_opendata.storage.records.cursor import Cursor
-from kombu_opendata.storage.redrive import Redriven
-from kombu_opendata.storage.routing import Step
-from kombu_opendata.storage.settled_log import LISTS, Which
-from kombu_opendata.storage.settled_moves import Selection
+from kombu_opendata.storage.state.settled_list import LISTS, Which
 from tests.property.engine_model import Message, ModelQueue
 from tests.property.engine_rules import RETRY_DELAYS, TERMS, TTLS, EngineRules
 

@@ -12,9 +12,9 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.storage.effects.deliveries import Renew
-from kombu_opendata.storage.removals import Call
-from kombu_opendata.storage.settled_log import which_list
-from kombu_opendata.storage.state import QueueOptions
+from kombu_opendata.storage.operations.queue_removals import Call
+from kombu_opendata.storage.state.settled_list import which_list
+from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.property.engine_model import Message, ModelQueue, StoredMessage
 from tests.property.engine_store import PRODUCER, CrashableEngine
 

@@ -20,14 +20,14 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
 from kombu_opendata.errors import StoreError
-from kombu_opendata.storage import settled_log
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
-from kombu_opendata.storage.queue_buckets import Entry
 from kombu_opendata.storage.records import active, keys, settled
-from kombu_opendata.storage.settled_log import Which, bucket_key
-from kombu_opendata.storage.slate_settings import SlateSettings
-from kombu_opendata.storage.state import Queue
+from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
+from kombu_opendata.storage.state import settled_list
+from kombu_opendata.storage.state.queue_buckets import Entry
+from kombu_opendata.storage.state.settled_list import Which, bucket_key
+from kombu_opendata.storage.state.store_state import Queue
 from tests.property.engine_model import Model
 from tests.support.engine import small_blocks, small_buckets
 
@@ -176,5 +176,5 @@ def _only_new(target: Path, source: Path) -> Callable[[str, list[str]], set[str]
 @contextlib.contextmanager
 def _small_buckets() -> Iterator[None]:
     with small_buckets(4, 3), small_blocks(5), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settled_log, "BUCKET_ENTRIES", 4)
+        patch.setattr(settled_list, "BUCKET_ENTRIES", 4)
         yield

@@ -20,9 +20,9 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import StoreStats, open_store, stats
-from kombu_opendata.storage import object_store
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.settled_log import LISTS
+from kombu_opendata.storage.slatedb import object_store
+from kombu_opendata.storage.state.settled_list import LISTS
 from tests.property.engine_by_id import ByIdRules
 from tests.property.engine_rules import SESSIONS
 from tests.property.engine_staged_rules import StagedRules

@@ -16,11 +16,11 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kombu_opendata.storage.history import query
-from kombu_opendata.storage.history.candidates import AttemptRecord, MessageRecord
-from kombu_opendata.storage.history.query import Filters
-from kombu_opendata.storage.queue_buckets import Entry
-from kombu_opendata.storage.state import QueueOptions
+from kombu_opendata.storage.history.lists import query
+from kombu_opendata.storage.history.lists.candidates import AttemptRecord, MessageRecord
+from kombu_opendata.storage.history.lists.query import Filters
+from kombu_opendata.storage.state.queue_buckets import Entry
+from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.engine import World
 from tests.support.history import tiny_history
 

@@ -36,7 +36,7 @@ from kombu_opendata.selectors.tree import (
     any_of,
     text_of,
 )
-from kombu_opendata.storage.topology import Topology
+from kombu_opendata.storage.routing.topology import Topology
 
 # ---------------------------------------------------------------------- trees
 names = st.sampled_from(["a", "b", "task", "and", "x-y", "", 'q"', "é", "routing_key"])

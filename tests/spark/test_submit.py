@@ -22,7 +22,7 @@ from kombu.entity import Queue
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from kombu_opendata.broker.users import hash_secret
+from kombu_opendata.broker.wire.users import hash_secret
 from kombu_opendata.errors import NotFound, OpenDataError, PreconditionFailed, RequestError, StartError
 from kombu_opendata.spark import find_job, read_table, register, submit_tasks
 from kombu_opendata.spark.encode.task_ids import task_id

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage import metadata_blocks, queue_state
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
-from kombu_opendata.storage.queue_buckets import Entry
-from kombu_opendata.storage.state import Queue, QueueOptions
+from kombu_opendata.storage.read import metadata_blocks
+from kombu_opendata.storage.state import queue_state
+from kombu_opendata.storage.state.queue_buckets import Entry
+from kombu_opendata.storage.state.store_state import Queue, QueueOptions
 
 SESSION = b"s" * 16
 OTHER = b"o" * 16

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.storage import queue_state, settled_log
 from kombu_opendata.storage.engine import EngineSettings
 from kombu_opendata.storage.records.results import FINAL
-from kombu_opendata.storage.slate import SlateStore
-from kombu_opendata.storage.state import QueueOptions
+from kombu_opendata.storage.slatedb.store_writer import SlateStore
+from kombu_opendata.storage.state import queue_state, settled_list
+from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.engine import OTHER, SESSION, World
 
 LARGE = bytes(range(256)) * 10_000
@@ -42,7 +42,7 @@ def small_lists() -> Iterator[None]:
     """Buckets of a few entries."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(queue_state, "BUCKET_ENTRIES", SMALL_BUCKET)
-        patch.setattr(settled_log, "BUCKET_ENTRIES", SMALL_BUCKET)
+        patch.setattr(settled_list, "BUCKET_ENTRIES", SMALL_BUCKET)
         yield
 
 

@@ -14,8 +14,8 @@ from kombu.transport import TRANSPORT_ALIASES
 
 import kombu_opendata  # noqa: F401 - registers the URLs
 from kombu_opendata import url
-from kombu_opendata.broker.maintenance import DUTIES
-from kombu_opendata.broker.options import BrokerOptions
+from kombu_opendata.broker.instance.maintenance import DUTIES
+from kombu_opendata.broker.process.broker_options import BrokerOptions
 from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.cli import broker
 from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS

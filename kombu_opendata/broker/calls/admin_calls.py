@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ...protocol import messages as m
-from ..maintenance import Maintenance, check_duties
+from ..instance.maintenance import Maintenance, check_duties
 from .context import Context
 from .registry import handles
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..instance import Instance
+from ..instance.instance import Instance
 from ..model.sessions import Session
 from .admin_calls import AdminCalls, Directory
 from .consume import ConsumeCalls

@@ -5,13 +5,13 @@ from __future__ import annotations
 from ...errors import AccessRefused, PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...storage.clock import Clock
-from .. import arguments
-from ..arguments import MAX_NAME_BYTES
-from ..leases import Leases
+from ..delivery.leases import Leases
+from ..delivery.outbox import Outbox
+from ..delivery.queues import Queues
+from ..model import queue_arguments
 from ..model.getters import GetOne
+from ..model.queue_arguments import MAX_NAME_BYTES
 from ..model.sessions import Channel, Consumer
-from ..outbox import Outbox
-from ..queues import Queues
 from .context import Context
 from .registry import handles
 
@@ -38,7 +38,7 @@ class ConsumeCalls:
         if queue.consumers and (msg.exclusive or queue.consumers[0].exclusive):
             raise AccessRefused(f"queue {queue.name!r} has an exclusive consumer", queue=queue.name)
         priority = msg.arguments.get("x-priority", 0)
-        arguments.check(arguments.CONSUMER_PRIORITY, priority, f"a consumer of queue {queue.name!r}")
+        queue_arguments.check(queue_arguments.CONSUMER_PRIORITY, priority, f"a consumer of queue {queue.name!r}")
         consumer = Consumer(call.session, channel, msg.tag, queue, msg.no_ack, msg.exclusive, priority)
         channel.consumers[msg.tag] = consumer
         queue.add_consumer(consumer)

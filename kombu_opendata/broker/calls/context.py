@@ -8,12 +8,12 @@ from typing import Any
 
 from ...errors import AccessRefused, NotFound
 from ...protocol.message_base import Message
-from ..arguments import check_name
-from ..background import Background
+from ..delivery.background import Background
+from ..delivery.outbox import Outbox
+from ..delivery.queues import Queues
 from ..model.queue import BrokerQueue
+from ..model.queue_arguments import check_name
 from ..model.sessions import Session
-from ..outbox import Outbox
-from ..queues import Queues
 
 
 class Context:

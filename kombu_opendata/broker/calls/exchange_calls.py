@@ -6,14 +6,14 @@ from ...errors import AccessRefused, PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from ...protocol.topic_syntax import check_topic_pattern
-from ...storage.definitions import Definitions
-from ...storage.topology import Topology
-from .. import arguments
-from ..arguments import MAX_NAME_BYTES
-from ..notices import WarnOnce
-from ..pace import Pace, encoded
-from ..queues import Queues
-from ..replay import Replays
+from ...storage.operations.definitions import Definitions
+from ...storage.routing.topology import Topology
+from ..delivery.queues import Queues
+from ..delivery.rate_limited_log import WarnOnce
+from ..delivery.time_slices import Pace, encoded
+from ..instance.replay_cursors import Replays
+from ..model import queue_arguments
+from ..model.queue_arguments import MAX_NAME_BYTES
 from .context import Context
 from .publish import PublishCalls
 from .registry import handles
@@ -54,15 +54,15 @@ class ExchangeCalls:
                 self._definitions.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
             else:
                 self._topology.add_exchange(msg.exchange, msg.type, False, msg.auto_delete, msg.arguments)
-        warnings = arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
+        warnings = queue_arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
         for text in warnings:
             self._warnings.warn(text)
         call.reply(m.Ok(msg.rid, warnings))
 
     def _is_new(self, msg: m.DeclareExchange) -> bool:
         if msg.exchange:
-            arguments.check_name(msg.exchange, "exchange")
-        arguments.check_storable(msg.arguments, f"exchange {msg.exchange!r}")
+            queue_arguments.check_name(msg.exchange, "exchange")
+        queue_arguments.check_storable(msg.arguments, f"exchange {msg.exchange!r}")
         return self._topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments)
 
     @handles(m.DeleteExchange, definition=True)
@@ -88,7 +88,7 @@ class ExchangeCalls:
         exchange = self._topology.get(msg.exchange)
         if len(msg.routing_key.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"the routing key is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
-        arguments.check_storable(msg.arguments, "the binding")
+        queue_arguments.check_storable(msg.arguments, "the binding")
         self._topology.check_binding(msg.exchange, msg.arguments)
         if msg.checked and exchange.type == "topic":
             check_topic_pattern(msg.routing_key)
@@ -124,6 +124,6 @@ class ExchangeCalls:
     @handles(q.AskRoutes)
     def ask_routes(self, call: Context, msg: q.AskRoutes) -> None:
         """Route a message that is never stored."""
-        arguments.check_short(msg.routing_key, "routing key")
+        queue_arguments.check_short(msg.routing_key, "routing key")
         envelope = m.Publish(0, 0, msg.exchange, msg.routing_key, msg.envelope, msg.texts, 0, 0)
         call.reply(q.Routed(msg.rid, [queue.name for queue in self._publishing.targets(envelope)]))

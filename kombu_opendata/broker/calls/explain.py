@@ -10,13 +10,13 @@ from ...protocol import messages as m
 from ...protocol.envelope import open_envelope
 from ...selectors import Explanation, compile_selector
 from ...selectors.explain import explain as explain_condition
-from ...storage import header_match
-from ...storage.commits import Commits
-from ...storage.looking import QueuePages
-from ...storage.payloads import Payloads
-from ...storage.queue_definition import Binding
+from ...storage.commit.commits import Commits
+from ...storage.messages.payloads import Payloads
+from ...storage.read.queue_pages import QueuePages
 from ...storage.records import keys
-from ...storage.state import StoreState
+from ...storage.routing import header_match
+from ...storage.routing.queue_definition import Binding
+from ...storage.state.store_state import StoreState
 from .context import Context
 from .registry import handles
 

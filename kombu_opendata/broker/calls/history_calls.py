@@ -11,9 +11,9 @@ import re
 from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol.history_messages import StoredAttempt, StoredEvent, StoredMessage
-from ...storage.history import query
-from ...storage.history.candidates import AttemptRecord, MessageRecord
-from ...storage.history.query import Filters
+from ...storage.history.lists import query
+from ...storage.history.lists.candidates import AttemptRecord, MessageRecord
+from ...storage.history.lists.query import Filters
 from ...storage.history.service import History
 from .context import Context
 from .registry import handles

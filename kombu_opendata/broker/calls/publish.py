@@ -7,17 +7,17 @@ from typing import Any
 from ...errors import InvalidMessage, MessageTooLarge, Unroutable
 from ...protocol import messages as m
 from ...protocol.envelope import open_envelope
-from ...storage.commits import Commits
-from ...storage.operations import Operations
-from ...storage.results import Results
-from ...storage.topology import Topology
-from ..arguments import check_short
+from ...storage.commit.commits import Commits
+from ...storage.operations.message_operations import Operations
+from ...storage.operations.task_results import Results
+from ...storage.routing.topology import Topology
+from ..delivery.queue_upkeep import Upkeep
+from ..delivery.queues import Queues
+from ..delivery.traffic import Traffic
 from ..model.queue import BrokerQueue
+from ..model.queue_arguments import check_short
 from ..model.queue_kinds import by_kind
 from ..model.sessions import Session
-from ..queues import Queues
-from ..traffic import Traffic
-from ..upkeep import Upkeep
 from .context import Context
 from .registry import handles
 

@@ -8,14 +8,14 @@ from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from ...storage.clock import Clock
-from ...storage.queue_filters import FILTER
-from ...storage.removals import Call, Removals
-from .. import arguments
+from ...storage.operations.queue_removals import Call, Removals
+from ...storage.routing.queue_filters import FILTER
+from ..delivery.queues import Queues
+from ..delivery.rate_limited_log import WarnOnce
+from ..delivery.time_slices import Pace, encoded
+from ..model import queue_arguments
 from ..model.queue import BrokerQueue, QueueProperties
 from ..model.queue_kinds import QueueMaker
-from ..notices import WarnOnce
-from ..pace import Pace, encoded
-from ..queues import Queues
 from .context import Context
 from .registry import handles
 
@@ -53,23 +53,23 @@ class QueueCalls:
             if msg.durable:
                 raise RequestError("a durable queue needs a name: it could not be found again")
             name = f"amq.gen-{uuid.uuid4().hex}"
-        arguments.check_name(name, "queue")
-        arguments.check_storable(msg.arguments, f"queue {name!r}")
+        queue_arguments.check_name(name, "queue")
+        queue_arguments.check_storable(msg.arguments, f"queue {name!r}")
         if msg.strict:
-            arguments.refuse_unknown(name, msg.arguments)
+            queue_arguments.refuse_unknown(name, msg.arguments)
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._maker.declare(name, properties, arguments.parse(name, msg.arguments))
+            queue = self._maker.declare(name, properties, queue_arguments.parse(name, msg.arguments))
             self._queues[name] = queue
             if msg.exclusive:
                 queue.owner = call.session
         else:
             if queue.properties != properties:
-                arguments.parse(name, msg.arguments)
+                queue_arguments.parse(name, msg.arguments)
             call.check_owner(queue)
             _check_equal(queue, properties)
-        self._answer(call, msg.rid, queue, arguments.unknown("queue", name, msg.arguments))
+        self._answer(call, msg.rid, queue, queue_arguments.unknown("queue", name, msg.arguments))
 
     def _answer(self, call: Context, rid: int, queue: BrokerQueue, warnings: list[str]) -> None:
         queue.used_at_ms = self._clock.now_ms()
@@ -87,7 +87,7 @@ class QueueCalls:
             queue, removal = self._queues.get(msg.queue), Call(call.session.id, msg.rid)
             before = self._removals.before(removal)
             if queue is None:
-                arguments.check_name(msg.queue, "queue")
+                queue_arguments.check_name(msg.queue, "queue")
             if queue is None or before.is_over:
                 return m.Count(msg.rid, before.messages)
             call.check_owner(queue)
@@ -126,7 +126,7 @@ def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
             continue
         argument, ours, theirs = field, f"with {field}={have!r}", f"with {field}={want!r}"
         if field == "arguments":
-            argument, ours, theirs = arguments.difference(queue.properties.arguments, properties.arguments)
+            argument, ours, theirs = queue_arguments.difference(queue.properties.arguments, properties.arguments)
         raise PreconditionFailed(
             f"queue {queue.name!r} exists {ours}, declared again {theirs}: delete it first or declare it alike",
             queue=queue.name,

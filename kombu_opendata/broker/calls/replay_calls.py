@@ -6,11 +6,11 @@ from ...errors import PreconditionFailed
 from ...protocol import messages as m
 from ...selectors import Selector, compile_selector
 from ...storage.clock import Clock
-from ...storage.routing import Router
-from ...storage.state import StoreState
-from .. import starts
+from ...storage.maintain.routing_cursors import Router
+from ...storage.state.store_state import StoreState
+from ..instance.replay_cursors import Replays
+from ..model import log_positions
 from ..model.queue import BrokerQueue
-from ..replay import Replays
 from .context import Context
 from .registry import handles
 
@@ -44,7 +44,7 @@ class ReplayCalls:
         else:
             selector_of(msg.selector)
             now = self._clock.now_ms()
-            cursor = starts.cursor(
+            cursor = log_positions.cursor(
                 msg.start, msg.until, next_id=self._state.next_id, now_ms=now, again=True, selector=msg.selector
             )
             replays.start(queue.state(), cursor)

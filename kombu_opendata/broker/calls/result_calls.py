@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 from ...errors import MessageTooLarge, RequestError
 from ...protocol import messages as m
-from ...storage.commits import Commits
+from ...storage.commit.commits import Commits
+from ...storage.operations.task_results import Results
 from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
-from ...storage.result_state import ChordState
-from ...storage.results import Results
-from ..result_watches import MAX_NAME_BYTES, MAX_TTL_MS, ResultWatches
+from ...storage.state.result_state import ChordState
+from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS, ResultWatches
 from .context import Context
 from .registry import handles
 

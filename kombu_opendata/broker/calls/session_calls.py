@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
-from ...storage.commits import Commits
-from ..outbox import Outbox
-from ..session_lifecycle import SessionLifecycle
+from ...storage.commit.commits import Commits
+from ..delivery.outbox import Outbox
+from ..delivery.session_lifecycle import SessionLifecycle
 from .context import Context
 from .registry import handles
 

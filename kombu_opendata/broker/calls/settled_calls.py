@@ -7,12 +7,12 @@ from collections.abc import Callable
 from ...errors import RequestError
 from ...protocol import messages as m
 from ...storage.clock import Clock
-from ...storage.redrive import Redriven, Redrives
-from ...storage.settled_log import Which, which_list
-from ...storage.settled_moves import Selection, SettledMoves
+from ...storage.operations.archive_and_delete import Selection, SettledMoves
+from ...storage.operations.redrive import Redriven, Redrives
+from ...storage.state.settled_list import Which, which_list
+from ..delivery.outbox import Outbox
+from ..instance.replay_cursors import Replays, room
 from ..model.queue import BrokerQueue
-from ..outbox import Outbox
-from ..replay import Replays, room
 from .context import Context
 from .registry import handles
 from .replay_calls import selector_of, stored_queue

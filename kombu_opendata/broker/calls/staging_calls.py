@@ -9,9 +9,9 @@ from ...protocol import messages as m
 from ...protocol.staging_messages import Job
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
-from ...storage.staged import Staging
-from ...storage.staged_job import StagedJob
-from ..staging import StagingService
+from ...storage.operations.staged_commits import Staging
+from ...storage.state.staged_job import StagedJob
+from ..instance.staging_service import StagingService
 from .context import Context
 from .registry import handles
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...protocol.message_base import Message
 from ...protocol.messages import Got
-from ...storage.queue_buckets import Entry
+from ...storage.state.queue_buckets import Entry
 from .sessions import Channel, ConsumedQueue, Session
 
 

@@ -6,16 +6,16 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from ...storage.counts import QueueCounts
-from ...storage.exchange import Exchange
-from ...storage.limits import Limits
-from ...storage.looking import Row
-from ...storage.queue_buckets import Entry
-from ...storage.queue_state import QueueState
+from ...storage.operations.queue_removals import Call
+from ...storage.read.queue_pages import Row
 from ...storage.records.idempotency import Sending
-from ...storage.removals import Call
-from ...storage.state import Queue
-from ..arguments import QueueArguments
+from ...storage.routing.exchange import Exchange
+from ...storage.state.queue_buckets import Entry
+from ...storage.state.queue_counters import QueueCounts
+from ...storage.state.queue_limits import Limits
+from ...storage.state.queue_state import QueueState
+from ...storage.state.store_state import Queue
+from .queue_arguments import QueueArguments
 from .sessions import ConsumedQueue, Session
 
 #: sends with idempotency keys that a queue remembers

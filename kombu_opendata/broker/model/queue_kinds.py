@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from ...errors import RequestError
 from ...storage.records.cursor import Cursor
-from ...storage.state import Queue
-from .. import starts
-from ..arguments import QueueArguments, parse_stored
+from ...storage.state.store_state import Queue
+from . import log_positions
 from .queue import BrokerQueue, QueueProperties
+from .queue_arguments import QueueArguments, parse_stored
 from .stored_queue import Storage, StoredQueue
 from .transient_queue import Surroundings, TransientQueue
 
@@ -30,10 +30,12 @@ class QueueMaker:
             RequestError: it can't begin where its arguments say.
         """
         storage, start = self._storage, arguments.start
-        cursor = starts.cursor(start, starts.NOW, next_id=storage.state.next_id, now_ms=storage.clock.now_ms())
+        cursor = log_positions.cursor(
+            start, log_positions.NOW, next_id=storage.state.next_id, now_ms=storage.clock.now_ms()
+        )
         if properties.stored:
             stored = storage.definitions.declare_queue(name, arguments.options(properties.arguments))
-            if start != starts.NOW:
+            if start != log_positions.NOW:
                 self._fill(stored, cursor)  # in the same commit
             return StoredQueue(stored, properties, arguments, storage)
         if not cursor.is_done:

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from ...protocol.message_base import Message
 from ...protocol.messages import Delivery
-from ...storage.queue_buckets import Entry
-from ...storage.queue_state import QueueState
 from ...storage.records.producer import WINDOW
+from ...storage.state.queue_buckets import Entry
+from ...storage.state.queue_state import QueueState
 
 
 class Peer(Protocol):

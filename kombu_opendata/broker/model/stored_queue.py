@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
-from ...storage import looking
 from ...storage.clock import Clock
-from ...storage.collector import Collector
-from ...storage.definitions import Definitions
-from ...storage.exchange import Exchange
-from ...storage.loader import QueueLoader
-from ...storage.looking import IN_FLIGHT, QueuePages, Row
-from ...storage.operations import Operations
-from ...storage.payloads import Payloads
-from ...storage.queue_buckets import Entry
-from ...storage.removals import Call, Removals
-from ...storage.settled_log import LISTS, which_list
-from ...storage.state import Queue, StoreState
-from ..arguments import QueueArguments
+from ...storage.maintain.collector import Collector
+from ...storage.messages.payloads import Payloads
+from ...storage.operations.definitions import Definitions
+from ...storage.operations.message_operations import Operations
+from ...storage.operations.queue_loader import QueueLoader
+from ...storage.operations.queue_removals import Call, Removals
+from ...storage.read import queue_pages
+from ...storage.read.queue_pages import IN_FLIGHT, QueuePages, Row
+from ...storage.routing.exchange import Exchange
+from ...storage.state.queue_buckets import Entry
+from ...storage.state.settled_list import LISTS, which_list
+from ...storage.state.store_state import Queue, StoreState
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
+from .queue_arguments import QueueArguments
 from .sessions import Channel, Session
 
 
@@ -142,7 +142,7 @@ class StoredQueue(BrokerQueue):
 
     async def page(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
         if states == (IN_FLIGHT,):
-            return looking.in_flight(self.stored, after, limit)
+            return queue_pages.in_flight(self.stored, after, limit)
         if states[0] in LISTS:
             return await self._pages.settled_rows(self.stored, which_list(states[0]), after, limit)
         return await self._pages.waiting(self.stored, after, limit, states)

@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 from ...errors import RequestError
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
-from ...storage import looking
 from ...storage.clock import Clock
-from ...storage.counts import QueueCounts
-from ...storage.exchange import Exchange
-from ...storage.limits import Limits
-from ...storage.looking import IN_FLIGHT, Row
-from ...storage.queue_buckets import Entry
-from ...storage.queue_state import QueueState
-from ...storage.removals import Call
-from ...storage.settled_log import LISTS
-from ...storage.state import Queue
-from ...storage.topology import Topology
-from ..arguments import QueueArguments
+from ...storage.operations.queue_removals import Call
+from ...storage.read import queue_pages
+from ...storage.read.queue_pages import IN_FLIGHT, Row
+from ...storage.routing.exchange import Exchange
+from ...storage.routing.topology import Topology
+from ...storage.state.queue_buckets import Entry
+from ...storage.state.queue_counters import QueueCounts
+from ...storage.state.queue_limits import Limits
+from ...storage.state.queue_state import QueueState
+from ...storage.state.settled_list import LISTS
+from ...storage.state.store_state import Queue
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
+from .queue_arguments import QueueArguments
 from .sessions import Channel, Session
 
 
@@ -178,12 +178,12 @@ class TransientQueue(BrokerQueue):
     async def page(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
         messages, now = self.messages, self._clock.now_ms()
         entries = messages.in_flight if IN_FLIGHT in states else messages.available
-        rows = (looking.loaded_row(messages, id, now) for id in sorted(entries) if id > after)
+        rows = (queue_pages.loaded_row(messages, id, now) for id in sorted(entries) if id > after)
         found = [row for row in rows if row is not None and row.state in states]
         return found[:limit], found[limit - 1].id if len(found) > limit else -1
 
     async def locate(self, id: int, envelope: bytes | None, received_at_ms: int, reads: int) -> Located:
-        row = looking.loaded_row(self.messages, id, self._clock.now_ms())
+        row = queue_pages.loaded_row(self.messages, id, self._clock.now_ms())
         return Located(row, envelope if row is None else await self.fetch(id), reads)
 
     async def headers(self, rows: Sequence[tuple[int, int]]) -> list[Mapping[str, str] | None]:

@@ -13,6 +13,7 @@ from ...errors import RequestError
 from ...protocol.frame_limits import MAX_ITEMS
 from ...protocol.staging_messages import (
     AbortJob,
+    Blocked,
     CommitJob,
     GetJob,
     GetStagingTarget,
@@ -24,7 +25,7 @@ from ...protocol.staging_messages import (
 )
 from ...staging.batch_writer import write_object
 from ...staging.folder_url import open_folder
-from ...staging.job import BatchInfo, Blocked, JobInfo, QueueCounts, StagingTarget, check_job_id
+from ...staging.job import BatchInfo, JobInfo, QueueCounts, StagingTarget, check_job_id
 from ...url import Address, parse
 from ..connection_options import DEFAULTS, Options
 from ..session.broker_connection import BrokerConnection

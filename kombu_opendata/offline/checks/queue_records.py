@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from ...storage import queue_state, settled_log
 from ...storage.records import keys
 from ...storage.records.keys import Key, RecordKind
+from ...storage.state import queue_state, settled_list
 from ..findings import Finding, finding
 from ..records.message_facts import IN_FLIGHT, entries_of, span_of
 from .family import Family, QueueFacts
@@ -18,9 +18,9 @@ _ARCHIVED = RecordKind.ARCHIVED_FAILED
 _BUCKETS = {_ACTIVE: keys.active_key, _DONE: keys.done_key, _FAILED: keys.failed_key}
 _LARGEST = {
     _ACTIVE: queue_state.BUCKET_ENTRIES,
-    _DONE: settled_log.BUCKET_ENTRIES,
-    _FAILED: settled_log.BUCKET_ENTRIES,
-    _ARCHIVED: settled_log.BUCKET_ENTRIES,
+    _DONE: settled_list.BUCKET_ENTRIES,
+    _FAILED: settled_list.BUCKET_ENTRIES,
+    _ARCHIVED: settled_list.BUCKET_ENTRIES,
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...storage.records import keys
 from ...storage.records.keys import Key, RecordKind
-from ...storage.topology import EXCHANGE_TYPES, Topology
+from ...storage.routing.topology import EXCHANGE_TYPES, Topology
 from ..findings import Finding, finding
 from .family import Context, Family
 

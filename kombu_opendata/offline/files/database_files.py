@@ -8,7 +8,7 @@ file                        what protects it
 ``manifest/*.manifest``     no checksum: it must decode, and agree with the tables and the WAL
 ``compactions/*``           no checksum: it must decode; it lists compactions, and nothing is lost with it
 ``gc/*.boundary``           a decimal number
-``<db>.sync``               JSON (:mod:`kombu_opendata.storage.powerloss`)
+``<db>.sync``               JSON (:mod:`kombu_opendata.storage.commit.power_loss`)
 ==========================  ============================================================================
 
 Files to which the latest manifest does not refer are garbage for SlateDB's collector, and are not checked.
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import StoreError
-from ...storage import ffi, powerloss
-from ...storage.object_store import locate
+from ...storage.commit import power_loss
+from ...storage.slatedb import ffi
+from ...storage.slatedb.object_store import locate
 from ..findings import Finding, finding
 from .location import StoreLocation
 from .manifest import check_manifest
@@ -207,10 +208,10 @@ def _check_small_files(database: Path, result: FileCheck) -> None:
 
 
 def _check_sync_point(database: Path) -> Iterator[Finding]:
-    file = powerloss.sync_file(database)
+    file = power_loss.sync_file(database)
     try:
-        point = powerloss.read_sync_point(database)
-        boot_id = powerloss.current_boot_id()
+        point = power_loss.read_sync_point(database)
+        boot_id = power_loss.current_boot_id()
     except (StoreError, UnicodeDecodeError) as exc:
         yield finding("sync-damaged", str(exc), file=str(file))
         return
@@ -219,7 +220,7 @@ def _check_sync_point(database: Path) -> Iterator[Finding]:
     if point is None:
         return
     for folder, name in point.highest.items():
-        if not re.fullmatch(r"\d{20}\.\w+", str(name)) or folder not in powerloss.NUMBERED:
+        if not re.fullmatch(r"\d{20}\.\w+", str(name)) or folder not in power_loss.NUMBERED:
             yield finding("sync-damaged", f"{file.name} names {folder}/{name}", file=str(file))
     if not re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", point.boot_id) or point.clean not in (0, 1):
         yield finding("sync-damaged", f"{file.name} has the boot id {point.boot_id!r}", file=str(file))

@@ -1,7 +1,7 @@
 """Reads the journal's files: what the engine's recovery would replay, and what is wrong with them.
 
-The engine's :class:`~kombu_opendata.storage.journal.Journal` can't be used here, because it opens the files for writing
-and cleans up while it reads. The same functions parse the formats.
+The engine's :class:`~kombu_opendata.storage.commit.journal.Journal` can't be used here, because it opens the files for
+writing and cleans up while it reads. The same functions parse the formats.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import CorruptRecord, StoreChanged, StoreError
-from ...storage import journal_segment
+from ...storage.commit import journal_segment
 from ...storage.effects import codec
 from ...storage.effects.codec import Commit
 from ..findings import Finding, finding

@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from ...errors import InvalidURL, StoreError
-from ...storage import powerloss
-from ...storage.slate_databases import databases
+from ...storage.commit import power_loss
+from ...storage.slatedb.databases import databases
 from ...url import DEFAULT_INSTANCE
 
 
@@ -92,7 +92,7 @@ def check_readable(location: StoreLocation) -> None:
     if database is None or journal is None or staged is None:
         return
     try:
-        for path in (powerloss.sync_file(database), *_files(database), *_files(journal), *_files(staged)):
+        for path in (power_loss.sync_file(database), *_files(database), *_files(journal), *_files(staged)):
             with contextlib.suppress(FileNotFoundError):
                 os.close(os.open(path, os.O_RDONLY))
     except OSError as exc:

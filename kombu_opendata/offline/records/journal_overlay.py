@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import CorruptRecord
-from ...storage import checkpoint, checkpoint_deletions, payloads, recovery
 from ...storage.clock import Clock
+from ...storage.commit import checkpoint, checkpoint_deletions, recovery
 from ...storage.effects.codec import Commit
-from ...storage.ffi import Batch
-from ...storage.new_message import NewMessage
+from ...storage.messages import payloads
+from ...storage.messages.new_message import NewMessage
 from ...storage.records import keys
-from ...storage.slate_reads import Reads
-from ...storage.state import StoreState
+from ...storage.slatedb.ffi import Batch
+from ...storage.slatedb.store_reads import Reads
+from ...storage.state.store_state import StoreState
 
 #: what the methods of recovery raise when records and commits contradict each other
 CONTRADICTIONS = (LookupError, TypeError, ValueError, AttributeError, AssertionError, OverflowError)

@@ -17,8 +17,8 @@ from ...errors import CorruptRecord, StoreChanged, StoreError, UnsupportedFormat
 from ...storage.clock import Clock
 from ...storage.records import header, journal_position, keys
 from ...storage.records.header import StoreHeader
-from ...storage.rows import Rows
-from ...storage.slate_reader import ReadOnlyStore
+from ...storage.slatedb.rows import Rows
+from ...storage.slatedb.store_reader import ReadOnlyStore
 from ..files.broker_lock import running_broker
 from ..files.checkpoint_hold import Hold
 from ..files.journal_files import JournalTail, read_tail

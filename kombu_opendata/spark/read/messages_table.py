@@ -10,9 +10,9 @@ from ...offline import OfflineStore
 from ...protocol.envelope import open_envelope
 from ...staging.batch_uri import parse_payload_uri
 from ...staging.folder_url import open_folder
+from ...storage.messages.staged_payloads import BatchReader, Place
 from ...storage.records import keys, payload, types
 from ...storage.records.payload import PayloadURI
-from ...storage.staged_payloads import BatchReader, Place
 from . import metadata_columns
 from .store_scan import ROWS, Columns, Source, number_of
 

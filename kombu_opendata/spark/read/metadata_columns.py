@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...storage.records import metadata, types
-from ...storage.rows import Rows, Run
+from ...storage.slatedb.rows import Rows, Run
 from .metadata_records import DamagedError, MixedRecords, UniformRecords
 from .store_scan import Columns
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...storage.rows import Run
+from ...storage.slatedb.rows import Run
 from .store_scan import Columns
 
 #: how a record begins; :mod:`kombu_opendata.storage.records.metadata` describes the layout

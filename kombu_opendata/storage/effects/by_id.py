@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..records.history_log import ACKED
-from ..staged_job import DONE, REMOVED
-from ..state import StoreState
+from ..state.staged_job import DONE, REMOVED
+from ..state.store_state import StoreState
 from .deliveries import MessagesEffect
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..settled_log import LISTS
-from ..staged_job import REMOVED
-from ..state import DeletedQueue, QueueOptions, StoreState
+from ..state.settled_list import LISTS
+from ..state.staged_job import REMOVED
+from ..state.store_state import DeletedQueue, QueueOptions, StoreState
 from .effect import Effect
 
 

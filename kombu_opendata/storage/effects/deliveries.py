@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ..records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
 from ..records.history_log import FAILED as GIVEN_UP
-from ..staged_job import DONE, FAILED, REMOVED
-from ..state import StoreState
+from ..state.staged_job import DONE, FAILED, REMOVED
+from ..state.store_state import StoreState
 from .effect import Effect
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ..new_message import NewMessage
-from ..settled_log import Which
-from ..state import StoreState
+from ..messages.new_message import NewMessage
+from ..state.settled_list import Which
+from ..state.store_state import StoreState
 
 
 class Effect(msgspec.Struct, array_like=True, gc=False):

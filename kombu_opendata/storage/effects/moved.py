@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..queue_buckets import QueueRow
 from ..records.cursor import Cursor
 from ..records.settled import Entry
-from ..settled_log import Taken, Which
-from ..staged_job import DONE, FAILED
-from ..state import Queue, StoreState
+from ..state.queue_buckets import QueueRow
+from ..state.settled_list import Taken, Which
+from ..state.staged_job import DONE, FAILED
+from ..state.store_state import Queue, StoreState
 from .effect import Effect
 
 #: where staged jobs count the messages of a list

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..new_message import NewMessage
+from ..messages.new_message import NewMessage
 from ..records import metadata
 from ..records.idempotency import Sending
 from ..records.payload import MAX_INLINE_BYTES
 from ..records.producer import NONE
-from ..state import StoreState
+from ..state.store_state import StoreState
 from .effect import Effect
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records.removal import Removal
-from ..state import StoreState
+from ..state.store_state import StoreState
 from .effect import Effect
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...staging.batch_block import Block
-from ..limits import MAX_DEADLINE_MS
-from ..new_message import NewMessage
+from ..messages.new_message import NewMessage
 from ..records.payload import MAX_INLINE_BYTES
-from ..staged_job import StagedBatch
-from ..staged_rows import Chunk, decode, each, records_of, spread
-from ..state import StoreState
+from ..state.queue_limits import MAX_DEADLINE_MS
+from ..state.staged_job import StagedBatch
+from ..state.staged_rows import Chunk, decode, each, records_of, spread
+from ..state.store_state import StoreState
 from .effect import Effect
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..state import StoreState
+from ..state.store_state import StoreState
 from .effect import Effect
 
 

@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager
 
-from ..ffi import Batch
-from ..payloads import Payloads
+from ..messages.payloads import Payloads
 from ..records import history_log, keys
-from ..slate import SlateStore
-from ..state import StoreState
-from .candidates import AttemptRecord, MessageRecord, attempt_dimensions
-from .collected import CollectedHeaders
-from .counts import count_attempts, count_messages
-from .index import Index
-from .indexer import Indexer
-from .lists import Page, list_attempts, list_messages, with_events
-from .log import Chunk, HistoryLog
-from .query import Buckets, Filters, Paging
-from .reader import Reader
-from .sweep import Sweep
+from ..slatedb.ffi import Batch
+from ..slatedb.store_writer import SlateStore
+from ..state.history_log import Chunk, HistoryLog
+from ..state.store_state import StoreState
+from .index.history_index import Index
+from .index.indexer import Indexer
+from .index.kept_headers import CollectedHeaders
+from .index.sweep import Sweep
+from .lists.candidates import AttemptRecord, MessageRecord, attempt_dimensions
+from .lists.counts_by_time import count_attempts, count_messages
+from .lists.pages import Page, list_attempts, list_messages, with_events
+from .lists.query import Buckets, Filters, Paging
+from .lists.reader import Reader
 
 #: how long the rows of attempts stay
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0

@@ -7,7 +7,7 @@ version           u8     1
 created at        i64    ms since the epoch; when the queue was declared; 0 where that is not known
 counted since     i64    ms since the epoch
 counters          u8     how many follow
-counter           u64    each, in the order of :data:`kombu_opendata.storage.counts.NAMES`
+counter           u64    each, in the order of :data:`kombu_opendata.storage.state.queue_counters.NAMES`
 ================  =====  ===========================================================================================
 
 A reader takes the counters that a record does not have for 0. The format is ours.

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.server import Server
-from kombu_opendata.broker.settings import BrokerSettings
+from kombu_opendata.broker.process.server import Server
+from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.storage import clock as clocks
 
 from ...support.kombu_client import connected, declare, drain_until, send, take_bodies

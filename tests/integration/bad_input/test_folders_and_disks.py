@@ -14,7 +14,7 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.storage.records import header, keys
-from kombu_opendata.storage.slate import SlateStore
+from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
 from ...support.broker import EmbeddedBroker
 from ...support.disks import small_disk

@@ -166,7 +166,7 @@ def test_a_payload_above_the_configured_maximum(
 
 
 def test_wrong_credentials(started: Children, store_folder: Path) -> None:
-    from kombu_opendata.broker.users import hash_secret
+    from kombu_opendata.broker.wire.users import hash_secret
 
     users = store_folder / "users"
     users.write_text(f"alice:{hash_secret('right')}\n")

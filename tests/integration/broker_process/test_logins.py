@@ -18,7 +18,7 @@ import trustme
 from argon2 import PasswordHasher
 
 from kombu_opendata import errors
-from kombu_opendata.broker.options import BrokerOptions, parse_listen
+from kombu_opendata.broker.process.broker_options import BrokerOptions, parse_listen
 
 from ...support.kombu_client import connected, declare, drain_until, refused
 from ...support.processes import Children, wait_until

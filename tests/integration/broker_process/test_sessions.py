@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.broker import memory
+from kombu_opendata.broker.process import memory
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.transport.publish_request import encode

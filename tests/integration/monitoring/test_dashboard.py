@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.broker.logs import CONTEXT
-from kombu_opendata.broker.metrics_table import ALL, PREFIX
-from kombu_opendata.broker.metrics_table import Metric as Row
+from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
+from kombu_opendata.broker.metrics.catalogue import Metric as Row
+from kombu_opendata.broker.process.logs import CONTEXT
 
 from ...support.kombu_client import connected, declare, send
 from ...support.processes import Children

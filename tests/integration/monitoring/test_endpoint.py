@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.broker import metrics_http
+from kombu_opendata.broker.metrics import http_server
 
 from ...support.broker import EmbeddedBroker
 from ...support.disks import small_disk
@@ -213,7 +213,7 @@ def test_who_reads_nothing_holds_up_nobody(served: ServedBroker, neighbour: Neig
     port = port_of(served)
     lazy = []
     try:
-        for _ in range(metrics_http.MAX_CONNECTIONS):
+        for _ in range(http_server.MAX_CONNECTIONS):
             sock = socket.socket()
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
             sock.connect(("127.0.0.1", port))

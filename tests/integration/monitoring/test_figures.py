@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from amqp.exceptions import NotFound
 
-from kombu_opendata.broker.metrics_table import ALL, PREFIX
+from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
 from kombu_opendata.protocol.result_messages import CloseChord, OpenChord, StoreResult
 
 from ...support.kombu_client import connected, declare, send, take_bodies

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.broker.process import StoreLock
+from kombu_opendata.broker.process.process import StoreLock
 from kombu_opendata.errors import StoreChanged, StoreError
 from kombu_opendata.offline import OfflineStore, open_store
 from kombu_opendata.offline.files import checkpoint_hold
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.records import keys
-from kombu_opendata.storage.slate_settings import SlateSettings
-from kombu_opendata.storage.state import QueueOptions
+from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
+from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.engine import World
 from tests.support.unprivileged import needs_root, unprivileged
 
@@ -221,7 +221,7 @@ def test_a_store_that_refuses_the_checkpoint_is_read_all_the_same(
             async def refuse(*_: object) -> None:
                 raise StoreError("403 Forbidden")
 
-            monkeypatch.setattr("kombu_opendata.storage.slate_admin.SlateAdmin.create_checkpoint", refuse)
+            monkeypatch.setattr("kombu_opendata.storage.slatedb.admin.SlateAdmin.create_checkpoint", refuse)
             async with await open_store(tmp_path) as reader:
                 assert reader.unheld == "403 Forbidden"
                 assert await reader.scan(b"", None, limit=1)

@@ -34,7 +34,7 @@ from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import journal_position, keys
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.rich_store import LARGE, edit
 from tests.support.unprivileged import unprivileged
 

@@ -13,7 +13,7 @@ GRACE_SECONDS = 600.0
 
 def set_grace(seconds: float) -> None:
     """Have brokers of this process hold so long what was claimed by clients that are gone."""
-    from kombu_opendata.broker.options import BrokerOptions  # imports what reads the defaults of queues
+    from kombu_opendata.broker.process.broker_options import BrokerOptions  # imports what reads the defaults of queues
 
     asked = BrokerOptions.settings
     BrokerOptions.settings = lambda self: replace(asked(self), session_grace_seconds=seconds)  # type: ignore[method-assign]

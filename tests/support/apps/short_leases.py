@@ -10,16 +10,16 @@ import sys
 
 from long_grace import set_grace  # type: ignore[import-not-found]  # it stands beside this program
 
-from kombu_opendata.storage import state
+from kombu_opendata.storage.state import store_state
 
 #: what is held for a client that does not come back is held for so long after the restart
 GRACE_SECONDS = 10.0
 
 
 def main(seconds: int, arguments: list[str]) -> None:
-    state.DEFAULT_LEASE_SECONDS = seconds
-    defaults = {**state.QueueOptions._field_defaults, "lease_seconds": seconds}
-    state.QueueOptions.__new__.__defaults__ = tuple(defaults.values())
+    store_state.DEFAULT_LEASE_SECONDS = seconds
+    defaults = {**store_state.QueueOptions._field_defaults, "lease_seconds": seconds}
+    store_state.QueueOptions.__new__.__defaults__ = tuple(defaults.values())
     set_grace(GRACE_SECONDS)
     from kombu_opendata.cli import main as cli
 

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kombu_opendata.broker.instance import Instance
+from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.queue import BrokerQueue
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish, PurgeQueue
 from kombu_opendata.storage.clock import ManualClock
-from kombu_opendata.storage.counts import QueueCounts
 from kombu_opendata.storage.engine import Engine, EngineSettings
-from kombu_opendata.storage.queue_buckets import Entry
+from kombu_opendata.storage.state.queue_buckets import Entry
+from kombu_opendata.storage.state.queue_counters import QueueCounts
 
 from ...support.caller import Caller
 

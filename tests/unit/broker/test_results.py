@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from kombu_opendata.broker import result_watches
+from kombu_opendata.broker.delivery import result_watches
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.errors import RequestError
 

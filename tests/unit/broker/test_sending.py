@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kombu_opendata.broker.instance import Instance
+from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.protocol.queue_messages import Outgoing, Send, Sent
 
 from ...support.caller import Caller

@@ -72,9 +72,10 @@ def test_the_first_client_starts_the_broker_for_its_user_alone(store_folder: Pat
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "broker.log").stat().st_mode) == 0o600
     args = json.loads(starts.read_text())
-    assert args[:7] == [
+    assert args[:8] == [
         "-m",
-        "kombu_opendata.broker",
+        "kombu_opendata.cli",
+        "broker",
         "--store",
         f"file://{folder}",
         "--listen",

@@ -204,7 +204,7 @@ def test_what_is_no_text(given: object) -> None:
 def test_the_parser_is_imported_for_the_first_filter_only() -> None:
     """A broker without filters does not pay for it, and a client never does."""
     program = (
-        "import sys, kombu_opendata.broker.server, kombu_opendata.transport\n"
+        "import sys, kombu_opendata.broker.process.server, kombu_opendata.transport\n"
         "import kombu_opendata.client.session.broker_connection\n"
         "from kombu_opendata.selectors import compile_selector\n"
         "assert not [name for name in sys.modules if 'lark' in name]\n"

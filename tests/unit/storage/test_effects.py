@@ -26,11 +26,11 @@ from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.storage.effects.moved import Route
 from kombu_opendata.storage.effects.staged_jobs import CommitStaged, RouteStaged
 from kombu_opendata.storage.effects.task_results import OpenChord
-from kombu_opendata.storage.queue_buckets import QueueRow
 from kombu_opendata.storage.records.cursor import Cursor
-from kombu_opendata.storage.settled_log import Taken
-from kombu_opendata.storage.staged_job import StagedBatch
-from kombu_opendata.storage.staged_rows import Chunk
+from kombu_opendata.storage.state.queue_buckets import QueueRow
+from kombu_opendata.storage.state.settled_list import Taken
+from kombu_opendata.storage.state.staged_job import StagedBatch
+from kombu_opendata.storage.state.staged_rows import Chunk
 
 CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage import operations
 from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.effects.deliveries import Renew
 from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.operations import message_operations
 from kombu_opendata.storage.records import active, keys, settled
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.engine import OTHER, SESSION, World, nothing, run
 from tests.support.plain_store import PlainStore
 
@@ -102,11 +102,11 @@ def test_ids_are_never_used_twice(tmp_path: Path) -> None:
         ids.append(world.publish("q"))
         await world.engine.commits.checkpoint()
         await world.crash()
-        ids.extend(world.publish("q") for _ in range(operations.BLOCK_IDS + 1))
+        ids.extend(world.publish("q") for _ in range(message_operations.BLOCK_IDS + 1))
 
     world = run(tmp_path / "s", steps)
     assert ids == sorted(set(ids))
-    assert PlainStore(world.root).of[RecordKind.SEQ_BLOCK] == {None: (ids[-1], operations.BLOCK_IDS)}
+    assert PlainStore(world.root).of[RecordKind.SEQ_BLOCK] == {None: (ids[-1], message_operations.BLOCK_IDS)}
     run(world.root, nothing)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, StoreFull, UnsupportedFormat
-from kombu_opendata.storage import commits
-from kombu_opendata.storage.journal import Journal
+from kombu_opendata.storage.commit import commits
+from kombu_opendata.storage.commit.journal import Journal
 from kombu_opendata.storage.records import header, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from tests.support.engine import World, nothing, run, small_buckets

@@ -9,7 +9,7 @@ import pytest
 
 from kombu_opendata.storage.engine import EngineSettings
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.operations.queue_removals import Call
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.removals import Call
-from kombu_opendata.storage.state import Queue, QueueOptions
+from kombu_opendata.storage.state.store_state import Queue, QueueOptions
 from tests.support.engine import SESSION, World, nothing, run, small_buckets
 from tests.support.plain_store import PlainStore
 

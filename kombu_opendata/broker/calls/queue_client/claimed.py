@@ -11,14 +11,14 @@ from ....errors import StoreError
 from ....protocol import queue_messages as q
 from ....protocol.messages import Outcome
 from ....storage.clock import Clock
-from ....storage.looking import QueuePages, is_visible
-from ....storage.queue_buckets import Entry
-from ...background import Background
-from ...leases import Leases
+from ....storage.read.queue_pages import QueuePages, is_visible
+from ....storage.state.queue_buckets import Entry
+from ...delivery.background import Background
+from ...delivery.leases import Leases
+from ...delivery.traffic import Traffic
+from ...delivery.visibility_timeouts import TimedLeases, session_of
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
-from ...timed import TimedLeases, session_of
-from ...traffic import Traffic
 from .call_limits import PAGE_BYTES
 
 log = logging.getLogger(__name__)

@@ -14,12 +14,12 @@ from typing import Any
 
 from ....protocol import queue_messages as q
 from ....selectors import compile_selector
-from ....storage import looking
 from ....storage.clock import Clock
-from ....storage.queue_buckets import Entry
+from ....storage.read import queue_pages
+from ....storage.state.queue_buckets import Entry
+from ...delivery.outbox import Outbox
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
-from ...outbox import Outbox
 from . import grouped_read
 from .claimed import Claim, Claimed, Claiming
 from .grouped_read import GroupedReads
@@ -124,7 +124,9 @@ class ConditionalReads:
         """Visible messages in the order of delivery, some at a time."""
         messages, now = queue.messages, self._clock.now_ms()
         heap: list[tuple[int, int, int]] = [  # priority, id, cold bucket or -1
-            (entry.priority, entry.id, -1) for entry in messages.available.values() if looking.is_visible(entry, now)
+            (entry.priority, entry.id, -1)
+            for entry in messages.available.values()
+            if queue_pages.is_visible(entry, now)
         ]
         heap += [(*summary.best, number) for number, summary in messages.cold.items() if summary.best is not None]
         heapify(heap)
@@ -138,7 +140,7 @@ class ConditionalReads:
                     await queue.load_bucket(number)
                 bucket = messages.buckets.get(number)
                 for entry in bucket.available.values() if bucket is not None else ():
-                    if looking.is_visible(entry, now):
+                    if queue_pages.is_visible(entry, now):
                         heappush(heap, (entry.priority, entry.id, -1))
                 continue
             found = messages.available.get(id)

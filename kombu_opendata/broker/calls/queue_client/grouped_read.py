@@ -13,10 +13,10 @@ from weakref import WeakKeyDictionary
 
 from ....errors import PreconditionFailed, RequestError
 from ....protocol import queue_messages as q
-from ....storage import looking
+from ....storage.read import queue_pages
+from ...delivery.outbox import Outbox
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
-from ...outbox import Outbox
 from .claimed import Claim, Claimed, Claiming
 
 #: from the first group as many as there are, then from the next; one of each in turn; only the first of each
@@ -98,12 +98,12 @@ class GroupedReads:
         lines: dict[str, list[int]] = {}
         looked, after = 0, -1
         while looked < MAX_LOOKED_AT and not _is_enough(msg, lines):
-            rows, after = await queue.page((looking.AVAILABLE, looking.DELAYED), after, _AT_ONCE)
+            rows, after = await queue.page((queue_pages.AVAILABLE, queue_pages.DELAYED), after, _AT_ONCE)
             found = await groups.find(queue, msg.group_header, [(row.id, row.priority) for row in rows])
             for row, group in zip(rows, found, strict=True):
                 if group is None or group in blocked:
                     continue
-                if row.state == looking.DELAYED:
+                if row.state == queue_pages.DELAYED:
                     blocked.add(group)
                 else:
                     lines.setdefault(group, []).append(row.id)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ....protocol.queue_messages import StateRow
-from ....storage.looking import Row
-from ....storage.queue_buckets import Entry
-from ....storage.settled_log import LISTS
+from ....storage.read.queue_pages import Row
+from ....storage.state.queue_buckets import Entry
+from ....storage.state.settled_list import LISTS
+from ...delivery.visibility_timeouts import TimedLeases, is_timed, session_of
 from ...model.sessions import Session
-from ...timed import TimedLeases, is_timed, session_of
 
 
 class Holders:

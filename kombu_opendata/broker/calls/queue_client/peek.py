@@ -7,13 +7,13 @@ import asyncio
 from ....errors import RequestError
 from ....protocol import queue_messages as q
 from ....protocol.envelope import headers_in
-from ....storage.commits import Commits
+from ....storage.commit.commits import Commits
 from ....storage.history.service import History
-from ....storage.looking import AVAILABLE, DELAYED, STATES, QueuePages, Row
-from ....storage.payloads import Payloads
+from ....storage.messages.payloads import Payloads
+from ....storage.read.queue_pages import AVAILABLE, DELAYED, STATES, QueuePages, Row
 from ....storage.records.metadata import Metadata
+from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
-from ...queues import Queues
 from ..context import Context
 from ..registry import handles
 from .call_limits import MAX_PAGE, PAGE_BYTES, check_quantity

@@ -7,11 +7,11 @@ from typing import Any
 
 from ....protocol import queue_messages as q
 from ....storage.clock import Clock
-from ....storage.looking import is_visible
+from ....storage.read.queue_pages import is_visible
+from ...delivery.queues import Queues
+from ...delivery.rates import Rates
+from ...delivery.time_slices import encoded
 from ...model.queue import BrokerQueue
-from ...pace import encoded
-from ...queues import Queues
-from ...rates import Rates
 from ..context import Context
 from ..registry import handles
 

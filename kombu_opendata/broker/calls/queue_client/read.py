@@ -7,10 +7,10 @@ from asyncio import AbstractEventLoop, TimerHandle
 from ....errors import PreconditionFailed
 from ....protocol import queue_messages as q
 from ....storage.clock import Clock
-from ....storage.queue_buckets import Entry
+from ....storage.state.queue_buckets import Entry
+from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
-from ...queues import Queues
 from ..context import Context
 from ..registry import handles
 from .call_limits import MAX_WAIT_MS, check_ms, check_quantity

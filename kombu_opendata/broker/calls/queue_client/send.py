@@ -7,13 +7,13 @@ from msgspec.structs import replace
 from ....errors import NotFound, OpenDataError, RequestError, Unroutable
 from ....protocol import messages as m
 from ....protocol import queue_messages as q
-from ....storage.commits import Commits
-from ....storage.operations import Operations
+from ....storage.commit.commits import Commits
+from ....storage.operations.message_operations import Operations
 from ....storage.records import metadata
 from ....storage.records.idempotency import Sending
+from ...delivery.queue_upkeep import Upkeep
 from ...model.queue import BrokerQueue
 from ...model.queue_kinds import by_kind
-from ...upkeep import Upkeep
 from ..context import Context
 from ..publish import PublishCalls
 from ..registry import handles

@@ -7,13 +7,13 @@ from ....protocol import queue_messages as q
 from ....protocol.messages import Outcome
 from ....protocol.queue_messages import Ending
 from ....storage.clock import Clock
-from ....storage.queue_buckets import Entry
 from ....storage.records.keys import MAX_MESSAGE_ID
-from ...leases import Leases
+from ....storage.state.queue_buckets import Entry
+from ...delivery.leases import Leases
+from ...delivery.outbox import Outbox
+from ...delivery.queues import Queues
+from ...delivery.visibility_timeouts import TimedLeases, is_timed
 from ...model.queue import DELETED, BrokerQueue
-from ...outbox import Outbox
-from ...queues import Queues
-from ...timed import TimedLeases, is_timed
 from ..context import Context
 from ..registry import handles
 from .call_limits import check_ms, check_quantity

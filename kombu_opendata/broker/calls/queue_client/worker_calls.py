@@ -14,15 +14,15 @@ from ....errors import NotFound, RequestError
 from ....protocol import messages as m
 from ....protocol import queue_messages as q
 from ....protocol.messages import Outcome
-from ....storage.looking import row_in_flight
-from ....storage.queue_buckets import Entry
-from ...leases import Leases
+from ....storage.read.queue_pages import row_in_flight
+from ....storage.state.queue_buckets import Entry
+from ...delivery.leases import Leases
+from ...delivery.outbox import Outbox
+from ...delivery.queues import Queues
+from ...delivery.time_slices import Pace
+from ...delivery.visibility_timeouts import is_timed, session_of
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
-from ...outbox import Outbox
-from ...pace import Pace
-from ...queues import Queues
-from ...timed import is_timed, session_of
 from ..context import Context
 from ..registry import handles
 from .call_limits import MAX_PAGE, check_quantity

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.offline.files.journal_files import JournalTail, read_tail
+from kombu_opendata.storage.commit.journal import Journal
+from kombu_opendata.storage.commit.journal_segment import HEADER_BYTES, RECORD_BYTES
 from kombu_opendata.storage.effects import codec
 from kombu_opendata.storage.effects.publishes import ReserveIds
-from kombu_opendata.storage.journal import Journal
-from kombu_opendata.storage.journal_segment import HEADER_BYTES, RECORD_BYTES
 
 COMMIT = codec.encode([ReserveIds(0, 4096)])
 RECORD = RECORD_BYTES + len(COMMIT)

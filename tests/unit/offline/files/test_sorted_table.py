@@ -9,7 +9,7 @@ import pytest
 
 from kombu_opendata.offline.files.flatbuffer import DAMAGED, Table
 from kombu_opendata.offline.files.sorted_table import check_table
-from kombu_opendata.storage.slate import SlateStore
+from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
 
 @pytest.fixture(scope="module")

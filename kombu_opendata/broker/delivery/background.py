@@ -1,0 +1,120 @@
+"""Calls that take longer than a turn of the loop, and answers that are kept for clients that ask again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from ...errors import OpenDataError
+from ...protocol.message_base import Message
+from ...protocol.messages import Failed
+from ..model.sessions import Session
+from .outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+#: bytes of answers that are kept for clients that ask again, over all sessions
+_KEPT_BYTES = 64 << 20
+_OVERHEAD_BYTES = 500
+
+
+class Background:
+    """The calls of one instance that are under way.
+
+    A client asks again after a reconnect. A call that only reads is done again then, and the first answer is dropped. A
+    call that changes something is done once: the last answer of each session is kept for a while, and repeated when the
+    same number comes again.
+
+    Attributes:
+        refused: calls that were answered by an error, by its code.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, outbox: Outbox, sessions: Mapping[bytes, Session]) -> None:
+        self._loop = loop
+        self._outbox = outbox
+        self._sessions = sessions
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: set[tuple[bytes, int]] = set()  # calls that are done once, by session and number
+        self._kept: OrderedDict[bytes, tuple[int, Message, int]] = OrderedDict()  # by session: number, answer, size
+        self._kept_bytes = 0
+        self.refused: Counter[str] = Counter()
+
+    async def close(self) -> None:
+        """Stop what is under way; what it did so far stands."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------------ tasks
+    def run(self, session: Session, rid: int, work: Coroutine[Any, Any, Message | None], *, once: bool = False) -> None:
+        """Do a call in a task, and answer with what it returns or how it failed; None: it has answered itself.
+
+        Args:
+            rid: the number of the call; 0 if it has no answer.
+            once: a client that asks again while it runs changes nothing; see :meth:`repeat`.
+        """
+        if once:
+            self._under_way.add((session.id, rid))
+        task = self._loop.create_task(self._finish(session, rid, work, once))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, session: Session, rid: int, work: Coroutine[Any, Any, Message | None], once: bool) -> None:
+        asked_on = session.connection
+        try:
+            answer = await work
+        except Exception as exc:
+            answer = self.refusal(rid, exc)
+            self._outbox.schedule()  # the instance looks whether the engine failed with it
+        finally:
+            self._under_way.discard((session.id, rid))
+        if answer is None:
+            return
+        if once:
+            self.answer(session, rid, answer)
+        elif session.connection is asked_on:
+            self._outbox.reply(session, answer)
+
+    def refusal(self, rid: int, exc: Exception) -> Failed | None:
+        """The answer to a call that failed; None if it is not to be answered. An unforeseen error is logged."""
+        if not isinstance(exc, OpenDataError):
+            log.error("a call failed", exc_info=exc)
+            exc = OpenDataError(f"the broker failed at this call: {exc!r}; see its log")
+        self.refused[exc.code] += 1
+        return Failed(rid, exc.code, exc.text, exc.values) if rid else None
+
+    # ------------------------------------------------------------------ once
+    def repeat(self, session: Session, rid: int) -> bool:
+        """Whether this call was done already, or is under way; then it is answered as it was, or will be."""
+        if (session.id, rid) in self._under_way:
+            return True
+        kept = self._kept.get(session.id)
+        if kept is None or kept[0] != rid:
+            self._forget(session.id)  # a client that asks something new has the answer
+            return False
+        self._outbox.reply(session, kept[1])
+        return True
+
+    def answer(self, session: Session, rid: int, answer: Message, size: int = 0) -> None:
+        """Answer a call that is done once, and keep the answer.
+
+        Args:
+            size: about how many bytes the answer has.
+        """
+        self._forget(session.id)
+        size += _OVERHEAD_BYTES
+        self._kept[session.id] = (rid, answer, size)
+        self._kept_bytes += size
+        while self._kept_bytes > _KEPT_BYTES:
+            self._kept_bytes -= self._kept.popitem(last=False)[1][2]
+        now = self._sessions.get(session.id)  # another object, if its client was away for long
+        if now is not None and now.connection is not None:
+            self._outbox.reply(now, answer)
+
+    def _forget(self, session: bytes) -> None:
+        kept = self._kept.pop(session, None)
+        if kept is not None:
+            self._kept_bytes -= kept[2]

@@ -1,0 +1,169 @@
+"""The turn of an instance: deliver, commit, send.
+
+Calls change the state and leave answers in the outbox. A turn follows, at most one in each turn of the event loop: it
+delivers what can be delivered, commits, and sends what the outbox has. So nothing is shown before it is durable, and
+everything that came in together is one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from ...errors import StoreFull
+from ...storage.clock import Clock
+from ...storage.commit.commits import Commits
+from ..model.sessions import ConsumedQueue
+from .failure import Failure
+from .outbox import Outbox, send
+from .queue_upkeep import Upkeep
+from .queues import Queues
+from .traffic import Traffic
+
+#: deliveries of one queue in one turn, so that others get their turn
+_DELIVERIES_PER_TURN = 1000
+_MAX_DELAY_MS = 3_600_000
+#: after a commit that found the journal full
+_RETRY_SECONDS = 0.1
+
+
+class Delivery:
+    """Hands the messages of queues to their consumers and getters, as far as there is credit."""
+
+    __slots__ = ("_clock", "_loop", "_outbox", "_queues", "_traffic")
+
+    def __init__(self, queues: Queues, outbox: Outbox, clock: Clock, traffic: Traffic) -> None:
+        self._queues = queues
+        self._outbox = outbox
+        self._clock = clock
+        self._traffic = traffic
+        self._loop = asyncio.get_running_loop()
+
+    def deliver_all(self) -> None:
+        """Deliver from all queues that were woken."""
+        queues = self._queues
+        waiting, queues.waiting = queues.waiting, set()
+        for queue in waiting:
+            if not queue.deleting:
+                self.deliver(queue)
+
+    def deliver(self, queue: ConsumedQueue) -> None:
+        """Deliver from one queue."""
+        now, messages = self._clock.now_ms(), queue.messages
+        for _ in range(_DELIVERIES_PER_TURN):
+            if not queue.getters:
+                consumer = queue.next_consumer()
+                if consumer is None:
+                    return
+            entry, loading = queue.next_entry(now)
+            if entry is None:
+                if not loading:
+                    self._nothing_to_deliver(queue)
+                return
+            if queue.getters:
+                if queue.getters[0].take(queue, entry):
+                    queue.getters.popleft()
+            else:
+                assert consumer is not None
+                session = consumer.session
+                if consumer.channel.credit is not None:
+                    consumer.channel.credit -= 1
+                session.deliveries.append(queue.lease(entry, session, consumer.channel, consumer.tag, consumer.no_ack))
+                self._outbox.talking.add(session)
+            self._traffic.delivered += 1
+            if not messages.available and not messages.cold:
+                if queue.getters or queue.timer is not None:
+                    self._nothing_to_deliver(queue)
+                return
+        self._queues.wake(queue)
+
+    def _nothing_to_deliver(self, queue: ConsumedQueue) -> None:
+        """Tell who waits, and come back when the next delayed message becomes visible."""
+        if queue.getters:
+            queue.getters = deque(getter for getter in queue.getters if not getter.nothing())
+        if queue.timer is not None:
+            queue.timer.cancel()
+            queue.timer = None
+        visible_at = queue.messages.next_visible_at()
+        if visible_at is not None and (queue.consumers or queue.getters):
+            delay_ms = min(max(visible_at - self._clock.now_ms(), 1), _MAX_DELAY_MS)
+            queue.timer = self._loop.call_later(delay_ms / 1000, self._queues.wake, queue)
+
+
+class Turn:
+    """The turns of one instance."""
+
+    __slots__ = ("_commits", "_committer", "_delivery", "_failure", "_has_journal", "_loop", "_outbox", "_upkeep")
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        delivery: Delivery,
+        upkeep: Upkeep,
+        commits: Commits,
+        failure: Failure,
+        *,
+        has_journal: bool,
+    ) -> None:
+        self._outbox = outbox
+        self._delivery = delivery
+        self._upkeep = upkeep
+        self._commits = commits
+        self._failure = failure
+        self._has_journal = has_journal
+        self._loop = asyncio.get_running_loop()
+        self._committer: asyncio.Task[None] | None = None
+
+    def run(self) -> None:
+        """Deliver, commit, send. An unforeseen error ends the broker: only what is durable is right."""
+        try:
+            self._run()
+        except Exception as exc:
+            self._failure.fail(exc)
+
+    def _run(self) -> None:
+        outbox, commits = self._outbox, self._commits
+        outbox.is_scheduled = False
+        if commits.failure is not None:
+            self._failure.fail(commits.failure)
+            return
+        self._delivery.deliver_all()
+        if self._upkeep.changed:
+            self._upkeep.end_turn()
+        if not self._has_journal:
+            outbox.collect()
+            self._commit_store()
+            return
+        try:
+            commits.commit_journal()
+        except StoreFull:
+            self._loop.call_later(_RETRY_SECONDS, outbox.schedule)
+            return
+        outbox.collect()
+        send(outbox.take())
+
+    # ------------------------------------------------------------------ without a journal
+    @property
+    def _is_committed(self) -> bool:
+        return self._outbox.is_empty and not self._commits.effects
+
+    def _commit_store(self) -> None:
+        if self._committer is None and not self._is_committed:
+            self._committer = self._loop.create_task(self._checkpoint())
+            self._committer.add_done_callback(self._checkpointed)
+
+    async def _checkpoint(self) -> None:
+        """Commit until nothing waits."""
+        while not self._is_committed:
+            parcels = self._outbox.take()
+            if self._commits.is_dirty:
+                await self._commits.checkpoint()
+            else:
+                await self._commits.checkpoint_ended()  # one that somebody else began may have what is to be told
+            send(parcels)
+
+    def _checkpointed(self, task: asyncio.Task[None]) -> None:
+        self._committer = None
+        self._failure.watch(task)
+        if not task.cancelled() and task.exception() is None and not self._is_committed:
+            self._outbox.schedule()

@@ -1,0 +1,91 @@
+"""What the clients of an instance are to be told: it is sent after the next commit, so nothing is told too early."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+
+from ...protocol.message_base import Message
+from ...protocol.messages import Deliver, Settled
+from ..model.sessions import Peer, Session
+
+#: the messages for one connection, in order
+Parcel = tuple[Peer, list[Message]]
+
+
+class Outbox:
+    """The answers and deliveries of an instance that wait for the next commit.
+
+    Attributes:
+        turn: delivers, commits and sends, once after :meth:`schedule`; set by the instance.
+        is_scheduled: there will be a turn, which clears it when it begins.
+        talking: sessions with something to be told.
+    """
+
+    __slots__ = ("_loop", "_parcels", "is_scheduled", "talking", "turn")
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self.turn: Callable[[], None]
+        self.is_scheduled = False
+        self._parcels: list[Parcel] = []
+        self.talking: set[Session] = set()
+
+    # ------------------------------------------------------------------ putting something in
+    def reply(self, session: Session, message: Message) -> None:
+        """Answer a session after the next commit."""
+        session.replies.append(message)
+        self.talk(session)
+
+    def answer_last(self, connection: Peer, message: Message) -> None:
+        """Answer a connection whose session is over, after the next commit."""
+        self._parcels.append((connection, [message]))
+        self.schedule()
+
+    def talk(self, session: Session) -> None:
+        """The session is to be told something that it has already."""
+        self.talking.add(session)
+        if not self.is_scheduled:
+            self.schedule()
+
+    def schedule(self) -> None:
+        """Deliver, commit and send in the next turn of the loop."""
+        if not self.is_scheduled:
+            self.is_scheduled = True
+            self._loop.call_soon(self.turn)
+
+    # ------------------------------------------------------------------ taking it out
+    @property
+    def is_empty(self) -> bool:
+        """Whether :meth:`collect` has left nothing to be sent."""
+        return not self._parcels
+
+    def collect(self) -> None:
+        """Pack what each session is to be told; what comes later waits for the commit after the next."""
+        for session in self.talking:
+            if session.connection is not None:
+                self._parcels.append((session.connection, _take(session)))
+        self.talking.clear()
+
+    def take(self) -> list[Parcel]:
+        """All that is packed, to be sent with :func:`send` after a commit."""
+        parcels, self._parcels = self._parcels, []
+        return parcels
+
+
+def send(parcels: list[Parcel]) -> None:
+    """Send what :meth:`Outbox.take` gave."""
+    for connection, messages in parcels:
+        connection.send_all(messages)
+
+
+def _take(session: Session) -> list[Message]:
+    """All that a session is to be told, deliveries after replies."""
+    messages, session.replies = session.replies, []
+    if session.deliveries:
+        messages.append(Deliver(session.settled, session.deliveries))
+        session.deliveries = []
+    elif session.settled != session.reported_settled:
+        messages.append(Settled(session.settled))
+    session.reported_settled = session.settled
+    return messages

@@ -1,0 +1,251 @@
+"""What queues do by themselves: messages expire, full queues drop or refuse, unused queues go.
+
+What can be done in memory is done within a turn, before its commit. What needs a cold bucket follows in a task, so a
+queue with a long backlog may exceed its maximum until the bucket is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from ...errors import OpenDataError, QueueFull
+from ...storage.clock import Clock
+from ..model.queue import BrokerQueue
+from ..model.queue_arguments import REJECT_PUBLISH_DLX
+from ..model.sessions import Session
+from .failure import Failure
+from .outbox import Outbox
+from .queues import Queues
+
+log = logging.getLogger(__name__)
+
+#: the shortest pause between two removals of expired messages …
+_PACE_SECONDS = 0.02
+#: … and the longest time that a timer is set for
+_MAX_DELAY_SECONDS = 3600.0
+#: how long a queue is left alone after its upkeep failed (a full disk, a corrupt record)
+_RETRY_SECONDS = 10.0
+
+
+class Upkeep:
+    """The upkeep of one instance's queues.
+
+    Attributes:
+        changed: queues with a limit or a deadline that got a message in this turn.
+    """
+
+    def __init__(
+        self,
+        queues: Queues,
+        deliver: Callable[[BrokerQueue], None],
+        sessions: Mapping[bytes, Session],
+        clock: Clock,
+        outbox: Outbox,
+        failure: Failure,
+        *,
+        heirs_until_ms: int,
+    ) -> None:
+        """``heirs_until_ms``: until then, sessions that held messages before a restart may come back."""
+        self._queues = queues
+        self._deliver = deliver
+        self._sessions = sessions
+        self._clock = clock
+        self._outbox = outbox
+        self._failure = failure
+        self._heirs_until_ms = heirs_until_ms
+        self._loop = asyncio.get_running_loop()
+        self.changed: set[BrokerQueue] = set()
+        self._busy: set[BrokerQueue] = set()  # that a task works on
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+
+    def stop(self) -> None:
+        """The instance is closing."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    # ------------------------------------------------------------------ publishing
+    def check_room(self, queue: BrokerQueue, size: int, messages: int = 1) -> None:
+        """Check, before a publish, that a queue with a maximum length has room.
+
+        Raises:
+            QueueFull: the queue refuses what it has no room for.
+        """
+        if not queue.arguments.rejects or not _too_long(queue, messages, size):
+            return
+        self._deliver(queue)  # what is already published and has a consumer waiting
+        if _too_long(queue, messages, size):
+            raise QueueFull(
+                f"{full_text(queue)}: nothing was stored; publish again when it is shorter",
+                queue=queue.name,
+                messages=len(queue.messages),
+            )
+
+    def added(self, queue: BrokerQueue, id: int, *, is_late: bool = False) -> None:
+        """A message was published to a queue with a maximum length or with deadlines.
+
+        A message whose deadline has passed may still be delivered in this turn, unless it ``is_late``.
+        """
+        messages = queue.messages
+        entry = messages.available.get(id)
+        if entry is None:
+            return
+        if entry.deadline and not is_late and entry.deadline <= self._clock.now_ms():
+            messages.fresh.add(id)
+        if queue.arguments.overflow == REJECT_PUBLISH_DLX and _too_long(queue):
+            self._deliver(queue)
+            if _too_long(queue) and id in messages.available:
+                messages.fresh.discard(id)
+                queue.remove((entry,), "maxlen")
+        self.changed.add(queue)
+        self._outbox.schedule()
+
+    def end_turn(self) -> None:
+        """Remove what expired or exceeds a maximum, after the deliveries of a turn and before its commit."""
+        changed, self.changed = self.changed, set()
+        for queue in changed:
+            messages = queue.messages
+            fresh, messages.fresh = messages.fresh, set()
+            if queue.deleting:
+                continue
+            queue.remove([messages.available[id] for id in fresh if id in messages.available], "expired")
+            if messages.next_deadline:
+                self._wake_at(messages.next_deadline)
+            if queue.is_bounded:
+                self._trim(queue)
+
+    # ------------------------------------------------------------------ maximum lengths
+    def _trim(self, queue: BrokerQueue) -> None:
+        """Drop the oldest messages of a queue that is too long."""
+        for _ in range(len(queue.messages)):  # a dead letter may come back to the queue
+            if not _too_long(queue) or queue in self._busy:
+                return
+            entry, cold = queue.messages.oldest()
+            if cold is not None:
+                self._spawn(queue, queue.drop_oldest(lambda: _too_long(queue)))
+            elif entry is not None:
+                queue.remove((entry,), "maxlen")
+
+    # ------------------------------------------------------------------ time
+    def _wake_at(self, at_ms: int) -> None:
+        """Look for expired messages then."""
+        if self._timer is not None:
+            if self._timer_at_ms <= at_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        wait = (at_ms - self._clock.now_ms()) / 1000
+        delay = min(max(wait, _PACE_SECONDS), _MAX_DELAY_SECONDS)
+        self._timer = self._loop.call_later(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        try:
+            self._expire_messages()
+        except Exception as exc:
+            self._failure.fail(exc)
+
+    def _expire_messages(self) -> None:
+        now = self._clock.now_ms()
+        upcoming: list[int] = []
+        for queue in self._queues.values():
+            messages = queue.messages
+            if not messages.next_deadline or queue.deleting or queue in self._busy:
+                continue
+            if messages.next_deadline <= now:
+                expired = messages.expired(now)
+                if expired:
+                    queue.remove(expired, "expired")
+                    self._outbox.schedule()
+                if 0 < messages.next_deadline <= now:  # in a cold bucket
+                    self._spawn(queue, queue.expire(now))
+                    continue
+            if messages.next_deadline:
+                upcoming.append(messages.next_deadline)
+        if upcoming:
+            self._wake_at(min(upcoming))
+
+    def tick(self) -> None:
+        """Look after messages, unused queues and single active consumers; called twice a second."""
+        self._expire_messages()
+        now = self._clock.now_ms()
+        for queue in list(self._queues.values()):
+            if queue.deleting:
+                continue
+            if queue.is_bounded:
+                self._trim(queue)
+            if queue.active is not None:
+                self._check_active(queue)
+            elif queue.heirs and self._heirs_until_ms <= now:
+                queue.heirs = frozenset()  # they had time to come back
+                self._queues.wake(queue)
+            if queue.consumers or queue.getters:
+                queue.used_at_ms = now
+            elif self._is_unused(queue) and queue.drop() is None and queue not in self._busy:
+                self._spawn(queue, self._delete_unused(queue))
+
+    def _is_unused(self, queue: BrokerQueue) -> bool:
+        expires, now = queue.arguments.expires_ms, self._clock.now_ms()
+        return 0 < expires <= now - queue.used_at_ms and not queue.consumers and not queue.getters
+
+    async def _delete_unused(self, queue: BrokerQueue) -> None:
+        async with self._queues.lock:
+            if not queue.deleting and self._is_unused(queue):
+                log.info("queue %r was not used for %d ms and goes", queue.name, queue.arguments.expires_ms)
+                await self._queues.delete(queue)
+
+    def _check_active(self, queue: BrokerQueue) -> None:
+        """Replace a single active consumer that did not come back with its session by the next tick."""
+        session = self._sessions.get(queue.active[0]) if queue.active is not None else None
+        if any(consumer.key == queue.active for consumer in queue.consumers):
+            queue.active_missing = False
+        elif session is not None and (session.connection is None or not queue.active_missing):
+            queue.active_missing = session.connection is not None
+        else:
+            queue.active = None
+            queue.active_missing = False
+            self._queues.wake(queue)
+
+    # ------------------------------------------------------------------ tasks
+    def _spawn(self, queue: BrokerQueue, work: Coroutine[Any, Any, object]) -> None:
+        self._busy.add(queue)
+        task = self._loop.create_task(self._work(queue, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, queue: BrokerQueue, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            await work
+        except OpenDataError as exc:
+            log.error("queue %r: %s", queue.name, exc)
+            self._failure.fail_if_store_failed(exc)
+            self._loop.call_later(_RETRY_SECONDS, self._busy.discard, queue)
+        except Exception as exc:
+            self._failure.fail(exc)
+        else:
+            self._busy.discard(queue)
+            if queue.messages.next_deadline and not queue.deleting:
+                self._wake_at(queue.messages.next_deadline)
+        self._outbox.schedule()
+
+
+def full_text(queue: BrokerQueue) -> str:
+    """The part of an error text that says that a queue is full."""
+    length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
+    limits = [f"{length} messages"] * (length >= 0) + [f"{size} bytes"] * (size >= 0)
+    return f"queue {queue.name!r} is full (its maximum is {' and '.join(limits)})"
+
+
+def _too_long(queue: BrokerQueue, messages: int = 0, size: int = 0) -> bool:
+    """Whether the queue exceeds its maximum, or would with so much more."""
+    limits, state = queue.arguments, queue.messages
+    return (
+        0 <= limits.max_length < len(state) + messages
+        or 0 <= limits.max_length_bytes < state.available_bytes + size
+    )  # fmt: skip

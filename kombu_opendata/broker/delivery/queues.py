@@ -1,0 +1,159 @@
+"""The queues of an instance: found by name, woken when they may have something to deliver, and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from ...protocol.messages import Cancelled
+from ...storage.clock import Clock
+from ...storage.operations.definitions import Definitions
+from ...storage.operations.idempotency_keys import Idempotency
+from ...storage.operations.queue_removals import Call
+from ...storage.records.kinds import FIRST_TRANSIENT_ID
+from ...storage.routing.topology import Topology
+from ..model.queue import BrokerQueue
+from ..model.sessions import ConsumedQueue, Consumer, Session
+from ..model.transient_queue import TransientQueue
+from .outbox import Outbox
+from .rate_limited_log import Notices
+
+
+class Queues(dict[str, BrokerQueue]):
+    """The queues of an instance by name.
+
+    Attributes:
+        waiting: those that may have something to deliver in this turn.
+        lock: held while a queue is purged or deleted; definitions wait for it.
+        on_gone: called when a queue is deleted; set by whoever sums what queues counted.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        definitions: Definitions,
+        idempotency: Idempotency,
+        sessions: Mapping[bytes, Session],
+        outbox: Outbox,
+        clock: Clock,
+        notices: Notices,
+    ) -> None:
+        super().__init__()
+        self.waiting: set[ConsumedQueue] = set()
+        self.lock = asyncio.Lock()
+        self.on_gone: Callable[[BrokerQueue], None] | None = None
+        self._next_transient_id = FIRST_TRANSIENT_ID
+        self._topology = topology
+        self._definitions = definitions
+        self._idempotency = idempotency
+        self._sessions = sessions
+        self._outbox = outbox
+        self._clock = clock
+        self._notices = notices
+
+    def existing(self, names: Iterable[str]) -> list[BrokerQueue]:
+        """The queues of these names that there are, and that are not being deleted."""
+        return [queue for queue in map(self.get, names) if queue is not None and not queue.deleting]
+
+    def transient_id(self) -> int:
+        """An id for a message that is not stored."""
+        self._next_transient_id += 1
+        return self._next_transient_id
+
+    # ------------------------------------------------------------------ waking up
+    def wake(self, queue: ConsumedQueue) -> None:
+        """The queue may have something to deliver."""
+        if queue.consumers or queue.getters:
+            self.waiting.add(queue)
+            self._outbox.schedule()
+
+    def wake_by_name(self, name: str) -> None:
+        """As :meth:`wake`, if there is such a queue."""
+        queue = self.get(name)
+        if queue is not None:
+            self.wake(queue)
+
+    def wake_session(self, session: Session) -> None:
+        """The session can take deliveries again."""
+        for channel in session.channels.values():
+            for consumer in channel.consumers.values():
+                self.waiting.add(consumer.queue)
+        self._outbox.schedule()
+
+    # ------------------------------------------------------------------ what goes
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Forget a consumer; what it holds stays leased. An auto-delete queue goes with its last consumer."""
+        queue = consumer.queue
+        consumer.channel.consumers.pop(consumer.tag, None)
+        if consumer in queue.consumers:
+            queue.consumers.remove(consumer)
+        if queue.active == consumer.key:
+            queue.active = None
+            self.wake(queue)
+        queue.used_at_ms = self._clock.now_ms()
+        if not queue.consumers and queue.auto_delete:
+            queue.drop()
+
+    async def delete(self, queue: BrokerQueue, call: Call | None = None) -> int:
+        """Delete a queue of either kind, under the lock; returns how many messages were waiting.
+
+        A ``call`` that is made again goes on with what it did before.
+        """
+        queue.deleting = True
+        count = queue.drop()
+        if count is not None:
+            return count
+        self._forget_users(queue)
+        count = await queue.delete(call)
+        self._gone(queue)
+        text = "queue %r was deleted, with %d messages"
+        self._notices.say(logging.INFO, "queue deleted", text, queue.name, count, queue=queue.name)
+        return count
+
+    def drop_transient(self, queue: TransientQueue) -> int:
+        """Delete a transient queue; returns how many messages were waiting."""
+        count = len(queue.messages)
+        for exchange, _key, _identity in self._topology.remove_queue(queue.name):
+            self.drop_unused_exchange(exchange)
+        queue.deleting = True
+        self._gone(queue)
+        for session in self._sessions.values():
+            for key in [key for key in session.leases if key[0] == queue.name]:
+                del session.leases[key]
+        self._forget_users(queue)
+        if queue.has_stored_sends:
+            self._idempotency.drop_queue(queue.name)
+        return count
+
+    def _gone(self, queue: BrokerQueue) -> None:
+        self.pop(queue.name, None)
+        if self.on_gone is not None:
+            self.on_gone(queue)
+
+    def _forget_users(self, queue: BrokerQueue) -> None:
+        """The queue is going: consumers are told, waiting reads get none, and what is held takes nobody's credit."""
+        for consumer in queue.consumers:
+            consumer.channel.consumers.pop(consumer.tag, None)
+            self._outbox.reply(consumer.session, Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
+        queue.consumers.clear()
+        for getter in queue.getters:
+            getter.end()
+        queue.getters.clear()
+        if queue.timer is not None:
+            queue.timer.cancel()
+        for session in self._sessions.values():
+            for key in [key for key in session.lease_channels if key[0] == queue.name]:
+                channel = session.lease_channels.pop(key)
+                channel.held -= 1
+                for consumer in channel.consumers.values():
+                    self.wake(consumer.queue)
+
+    def drop_unused_exchange(self, name: str) -> None:
+        """An auto-delete exchange goes with its last binding."""
+        exchange = self._topology.exchanges.get(name)
+        if exchange is not None and exchange.auto_delete and not exchange.bindings:
+            if exchange.durable:
+                self._definitions.delete_exchange(name)
+            else:
+                self._topology.remove_exchange(name)

@@ -1,0 +1,50 @@
+"""How fast messages come and go in each queue: its counters, noted now and then."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from ...storage.clock import Clock
+from ..model.queue import BrokerQueue
+from .queues import Queues
+
+#: how often the counters are noted, and over how many notes a rate is
+SAMPLE_MS = 5_000
+_SAMPLES = 13
+
+
+class _Counted(NamedTuple):
+    published: int
+    delivered: int
+    acked: int
+
+
+class Rates:
+    """The rates of one instance's queues."""
+
+    def __init__(self, queues: Queues, clock: Clock) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._samples: deque[tuple[int, dict[str, _Counted]]] = deque(maxlen=_SAMPLES)
+        self.tick()
+
+    def tick(self) -> None:
+        """Note the counters, if it is time."""
+        now = self._clock.now_ms()
+        if self._samples and now - self._samples[-1][0] < SAMPLE_MS:
+            return
+        self._samples.append((now, {name: _counted(queue) for name, queue in self._queues.items()}))
+
+    def of(self, queue: BrokerQueue) -> dict[str, float]:
+        """Messages per second over the last minute, or since it can be said."""
+        now = self._clock.now_ms()
+        at, before = next(((at, counts) for at, counts in self._samples if now - at <= SAMPLE_MS * _SAMPLES), (now, {}))
+        counted = zip(_Counted._fields, _counted(queue), before.get(queue.name, _Counted(0, 0, 0)), strict=True)
+        seconds = max(now - at, 1000) / 1000
+        return {f"{name}_per_second": round(max(count - old, 0) / seconds, 3) for name, count, old in counted}
+
+
+def _counted(queue: BrokerQueue) -> _Counted:
+    counts = queue.counts
+    return _Counted(counts.published, counts.delivered, counts.acked)

@@ -1,0 +1,98 @@
+"""Which clients wait for which results, and which of them sends the callback of a chord.
+
+The client whose part completed a chord is told so, and sends the callback. Another client that comes with a part of a
+complete chord (a task delivered again) is told so only when the first is gone: so the callback is sent, and twice only
+if its sender died in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...errors import RequestError
+from ...protocol.messages import ResultsChanged
+from ...storage.records.results import INTERIM, Result
+from ...storage.state.result_state import ChordState
+from ..model.sessions import Session
+from .outbox import Outbox
+
+#: of a name of a result, a chord or its member
+MAX_NAME_BYTES = 1024
+#: of a result's time to live: a hundred years, so that an expiry fits its record
+MAX_TTL_MS = 100 * 366 * 86_400_000
+#: results that one client may wait for at a time
+MAX_WATCHES = 1_000_000
+#: a larger result is not pushed: a client that watches it is told to ask for it
+_PUSH_BYTES = 64 << 10
+
+
+class ResultWatches:
+    """The watches of one instance's clients."""
+
+    def __init__(self, sessions: Mapping[bytes, Session], outbox: Outbox) -> None:
+        self._sessions = sessions
+        self._outbox = outbox
+        self._watchers: dict[bytes, set[Session]] = {}
+        self._watched: dict[Session, dict[bytes, bool]] = {}  # and whether the session was told anything of it
+
+    # ------------------------------------------------------------------ watching
+    def watch(self, session: Session, name: bytes) -> None:
+        self._watchers.setdefault(name, set()).add(session)
+        self._watched.setdefault(session, {})[name] = False
+
+    def unwatch(self, session: Session, name: bytes) -> None:
+        watchers, watched = self._watchers.get(name), self._watched.get(session)
+        if watchers is not None:
+            watchers.discard(session)
+            if not watchers:
+                del self._watchers[name]
+        if watched is not None:
+            watched.pop(name, None)
+            if not watched:
+                del self._watched[session]
+
+    def check_room(self, session: Session, names: int) -> None:
+        """Refuse more watches than a client may have.
+
+        Raises:
+            RequestError: it would have more than :data:`MAX_WATCHES`.
+        """
+        count = len(self._watched.get(session, ())) + names
+        if count > MAX_WATCHES:
+            raise RequestError(
+                f"a client may wait for {MAX_WATCHES} results at a time, not {count}: forget some first",
+                limit=MAX_WATCHES,
+            )
+
+    def is_waiting(self, session: Session, name: bytes) -> bool:
+        """Whether the session watches this and was told nothing of it yet."""
+        return self._watched.get(session, {}).get(name) is False
+
+    def forget_session(self, session: Session) -> None:
+        """Its connection is gone; when it comes back, it says again what it watches."""
+        for name in list(self._watched.get(session, ())):
+            self.unwatch(session, name)
+
+    def changed(self, name: bytes, result: Result) -> None:
+        """Tell who watches, after the commit."""
+        for session in list(self._watchers.get(name, ())):
+            self.push(session, name, result)
+
+    def push(self, session: Session, name: bytes, result: Result) -> None:
+        """Tell one session; a result that is no state on the way ends the watch."""
+        ends = result.kind != INTERIM
+        if ends:
+            self.unwatch(session, name)
+        else:
+            self._watched[session][name] = True
+        connection = session.connection
+        fits = connection is not None and connection.writable and len(result.value) <= _PUSH_BYTES
+        self._outbox.reply(session, ResultsChanged([(name, result.value if fits else None, ends)]))
+
+    def claim_callback(self, session: Session, chord: ChordState) -> bool:
+        """Whether this session sends the callback of a chord: it is complete, and nobody else is about to."""
+        taken = chord.sender is not None and chord.sender != session.id and chord.sender in self._sessions
+        if taken or not chord.is_complete:
+            return False
+        chord.sender = session.id
+        return True

@@ -1,0 +1,178 @@
+"""How sessions begin, lose their connection, come back and end; a session keeps its leases for a grace meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...protocol.messages import Hello, Outcome, Resume
+from ...storage.clock import Clock
+from ...storage.operations.message_operations import Operations
+from ...storage.state.store_state import StoreState
+from ..model.sessions import Peer, Session
+from .leases import Leases
+from .outbox import Outbox
+from .queues import Queues
+from .visibility_timeouts import is_timed
+
+
+class SessionLifecycle:
+    """Begins and ends the sessions of one instance.
+
+    Args:
+        detached: is called when a session's connection is gone.
+        grace_ms: how long a session without a connection keeps its leases.
+    """
+
+    def __init__(
+        self,
+        sessions: dict[bytes, Session],
+        leases: Leases,
+        queues: Queues,
+        state: StoreState,
+        operations: Operations,
+        clock: Clock,
+        outbox: Outbox,
+        detached: Callable[[Session], None],
+        grace_ms: int,
+    ) -> None:
+        self._sessions = sessions
+        self._leases = leases
+        self._queues = queues
+        self._state = state
+        self._operations = operations
+        self._clock = clock
+        self._outbox = outbox
+        self._detached = detached
+        self._grace_ms = grace_ms
+        self._opened_at_ms = clock.now_ms()
+
+    # ------------------------------------------------------------------ the beginning
+    def begin(self, hello: Hello, said: Hello | Resume, connection: Peer) -> tuple[Session, int]:
+        """Give a client's session its connection; returns it, and how many leases it still has."""
+        session = self._register(hello)
+        old = session.connection
+        if old is not None:
+            self.detach(session)
+            old.abort()
+        session.connection = connection
+        session.settled = session.reported_settled = 0
+        adopted = self._resume(session, said)
+        self._operations.name_session(session.id, hello.name)
+        return session, adopted
+
+    def _register(self, hello: Hello) -> Session:
+        """The session of this id, a new one if there is none."""
+        found = self._sessions.get(hello.session)
+        if found is None:
+            others = list(self._sessions.values())
+            found = self._sessions[hello.session] = Session(hello.session, hello.name)
+            found.since_ms = self._clock.now_ms()
+            if hello.client:  # one more connection of a client that may be suspended
+                found.suspended = any(each.suspended for each in others if each.client == hello.client)
+        found.name = hello.name
+        found.client = hello.client or hello.session
+        return found
+
+    def _resume(self, session: Session, said: Hello | Resume) -> int:
+        """Take a session over from its old connection or from before a restart; returns how many leases it still has.
+
+        What the client settled and what it holds is taken as it says; every other lease was never received and is
+        released, which costs no attempt.
+        """
+        leases = self._leases
+        for outcome, name, id, token in said.settles:
+            found = leases.find(session, name, id, token)
+            if found is not None:
+                leases.end(session, *found, outcome)
+        session.lease_channels.clear()
+        session.channels.clear()
+        adopted: set[tuple[str, int]] = set()
+        for number, name, id, token in said.held:
+            if leases.find(session, name, id, token) is not None:
+                channel = session.channel(number)
+                channel.held += 1
+                session.lease_channels[(name, id)] = channel
+                adopted.add((name, id))
+        for queue, entry in leases.held_by(session):
+            if (queue.name, entry.id) not in adopted:
+                leases.end(session, queue, entry, Outcome.RELEASE)
+        return len(adopted)
+
+    def last_publish(self, session: Session) -> int:
+        """The number of the last publish of a session that is stored; 0 if there is none."""
+        last = self._state.producers.get(session.id)
+        return last.last_sequence if last is not None else 0
+
+    # ------------------------------------------------------------------ the end
+    def detach(self, session: Session) -> None:
+        """The connection is gone: no deliveries until it is back; the leases live on for the grace period."""
+        session.connection = None
+        session.lost_at_ms = self._clock.now_ms()
+        session.replies.clear()
+        session.deliveries.clear()
+        self._detached(session)
+        for queue in self._queues.values():
+            queue.consumers = [consumer for consumer in queue.consumers if consumer.session is not session]
+            for getter in [getter for getter in queue.getters if getter.session is session]:
+                queue.getters.remove(getter)
+                getter.drop()
+
+    def close(self, session: Session, outcome: Outcome, *, lease_expired: bool = False) -> None:
+        """The session is over: its leases end, its exclusive and auto-delete queues go."""
+        consumed = {consumer.queue for channel in session.channels.values() for consumer in channel.consumers.values()}
+        for queue, entry in self._leases.held_by(session):
+            self._leases.end(session, queue, entry, outcome, lease_expired=lease_expired)
+        self.detach(session)
+        for queue in list(self._queues.values()):
+            if queue.active is not None and queue.active[0] == session.id:
+                queue.active = None
+                self._queues.wake(queue)
+            unused = queue in consumed and queue.auto_delete and not queue.consumers
+            if queue.owner is session or unused:
+                queue.drop()
+        self._sessions.pop(session.id, None)
+        if outcome == Outcome.RELEASE:
+            self._operations.forget_session(session.id)
+        self._outbox.schedule()
+
+    # ------------------------------------------------------------------ time
+    def renew_leases(self) -> None:
+        """Prolong, on disk, the leases of all sessions that are connected."""
+        for session in self._sessions.values():
+            if session.connection is not None and session.id in self._state.leases:
+                self._operations.renew_by_queue(session.id)
+                self._outbox.schedule()
+
+    def expire(self) -> int:
+        """Return what sessions hold that did not come back; returns how many leases that were.
+
+        Sessions have a grace. Leases from before a restart last as the store says, and at least for the grace: their
+        client may have waited for a broker all along.
+        """
+        expired, now = 0, self._clock.now_ms()
+        for session in list(self._sessions.values()):
+            if session.connection is None and session.lost_at_ms + self._grace_ms <= now:
+                expired += len(self._leases.held_by(session))
+                self.close(session, Outcome.REQUEUE, lease_expired=True)
+        if self._opened_at_ms + self._grace_ms <= now:  # clients of before a restart had time to come back
+            expired += self._expire_before_restart(now)
+        state = self._state
+        for id in state.session_names.keys() - self._sessions.keys() - state.leases.keys() - state.producers.keys():
+            self._operations.forget_session(id)
+            self._outbox.schedule()
+        return expired
+
+    def _expire_before_restart(self, now: int) -> int:
+        expired, leases = 0, self._state.leases
+        for id in leases.keys() - self._sessions.keys():
+            if is_timed(id):
+                continue  # TimedLeases ends it
+            name = self._state.session_names.get(id, "")
+            for entry in list(leases[id].values()):
+                queue = self._queues.get(entry.queue)
+                if entry.lease_until <= now and queue is not None:
+                    queue.end(entry, Outcome.REQUEUE, name, lease_expired=True)
+                    expired += 1
+                    self._queues.wake(queue)
+                    self._outbox.schedule()
+        return expired

@@ -1,0 +1,217 @@
+"""Dead letters: rejected, expired and dropped messages go to the dead-letter exchange of their queue.
+
+A message of a stored queue becomes a dead letter in the commit that removes it from its queue (operations ``fail`` and
+``remove``), and stops being one in the commit that publishes it. So it is published exactly once, also across a crash.
+Dead letters of transient queues wait in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+from ...errors import CorruptRecord, NotFound, OpenDataError, QueueFull, StoreError, StoreFull
+from ...protocol.messages import Publish
+from ...storage.clock import Clock
+from ...storage.messages.payloads import Payloads
+from ...storage.operations.message_operations import Operations
+from ...storage.records.dead_letter import REVOKED, DeadLetter
+from ...storage.state.queue_buckets import Entry
+from ...storage.state.store_state import StoreState, dead_letters_to
+from ..delivery.outbox import Outbox
+from ..delivery.queue_upkeep import Upkeep
+from ..delivery.queues import Queues
+from ..delivery.rate_limited_log import WarnOnce
+from ..model.queue import BrokerQueue
+from . import x_death_headers
+from .revocations import Revocations
+
+log = logging.getLogger(__name__)
+
+#: puts a message into queues and returns its id
+Store = Callable[[Publish, list[BrokerQueue]], int]
+
+#: dead letters that are published in one turn
+_BATCH = 256
+#: dead letters of transient queues that may wait, e.g. while the disk is full
+_MAX_TRANSIENT = 10_000
+_RETRY_SECONDS = 0.5
+
+
+class DeadLetters:
+    """The dead letters of one instance.
+
+    Attributes:
+        published: dead letters that were put into a queue.
+        unroutable: dead letters that no queue took, for example because there is no such exchange.
+        cycles: times that a dead letter was kept out of a queue where it had been before, because no consumer had
+            rejected it since.
+        lost: dead letters that could not be read from the store, or exceeded the limit in memory.
+    """
+
+    def __init__(
+        self,
+        state: StoreState,
+        payloads: Payloads,
+        operations: Operations,
+        clock: Clock,
+        queues: Queues,
+        upkeep: Upkeep,
+        revocations: Revocations,
+        outbox: Outbox,
+    ) -> None:
+        self._stored = state.dead_letters
+        self._topology = state.topology
+        self._payloads = payloads
+        self._operations = operations
+        self._clock = clock
+        self._queues = queues
+        self._upkeep = upkeep
+        self._revocations = revocations
+        self._outbox = outbox
+        self._warn = WarnOnce(log).warn
+        self._transient: deque[tuple[str, DeadLetter, bytes]] = deque()
+        self._wanted = asyncio.Event()
+        self.published = self.unroutable = self.cycles = self.lost = 0
+        operations.on_dead_letters = self._wanted.set
+        if self._stored:
+            self._wanted.set()
+
+    def report(self) -> dict[str, int]:
+        """Figures for the status call."""
+        return {
+            "waiting": len(self._stored) + len(self._transient),
+            "published": self.published,
+            "unroutable": self.unroutable,
+            "cycles": self.cycles,
+            "lost": self.lost,
+        }
+
+    def add_transient(self, queue: BrokerQueue, entry: Entry, reason: str) -> None:
+        """A message left a transient queue: keep it as a dead letter if the queue has a dead-letter exchange."""
+        to = dead_letters_to(queue.properties.arguments)
+        if entry.envelope is None:
+            return
+        if to is None:
+            if reason == "expired":
+                try:
+                    self._revocations.store(entry.envelope)
+                except StoreFull as exc:
+                    self._warn("results of tasks that expired in transient queues are lost: %s", exc)
+            return
+        if len(self._transient) >= _MAX_TRANSIENT:
+            self.lost += 1
+            self._warn("dead letters of transient queues are lost: more than %d wait to be published", _MAX_TRANSIENT)
+            return
+        letter = DeadLetter(reason, self._clock.now_ms(), entry.priority, *to, True)
+        self._transient.append((queue.name, letter, entry.envelope))
+        queue.counts.dead_lettered += 1
+        self._wanted.set()
+
+    async def run(self, store: Store) -> None:
+        """Publish dead letters until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            while self._transient or self._stored:
+                try:
+                    await self._load()
+                    self._publish_some(store)
+                except StoreFull:
+                    await asyncio.sleep(_RETRY_SECONDS)
+                except StoreError as exc:
+                    self._warn("dead letters can't be read: %s; trying again", exc)
+                    await asyncio.sleep(_RETRY_SECONDS)
+                self._outbox.schedule()
+                await asyncio.sleep(0)
+
+    async def _load(self) -> None:
+        """Bring payloads of the oldest letters into memory."""
+        places = list(islice(self._stored, _BATCH))
+        try:
+            await self._payloads.load([id for _queue, id in places])
+        except CorruptRecord:
+            for queue, id in places:
+                try:
+                    await self._payloads.load([id])
+                except CorruptRecord as exc:
+                    self.lost += 1
+                    log.error("a dead letter of queue %r is lost: %s", queue, exc)
+                    self._operations.dead_letter_sent(queue, id)
+        revoked = [place for place in places if self._stored[place].reason == REVOKED]
+        await asyncio.gather(*(self._revocations.load(self._payloads.find(id) or b"") for _queue, id in revoked))
+
+    def _publish_some(self, store: Store) -> None:
+        """Publish what is in memory. No await: a letter and its publish are in one commit."""
+        for _ in range(min(_BATCH, len(self._transient))):
+            self._publish(store, *self._transient[0])
+            self._transient.popleft()
+        for (queue, id), letter in list(islice(self._stored.items(), _BATCH)):
+            envelope = self._payloads.find(id)
+            if envelope is None:
+                return  # not loaded yet, or pushed out again
+            if letter.reason == REVOKED:
+                self._revocations.store(envelope)
+            else:
+                self._publish(store, queue, letter, envelope)
+            self._operations.dead_letter_sent(queue, id)
+
+    def _publish(self, store: Store, queue: str, letter: DeadLetter, envelope: bytes) -> None:
+        """Publish one.
+
+        Raises:
+            StoreFull: nothing happened; try again.
+        """
+        copy = x_death_headers.make_copy(envelope, queue, letter)
+        targets = [q for q in self._targets(queue, letter, copy) if self._has_room(q, queue, len(copy.envelope))]
+        if not targets:
+            return
+        now = self._clock.now_ms()
+        key, priority = copy.routing_key, 255 - letter.priority
+        message = Publish(0, 0, letter.exchange, key, copy.envelope, copy.metadata, priority, now)
+        try:
+            store(message, targets)
+        except StoreFull:
+            raise
+        except OpenDataError as exc:
+            self.lost += 1
+            self._warn("dead letters of queue %r are lost: %s", queue, exc)
+        else:
+            self.published += 1
+
+    def _targets(self, queue: str, letter: DeadLetter, copy: x_death_headers.Copy) -> list[BrokerQueue]:
+        """The queues that take a dead letter; if there are none, that is counted and logged."""
+        try:
+            names = self._topology.route(
+                letter.exchange, copy.routing_key, lambda: copy.headers, copy.metadata, copy.before
+            )
+        except NotFound:
+            names = ()
+            self._warn("dead letters of queue %r go nowhere: there is no exchange %r", queue, letter.exchange)
+        found = self._queues.existing(names)
+        if not found:
+            self.unroutable += 1
+            text = "dead letters of queue %r are dropped: no queue takes them from exchange %r with routing key %r"
+            self._warn(text, queue, letter.exchange, copy.routing_key)
+            return found
+        if letter.reason == "rejected":
+            return found
+        cycling = [target for target in found if x_death_headers.is_cycle(target.name, copy.deaths)]
+        for target in cycling:
+            self.cycles += 1
+            text = "dead letters of queue %r are dropped: they were in %r before, and no consumer rejected them since"
+            self._warn(text, queue, target.name)
+        return [target for target in found if target not in cycling]
+
+    def _has_room(self, target: BrokerQueue, queue: str, size: int) -> bool:
+        """Whether a queue takes one more message. A queue may refuse what exceeds its maximum."""
+        try:
+            self._upkeep.check_room(target, size)
+        except QueueFull:
+            self.lost += 1
+            self._warn("dead letters of queue %r are lost: queue %r is full and refuses them", queue, target.name)
+            return False
+        return True

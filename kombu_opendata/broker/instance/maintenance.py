@@ -1,0 +1,275 @@
+"""The duties that keep an instance in order, done by the broker itself and on request.
+
+=================  ===================================================================  ============================
+duty               what it does                                                         the broker does it itself
+=================  ===================================================================  ============================
+``route``          routes stored messages that their publish did not route              at once
+``expire_leases``  ends the leases of sessions that did not come back                   every half second
+``collect``        removes what is past its retention or deadline, and frees the space  every ten seconds
+=================  ===================================================================  ============================
+
+A duty runs once at a time. A request that arrives during a run waits for it and gets the same report. A report covers
+everything since the previous report to a client, also what the broker did by itself; so all reports together cover
+everything since the broker's start.
+
+A request postpones the broker's own collecting until the next request is overdue. So a broker with an operator collects
+when the operator says, and a broker without one still collects. Ending leases is never postponed: the tasks of a killed
+worker wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+
+from ...errors import RequestError, StoreFull
+from ...storage.engine import Engine
+from ..delivery.failure import Failure
+from ..delivery.rate_limited_log import Notices
+from ..delivery.session_lifecycle import SessionLifecycle
+from .replay_cursors import Replays
+from .staging_service import StagingService
+
+log = logging.getLogger(__name__)
+
+ROUTE, EXPIRE_LEASES, COLLECT = "route", "expire_leases", "collect"
+DUTIES = (ROUTE, EXPIRE_LEASES, COLLECT)
+
+#: a request postpones the broker's own collecting for at most so long
+MAX_PUT_OFF_SECONDS = 3600.0
+_BROKER = "broker"
+_EXPIRED = "%d leases ended, as their clients did not come back: the messages are delivered again"
+
+Counts = dict[str, int]
+
+
+class LastRun:
+    """The last run of a duty, and the last request for it."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.at_ms = 0
+        self.by = ""
+        self.seconds = 0.0
+        self.asked_at_ms = 0
+        self.asked_by = ""
+
+    def done(self, at_ms: int, by: str, seconds: float) -> None:
+        """Note a run."""
+        self.runs += 1
+        self.at_ms, self.by, self.seconds = at_ms, by, seconds
+
+    def report(self) -> dict[str, Any]:
+        """For the status call; a time of 0 means never."""
+        return {
+            "at_ms": self.at_ms,
+            "by": self.by,
+            "seconds": round(self.seconds, 4),
+            "asked_at_ms": self.asked_at_ms,
+            "asked_by": self.asked_by,
+        }
+
+
+class _Run(NamedTuple):
+    """What a duty did, counted since the last report and since the start."""
+
+    counts: Counts
+    totals: Counts
+
+
+class Maintenance:
+    """The duties of one instance.
+
+    Attributes:
+        collected: settled messages that were removed after their retention, since the start.
+        leases_expired: leases that ended because their clients did not come back, since the start.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        lifecycle: SessionLifecycle,
+        replays: Replays,
+        staging: StagingService,
+        failure: Failure,
+        notices: Notices,
+        *,
+        interval_seconds: float,
+    ) -> None:
+        self.last = {duty: LastRun() for duty in DUTIES}
+        self._name = name
+        self._engine = engine
+        self._lifecycle = lifecycle
+        self._replays = replays
+        self._staging = staging
+        self._failure = failure
+        self._notices = notices
+        self._loop = asyncio.get_running_loop()
+        self._interval = interval_seconds
+        self._own_at = self._loop.time() + interval_seconds
+        self.collected = self.leases_expired = 0
+        self._reported: Counts = {}  # the totals as of the last report
+        self._running: dict[str, asyncio.Task[_Run]] = {}
+        self._own: asyncio.Task[None] | None = None
+        self._duties: dict[str, Callable[[], Awaitable[None]]] = {
+            ROUTE: self._route,
+            EXPIRE_LEASES: self._expire_leases,
+            COLLECT: self._collect,
+        }
+
+    # ------------------------------------------------------------------ on request
+    async def run(self, duties: Iterable[str], by: str, *, again_in_seconds: float = 0.0) -> dict[str, Any]:
+        """Run duties, in their order, and return the report. An empty list means all of them.
+
+        Args:
+            by: the name of the client that asks.
+            again_in_seconds: when the client will ask again; 0 means that it does not say.
+
+        Raises:
+            RequestError: there is no such duty, or the time is not valid.
+            StoreFull: the store does not take writes now.
+            StoreError: the store failed for good.
+        """
+        wanted = check_duties(duties)
+        if not 0 <= again_in_seconds < math.inf:
+            raise RequestError(f"again in {again_in_seconds} s: give a number of seconds, or 0", value=again_in_seconds)
+        now_ms = self._engine.clock.now_ms()
+        for duty in wanted:
+            self.last[duty].asked_at_ms, self.last[duty].asked_by = now_ms, by
+        if COLLECT in wanted:
+            # Twice, because a tick may be late or wait behind a long task.
+            self._put_off(min(2 * again_in_seconds, MAX_PUT_OFF_SECONDS))
+        began = self._loop.time()
+        counts: Counts = {}
+        joined = []
+        for duty in wanted:
+            if duty in self._running:
+                joined.append(duty)
+            run = await self._once(duty, by)
+            counts |= run.counts
+            self._reported |= run.totals
+        seconds = self._loop.time() - began
+        return {"duties": wanted, **counts, "seconds": round(seconds, 4), "joined": joined}
+
+    def _put_off(self, seconds: float) -> None:
+        self._own_at = self._loop.time() + max(seconds, self._interval)
+
+    async def _once(self, duty: str, by: str) -> _Run:
+        """Run a duty, or wait for the run under way. A run goes on when its caller is cancelled."""
+        task = self._running.get(duty)
+        if task is None:
+            task = self._running[duty] = self._loop.create_task(self._do(duty, by))
+            task.add_done_callback(lambda done: self._ended(duty, done))
+        return await asyncio.shield(task)
+
+    def _ended(self, duty: str, task: asyncio.Task[_Run]) -> None:
+        self._running.pop(duty, None)
+        exc = None if task.cancelled() else task.exception()
+        if exc is not None and not isinstance(exc, StoreFull):
+            log.error("instance %s: %s failed", self._name, duty)
+            self._failure.fail(exc)
+
+    async def _do(self, duty: str, by: str) -> _Run:
+        loop, last = self._loop, self.last[duty]
+        began = loop.time()
+        await self._duties[duty]()
+        last.done(self._engine.clock.now_ms(), by, loop.time() - began)
+        totals = self._totals(duty)
+        return _Run({name: total - self._reported.get(name, 0) for name, total in totals.items()}, totals)
+
+    def _totals(self, duty: str) -> Counts:
+        """What a duty did since the start, by request or by itself."""
+        if duty == ROUTE:
+            return {"routed": self._staging.router.planner.routed + self._replays.routed}
+        if duty == EXPIRE_LEASES:
+            return {"leases_expired": self.leases_expired}
+        return {
+            "settled_collected": self.collected,
+            "expired_removed": self._engine.operations.expired,
+            "staged_removed": self._engine.staging.removed,
+        }
+
+    # ------------------------------------------------------------------ by itself
+    def tick(self) -> None:
+        """Run what is due; called twice a second."""
+        if EXPIRE_LEASES not in self._running and self._end_leases():
+            self.last[EXPIRE_LEASES].done(self._engine.clock.now_ms(), _BROKER, 0.0)
+        if self._own is None and self._loop.time() >= self._own_at:
+            self._own = self._loop.create_task(self._run_own())
+
+    async def _run_own(self) -> None:
+        try:
+            await self._once(ROUTE, _BROKER)
+            await self._once(COLLECT, _BROKER)
+        except StoreFull as exc:
+            log.warning("instance %s: %s", self._name, exc.text)
+        except Exception:
+            return  # the instance has failed: see _ended
+        finally:
+            self._own = None
+            self._own_at = max(self._own_at, self._loop.time() + self._interval)
+
+    async def close(self) -> None:
+        """Cancel the runs under way; what they did so far stays done."""
+        tasks: list[asyncio.Task[Any]] = [*self._running.values(), *([self._own] if self._own else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------------ the duties
+    async def _route(self) -> None:
+        self._staging.router.wake()
+        await self._replays.advance()
+
+    async def _expire_leases(self) -> None:
+        self._end_leases()
+
+    def _end_leases(self) -> int:
+        expired = self._lifecycle.expire()
+        self.leases_expired += expired
+        self._notices.add("leases", _EXPIRED, expired)
+        return expired
+
+    async def _collect(self) -> None:
+        engine = self._engine
+        expired_before = engine.operations.expired
+        settled = await engine.collector.sweep()
+        self.collected += settled
+        early = await self._keep_size()
+        await self._staging.collect()
+        if engine.commits.is_dirty:
+            await engine.commits.checkpoint()
+        if settled or early or engine.operations.expired > expired_before:
+            await engine.tidy()
+
+    async def _keep_size(self) -> int:
+        """Remove settled messages before their retention is over if the store is too large; returns how many."""
+        limit, notices = self._engine.size_limit, self._notices
+        early = await limit.step()
+        size = f"{limit.limit_bytes / (1 << 20):,.0f} MiB"
+        notices.add("retention bytes", f"%d settled messages went early: the store is to be below {size}", early)
+        if limit.is_stuck:
+            text = "instance %s: the store is larger than %s, and no settled message is left to remove"
+            notices.say(logging.WARNING, "too large", text, self._name, size)
+        return early
+
+    def report(self) -> dict[str, Any]:
+        """What the status call says."""
+        return {duty: last.report() for duty, last in self.last.items()}
+
+
+def check_duties(duties: Iterable[str]) -> list[str]:
+    """The duties of these names, without duplicates and in their order. No names mean all duties.
+
+    Raises:
+        RequestError: there is no such duty.
+    """
+    named = set(duties)
+    unknown = sorted(named.difference(DUTIES))
+    if unknown:
+        raise RequestError(f"no maintenance duty {unknown[0]!r}: there are {', '.join(DUTIES)}", duty=unknown[0])
+    return [duty for duty in DUTIES if duty in named or not named]

@@ -1,0 +1,91 @@
+"""Results of tasks that expired in a queue: REVOKED, which is also what a worker stores for an expired task."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from ...errors import CorruptRecord
+from ...protocol import revocation
+from ...protocol.envelope import open_envelope
+from ...protocol.revocation import Revocation
+from ...storage.clock import Clock
+from ...storage.operations.task_results import Results
+from ...storage.records.results import INTERIM, NO_INDEX, READY, Result
+from ...storage.state.result_state import ChordState
+from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS
+
+log = logging.getLogger(__name__)
+
+
+def of(envelope: bytes) -> Revocation | None:
+    """The result that the expiry of a message leads to; None if the message names none, or none that can be stored."""
+    opened = open_envelope(envelope)
+    found = None if opened is None else revocation.read(opened[3], opened[4])
+    if found is None or not 0 <= found.ttl_ms <= MAX_TTL_MS or not -1 <= found.place < NO_INDEX:
+        return None
+    sizes = [len(found.name), len(found.task_id.encode()), *([len(found.chord)] if found.chord else [])]
+    return found if all(0 < size <= MAX_NAME_BYTES for size in sizes) else None
+
+
+class Revocations:
+    """Stores the results of expired tasks, and tells who watches them."""
+
+    def __init__(
+        self,
+        results: Results,
+        chords: Mapping[bytes, ChordState],
+        clock: Clock,
+        changed: Callable[[bytes, Result], None],
+    ) -> None:
+        self._results = results
+        self._chords = chords
+        self._clock = clock
+        self._changed = changed
+
+    async def load(self, envelope: bytes) -> None:
+        """Have at hand what is stored of the task's result."""
+        found = of(envelope)
+        if found is not None:
+            try:
+                await self._results.get(found.name)
+            except CorruptRecord as exc:
+                log.error("the result of an expired task can't be read: %s", exc)
+
+    def store(self, envelope: bytes) -> None:
+        """Store the result of a task that expired, unless it has one, and count it as a part of its chord.
+
+        Raises:
+            StoreFull: nothing happened; try again.
+        """
+        found = of(envelope)
+        if found is None:
+            return
+        now_ms = self._clock.now_ms()
+        now = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat()
+        value = revocation.value(found.task_id, now)
+        current = self._results.find(found.name)[1]
+        name = found.name if current is None or current.kind == INTERIM else b""
+        chord = self._chords.get(found.chord)
+        if chord is None:
+            group, ttl_ms = b"", 0
+        else:
+            group, ttl_ms = found.chord, max(1, chord.expires_at_ms - now_ms) if chord.expires_at_ms else 0
+        index = found.place if found.place >= 0 else NO_INDEX
+        stored = self._results.store(
+            name, READY, value, found.ttl_ms, group, index, found.task_id.encode(), ttl_ms
+        )  # fmt: skip
+        if stored and name:
+            self._changed(name, Result(READY, 0, value))
+        if chord is not None and chord.is_complete and chord.sender is None:
+            self._fail_chord(found, chord.body.decode(errors="replace"), now)
+
+    def _fail_chord(self, found: Revocation, body: str, now: str) -> None:
+        """Fail a complete chord of which a part is missing. No worker is there to do so."""
+        if body:
+            name = found.name.removesuffix(found.task_id.encode()) + body.encode()
+            value = revocation.failed_chord(body, found.task_id, now)
+            if self._results.store(name, READY, value, found.ttl_ms):
+                self._changed(name, Result(READY, 0, value))
+        self._results.close_chord(found.chord)

@@ -1,0 +1,218 @@
+"""Routes many rows of a staged job at once: which queues they go to, and putting them there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ...errors import NotFound, QueueFull
+from ...protocol.envelope import open_envelope
+from ...staging.batch_block import Block
+from ...staging.batch_reader import InlineBlock
+from ...storage.operations.staged_commits import Staging
+from ...storage.routing.topology import Topology
+from ...storage.state.staged_rows import Chunk
+from ..delivery.outbox import Outbox
+from ..delivery.queue_upkeep import Upkeep, full_text
+from ..delivery.queues import Queues
+from ..delivery.rate_limited_log import WarnOnce
+from ..model.queue import BrokerQueue
+from ..model.queue_kinds import by_kind
+
+log = logging.getLogger(__name__)
+
+
+class NeedEnvelopes(Exception):
+    """A headers exchange or a transient queue is among the targets: the index is not enough."""
+
+
+class Plan(NamedTuple):
+    """Where rows go. ``runs`` is a flat list of target, rows, target, rows …; target -1 means no queue."""
+
+    targets: list[list[BrokerQueue]]
+    runs: list[int]
+    envelopes: list[bytes]  # of all rows, if they are needed
+    full: BrokerQueue | None = None  # the queue that refuses the next row
+
+
+class Planner:
+    """Routes rows for one instance.
+
+    Attributes:
+        routed, unroutable: numbers of rows, since the start.
+    """
+
+    def __init__(self, topology: Topology, staging: Staging, queues: Queues, upkeep: Upkeep, outbox: Outbox) -> None:
+        self._topology = topology
+        self._staging = staging
+        self._queues = queues
+        self._upkeep = upkeep
+        self._outbox = outbox
+        self._warn = WarnOnce(log).warn
+        self.routed = self.unroutable = 0
+
+    # ------------------------------------------------------------------ where rows go
+    def plan_all(self, blocks: list[InlineBlock]) -> list[Plan]:
+        """Where all rows of these blocks go.
+
+        Raises:
+            QueueFull: a queue refuses some of them.
+        """
+        held: dict[BrokerQueue, list[int]] = {}
+        plans = []
+        for _encoded, block, payload in blocks:
+            plan, count = self.plan(block, payload, held)
+            if count < block.rows:
+                assert plan.full is not None
+                raise QueueFull(
+                    f"{full_text(plan.full)} and refuses some of the job's messages: nothing was stored; commit again "
+                    "when it is shorter",
+                    queue=plan.full.name,
+                )
+            plans.append(plan)
+        return plans
+
+    def plan(
+        self, block: Block, payload: bytes | None, held: dict[BrokerQueue, list[int]] | None = None
+    ) -> tuple[Plan, int]:
+        """Where rows go, and how many of them are planned: fewer than all if a full queue refuses the next one.
+
+        Args:
+            payload: the rows' envelopes, if they were read.
+            held: messages and bytes that are planned for bounded queues already.
+
+        Raises:
+            NeedEnvelopes: they must be read first.
+        """
+        envelopes = _split(block, payload) if payload is not None else []
+        numbers: dict[tuple[str, ...], int] = {}
+        targets: list[list[BrokerQueue]] = []
+        runs: list[int] = []
+        refusing: dict[int, list[BrokerQueue]] = {}
+        held = {} if held is None else held
+        fixed = self._fixed_names(block)
+        count = block.rows
+        for row in range(count):
+            names = self._names(block, row, envelopes) if fixed is None else fixed
+            number = numbers.get(names)
+            if number is None:
+                queues = self._queues.existing(names)
+                number = numbers[names] = len(targets) if queues else -1
+                if queues:
+                    targets.append(queues)
+                if not envelopes and by_kind(queues).transient:
+                    raise NeedEnvelopes
+                if refuse := [queue for queue in queues if queue.arguments.rejects]:
+                    refusing[number] = refuse
+            full = self._take(refusing[number], block.lengths[row], held) if number in refusing else None
+            if full is not None:
+                return Plan(targets, runs, envelopes, full), row
+            if fixed is not None and not refusing:
+                return Plan(targets, [number, count], envelopes), count
+            if runs and runs[-2] == number:
+                runs[-1] += 1
+            else:
+                runs += number, 1
+        return Plan(targets, runs, envelopes), count
+
+    def _take(self, refusing: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> BrokerQueue | None:
+        """Plan one more message for these queues; returns the first queue that refuses it, or None."""
+        for queue in refusing:
+            messages, size_held = held.setdefault(queue, [0, 0])
+            try:
+                self._upkeep.check_room(queue, size_held + size, messages + 1)
+            except QueueFull:
+                return queue
+        for queue in refusing:
+            held[queue][0] += 1
+            held[queue][1] += size
+        return None
+
+    def _fixed_names(self, block: Block) -> tuple[str, ...] | None:
+        """The queues that all messages of a block go to; None if that depends on the message."""
+        exchange, key = block.exchange, block.routing_key
+        if isinstance(exchange, str) and isinstance(key, str):
+            return self._topology.route_by_key(exchange, key)
+        return None
+
+    def _names(self, block: Block, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
+        """The queues that a message goes to."""
+        exchange, key = block.exchange, block.routing_key
+        exchange = exchange if isinstance(exchange, str) else exchange[row]
+        key = key if isinstance(key, str) else key[row]
+        try:
+            topology = self._topology
+            seen = block.headers_of(row) if topology.filters else None
+            return topology.route(exchange, key, _headers(block, row, envelopes), seen)
+        except NotFound:
+            self._warn("messages of staged jobs are dropped: there is no exchange %r", exchange)
+            return ()
+
+    # ------------------------------------------------------------------ into the queues
+    def apply(self, chunk: Chunk, block: Block, plan: Plan) -> None:
+        """Put a chunk's rows where they go. Nothing is awaited: it is one effect.
+
+        Raises:
+            StoreFull: nothing happened.
+        """
+        stored = [by_kind(queues).stored for queues in plan.targets]
+        numbers: list[int] = []
+        runs: list[int] = []
+        for queues in stored:
+            numbers.append(len(numbers) if queues else -1)
+        for target, count in zip(plan.runs[::2], plan.runs[1::2], strict=True):
+            number = numbers[target] if target >= 0 else -1
+            if runs and runs[-2] == number:
+                runs[-1] += count
+            else:
+                runs += number, count
+        self._staging.route(chunk, block, stored, runs)
+        self.routed += chunk.rows
+        id = chunk.first_id
+        for target, count in zip(plan.runs[::2], plan.runs[1::2], strict=True):
+            if target < 0:
+                self.unroutable += count
+            else:
+                self._added(plan.targets[target], range(id, id + count), chunk, block, plan)
+            id += count
+        self._outbox.schedule()
+
+    def _added(self, queues: list[BrokerQueue], ids: range, chunk: Chunk, block: Block, plan: Plan) -> None:
+        for queue in by_kind(queues).transient:
+            for id in ids:
+                row = id - chunk.first_id
+                priority, visible, ttl = (_at(v, row) for v in (block.priority, block.visible_at_ms, block.ttl_ms))
+                queue.put(id, plan.envelopes[row], 255 - priority, visible, ttl)
+        for each in queues:
+            self._queues.wake(each)
+            if each.is_bounded or each.messages.next_deadline:
+                for id in ids:
+                    self._upkeep.added(each, id, is_late=_at(block.ttl_ms, id - chunk.first_id) > 0)
+
+
+def _split(block: Block, payload: bytes) -> list[bytes]:
+    envelopes = []
+    at = 0
+    for length in block.lengths:
+        envelopes.append(payload[at : at + length])
+        at += length
+    return envelopes
+
+
+def _at(value: Any, row: int) -> int:
+    return value[row] if isinstance(value, list) else value  # type: ignore[no-any-return]
+
+
+def _headers(block: Block, row: int, envelopes: list[bytes]) -> Callable[[], Mapping[Any, Any]]:
+    """The headers that a headers exchange matches: those of the envelope, or the index's if it can't be opened."""
+
+    def headers() -> Mapping[Any, Any]:
+        if not envelopes:
+            raise NeedEnvelopes
+        opened = open_envelope(envelopes[row])
+        if opened is not None:
+            return opened[3]
+        return block.headers_of(row)
+
+    return headers

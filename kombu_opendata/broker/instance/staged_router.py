@@ -1,0 +1,299 @@
+"""Puts the messages of committed jobs into queues, in the background and in small pieces, as a publish would.
+
+Each job has a cursor: how many of its rows are routed. The cursor is part of the state, so after a crash routing goes
+on where it was. Each piece is one effect. Between pieces the event loop does its other work, and while clients publish
+or get deliveries, routing uses at most half of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ...errors import CorruptRecord, NewerFormat, OpenDataError
+from ...protocol.staging_messages import Blocked
+from ...staging.batch_block import BLOCK_ROWS, Block, cut, decode_block, encode_block
+from ...staging.batch_format import Segment, Tail, corrupt
+from ...staging.batch_reader import read_index, read_tail
+from ...staging.folder import Folder
+from ...storage.clock import Clock
+from ...storage.commit.commits import Commits
+from ...storage.operations.staged_commits import Staging
+from ...storage.state.staged_job import StagedJob, StagedObject
+from ...storage.state.staged_rows import Chunk
+from ..delivery.failure import Failure
+from ..delivery.outbox import Outbox
+from ..delivery.queue_upkeep import full_text
+from ..delivery.rate_limited_log import WarnOnce
+from ..delivery.traffic import Traffic
+from .staged_plan import NeedEnvelopes, Planner
+
+log = logging.getLogger(__name__)
+
+#: jobs that are routed at a time; the others wait
+_JOBS = 4
+#: the longest time of a piece, and its smallest number of rows
+_PIECE_SECONDS = 0.008
+_MIN_ROWS = 16
+#: bytes of unwritten records at which routing waits for a checkpoint
+_MAX_BATCH_BYTES = 8 << 20
+_RETRY_SECONDS = 1.0
+#: how often routing looks again at a queue that is full and refuses messages
+_FULL_SECONDS = 0.05
+#: after this time without progress a job makes room for others, for the same time
+_PARKED_SECONDS = 0.5
+
+
+class _Stuck(Exception):
+    """A queue has been full for some time: it is the turn of other jobs."""
+
+
+class StagingRouter:
+    """The routing of one instance's staged jobs. A batch with an envelope above the limit counts as damaged.
+
+    Attributes:
+        planner: says where rows go.
+        damaged: damaged rows, since the start.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        staging: Staging,
+        commits: Commits,
+        clock: Clock,
+        outbox: Outbox,
+        failure: Failure,
+        traffic: Traffic,
+        max_message_bytes: int,
+    ) -> None:
+        self.planner = planner
+        self._staging = staging
+        self._jobs = staging.state
+        self._commits = commits
+        self._clock = clock
+        self._outbox = outbox
+        self._failure = failure
+        self._traffic = traffic
+        self._loop = asyncio.get_running_loop()
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        self._turn = asyncio.Lock()
+        self._max_message_bytes = max_message_bytes
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._parked: dict[str, float] = {}  # jobs that wait for a full queue, and when they are looked at again
+        self._blocked: dict[str, Blocked] = {}
+        self._piece_rows = 128
+        self._others = 0
+        self._warn = WarnOnce(log).warn
+        self.damaged = 0
+
+    def wake(self) -> None:
+        """There may be a new job."""
+        self._wanted.set()
+
+    def blocked(self, job_id: str) -> Blocked | None:
+        """What keeps a job from being routed now, if anything does."""
+        return self._blocked.get(job_id)
+
+    async def run(self) -> None:
+        """Route until cancelled."""
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                now = self._loop.time()
+                due = [job for job in self._jobs.routing() if self._parked.get(job.id, 0.0) <= now]
+                for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # never waited: first
+                    if len(self._tasks) >= _JOBS:
+                        break
+                    if job.id not in self._tasks:
+                        self._start(job)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+
+    def _start(self, job: StagedJob) -> None:
+        task = self._tasks[job.id] = self._loop.create_task(self._route_job(job))
+        task.add_done_callback(lambda done: self._ended(job.id, done))
+
+    def _ended(self, job_id: str, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(job_id, None)
+        if task.cancelled():
+            return
+        exc = task.exception()
+        if exc is not None:
+            log.error("routing job %r failed", job_id)
+            self._failure.fail(exc)
+        self._wanted.set()
+
+    # ------------------------------------------------------------------ a job
+    async def _route_job(self, job: StagedJob) -> None:
+        while not job.is_routed and self._commits.failure is None:
+            try:
+                await self._route_object(job)
+            except _Stuck:
+                self._parked[job.id] = self._loop.time() + _PARKED_SECONDS
+                self._loop.call_later(_PARKED_SECONDS, self.wake)
+                return
+            except OpenDataError as exc:
+                if self._commits.failure is not None:
+                    return
+                self._warn("job %r can't be routed now: %s; trying again", job.id, exc)
+                self._block(job, exc.text)
+                await asyncio.sleep(_RETRY_SECONDS)
+        self._parked.pop(job.id, None)
+        self._blocked.pop(job.id, None)
+
+    def _block(self, job: StagedJob, reason: str, queue: str = "") -> None:
+        known = self._blocked.get(job.id)
+        since_ms = self._clock.now_ms() if known is None else known.since_ms
+        self._blocked[job.id] = Blocked(reason, since_ms, queue)
+
+    async def _route_object(self, job: StagedJob) -> None:
+        """Route what is left of the object that the cursor is in."""
+        first_id = job.first_id + job.routed
+        found = self._jobs.object_of(first_id)
+        if found is None:
+            self._lose(job, job.rows - job.routed, "there is no record of the batch that they are in")
+            return
+        try:
+            folder = self._staging.folder()
+            tail = await asyncio.to_thread(_read_same_tail, folder, found)
+        except (CorruptRecord, NewerFormat) as exc:
+            self._lose(job, found.first_id + found.rows - first_id, exc)
+            return
+        end_id = found.first_id
+        following: asyncio.Task[list[bytes]] | None = None
+        try:
+            for number, segment in enumerate(tail.segments):
+                start_id, end_id = end_id, end_id + segment.rows
+                if end_id <= first_id:
+                    continue
+                reading = following or self._read(folder, found.path, segment)
+                following = None
+                if number + 1 < len(tail.segments):
+                    following = self._read(folder, found.path, tail.segments[number + 1])
+                try:
+                    await self._route_segment(job, found, segment, await reading, start_id)
+                except CorruptRecord as exc:
+                    self._lose(job, end_id - job.first_id - job.routed, exc)
+        finally:
+            if following is not None:
+                following.cancel()
+
+    def _read(self, folder: Folder, path: str, segment: Segment) -> asyncio.Task[list[bytes]]:
+        """Read an index ahead."""
+        reading = self._loop.create_task(asyncio.to_thread(read_index, folder, path, segment))
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be looked at
+        return reading
+
+    def _lose(self, job: StagedJob, rows: int, why: object) -> None:
+        """Skip rows that can't be routed because the batch is damaged."""
+        log.error("job %r: %d messages from id %d on are lost: %s", job.id, rows, job.first_id + job.routed, why)
+        now = self._clock.now_ms()
+        chunk = Chunk(job.id, job.first_id + job.routed, now, job.committed_at_ms, "", 0, rows, b"", b"")
+        self._staging.route(chunk, None, [], [-1, rows])
+        self.damaged += rows
+        self._outbox.schedule()
+
+    async def _route_segment(
+        self, job: StagedJob, found: StagedObject, segment: Segment, blocks: list[bytes], start_id: int
+    ) -> None:
+        at = start_id
+        end = start_id + segment.rows
+        for encoded in blocks:
+            next_id = job.first_id + job.routed
+            block = decode_block(encoded, found.path, segment.payload_bytes, self._max_message_bytes)
+            at += block.rows
+            if at > end:
+                break
+            if at > next_id:
+                offset = segment.payload_offset + block.offset
+                await self._route_block(job, found.path, offset, encoded, block, block.rows - (at - next_id))
+        if at != end:
+            raise corrupt(found.path, segment.index_offset, f"its blocks have {at - start_id} of {segment.rows} rows")
+
+    # ------------------------------------------------------------------ a block
+    async def _route_block(
+        self, job: StagedJob, path: str, offset: int, encoded: bytes, block: Block, row: int
+    ) -> None:
+        """Route the rows of a block from ``row`` on, in pieces; its envelopes begin at ``offset`` of the object."""
+        payload: bytes | None = None
+        clock = self._loop.time
+        stuck_at = clock()
+        while row < block.rows:
+            async with self._turn:
+                await self._pace()
+                began = clock()
+                try:
+                    count = self._route_piece(job, path, offset, encoded, block, row, payload)
+                except NeedEnvelopes:
+                    payload = await self._payload(path, offset, block)
+                    continue
+                if count:
+                    row += count
+                    self._parked.pop(job.id, None)
+                    self._blocked.pop(job.id, None)
+                    stuck_at = clock()
+                    self._adapt(stuck_at - began, count)
+                    await self._yield(stuck_at - began)
+                    continue
+            if job.id in self._parked or clock() - stuck_at > _PARKED_SECONDS:
+                raise _Stuck
+            await asyncio.sleep(_FULL_SECONDS)
+
+    def _route_piece(
+        self, job: StagedJob, path: str, offset: int, encoded: bytes, block: Block, row: int, payload: bytes | None
+    ) -> int:
+        """Route some rows from ``row`` on; returns how many, 0 where a queue is full.
+
+        Raises:
+            NeedEnvelopes: they must be read first.
+            StoreFull: nothing happened.
+        """
+        start = sum(block.lengths[:row])
+        rows = min(block.rows - row, self._piece_rows)
+        piece = cut(block, row, rows) if rows < block.rows else block
+        plan, count = self.planner.plan(piece, payload[start:] if payload is not None else None)
+        if plan.full is not None and not count:
+            self._block(job, full_text(plan.full), plan.full.name)
+            return 0
+        if count < rows:
+            piece = cut(piece, 0, count)
+        columns = encoded if piece is block else encode_block(piece)
+        now = self._clock.now_ms()
+        first_id = job.first_id + job.routed
+        chunk = Chunk(job.id, first_id, now, job.committed_at_ms, path, offset + start, count, columns, b"")
+        self.planner.apply(chunk, piece, plan)
+        return count
+
+    async def _payload(self, path: str, offset: int, block: Block) -> bytes:
+        """The envelopes of a block. Their checksums are checked when they are delivered."""
+        size = sum(block.lengths)
+        (data,) = await asyncio.to_thread(self._staging.folder().read, path, [(offset, size)])
+        return data.ljust(size, b"\0")
+
+    async def _pace(self) -> None:
+        """Wait until the store can take more."""
+        while self._commits.batch.nbytes > _MAX_BATCH_BYTES:
+            await self._commits.checkpoint()
+
+    async def _yield(self, seconds: float) -> None:
+        """Leave the loop to clients for as long as the piece took, if they are active."""
+        others = self._traffic.total
+        busy, self._others = others != self._others, others
+        await asyncio.sleep(seconds if busy else 0)
+
+    def _adapt(self, seconds: float, rows: int) -> None:
+        """Adapt the size of pieces to the time that they may take."""
+        fits = int(rows * _PIECE_SECONDS / max(seconds, 1e-6))
+        self._piece_rows = max(_MIN_ROWS, min(fits, 2 * self._piece_rows, BLOCK_ROWS))
+
+
+def _read_same_tail(folder: Folder, found: StagedObject) -> Tail:
+    """The directory of an object, which must be the one that was committed."""
+    tail = read_tail(folder, found.path, found.bytes)
+    if (tail.rows, tail.checksum) != (found.rows, found.checksum):
+        raise corrupt(found.path, found.bytes, "it is not the batch that was committed")
+    return tail

@@ -1,0 +1,224 @@
+"""Staged jobs: committing and aborting them, and collecting what they leave behind.
+
+A commit checks the end of each batch before anything changes: a batch that is damaged, truncated or another job's is
+refused. Then one effect makes the whole job exist, and :mod:`.staging_router` puts its messages into queues. Commits
+and aborts of one job exclude each other, so an abort can't remove a batch that a commit has just checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from ...errors import CorruptRecord, InvalidURL, NotFound, PreconditionFailed, QueueFull, RequestError
+from ...staging.batch_reader import InlineBlock, check_batch, path_of, read_inline
+from ...staging.batch_uri import job_folder, with_token
+from ...staging.batch_writer import write_object
+from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
+from ...storage.clock import Clock
+from ...storage.commit.commits import Commits
+from ...storage.operations.staged_commits import Staging
+from ...storage.state.staged_job import StagedBatch, StagedJob
+from ...storage.state.staged_rows import Chunk
+from .staged_router import StagingRouter
+
+#: batches that one thread checks in one go, and threads that check at a time
+_CHECK = 32
+_CHECKS = 4
+#: the shortest time between two searches for orphans
+_ORPHANS_SECONDS = 600.0
+
+
+class StagingService:
+    """The staged jobs of one instance.
+
+    Attributes:
+        router: puts committed messages into queues.
+    """
+
+    def __init__(
+        self,
+        instance_name: str,
+        router: StagingRouter,
+        staging: Staging,
+        commits: Commits,
+        clock: Clock,
+        max_message_bytes: int,
+    ) -> None:
+        self._name = instance_name
+        self.router = router
+        self._staging = staging
+        self._commits = commits
+        self._clock = clock
+        self._max_message_bytes = max_message_bytes
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._users: Counter[str] = Counter()
+        self._orphans_at = 0.0
+
+    async def run(self) -> None:
+        """Route until cancelled."""
+        await self.router.run()
+
+    def report(self) -> dict[str, int]:
+        """Figures for the status call."""
+        staged = self._staging.state
+        return {
+            "jobs": len(staged.active),
+            "objects": len(staged.objects),
+            "waiting_rows": sum(job.rows - job.routed for job in staged.routing()),
+            "routed": self.router.planner.routed,
+            "unroutable": self.router.planner.unroutable,
+            "damaged": self.router.damaged,
+        }
+
+    # ------------------------------------------------------------------ committing and aborting
+    async def commit(self, job_id: str, batches: list[BatchInfo]) -> tuple[StagedJob, bool]:
+        """Commit a job; returns it, and whether this call committed it.
+
+        Raises:
+            RequestError, NotFound, CorruptRecord, QueueFull, StoreFull, StoreError: nothing was added.
+        """
+        staging = self._staging
+        async with self._alone(job_folder(job_id)):
+            job = await staging.find(job_id)
+            if job is not None:
+                return job, False
+            if any(batch.data for batch in batches):
+                try:
+                    return self._commit_inline(job_id, batches), True
+                except QueueFull as exc:
+                    batches = await self._as_objects(batches, exc)
+            paths = await self._check(job_id, batches)
+            rows = [_staged(path, batch) for path, batch in zip(paths, batches, strict=True)]
+            job = staging.commit(job_id, rows)
+        self.router.wake()
+        return job, True
+
+    async def _check(self, job_id: str, batches: list[BatchInfo]) -> list[str]:
+        """Check that all batches are what the commit says; returns their paths, in order."""
+        if not batches:
+            return []
+        folder, name = self._staging.folder(), self._name
+        paths = [path_of(batch, job_id) for batch in batches]
+        if len(set(paths)) < len(paths):
+            raise RequestError(f"job {job_id!r}: a batch is named twice", job_id=job_id)
+        limit = asyncio.Semaphore(_CHECKS)
+
+        def check(some: list[BatchInfo]) -> None:
+            for batch in some:
+                try:
+                    check_batch(folder, batch, name, job_id)
+                except CorruptRecord as exc:
+                    if "missing" in exc.text:
+                        raise NotFound(
+                            f"job {job_id!r}: {exc.text}; was it aborted, or staged for another instance?",
+                            uri=batch.uri,
+                        ) from exc
+                    raise
+
+        async def check_some(start: int) -> None:
+            async with limit:
+                await asyncio.to_thread(check, batches[start : start + _CHECK])
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for start in range(0, len(batches), _CHECK):
+                    group.create_task(check_some(start))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        return paths
+
+    def _commit_inline(self, job_id: str, batches: list[BatchInfo]) -> StagedJob:
+        """Commit a job whose batches came with the call. It is routed in the same commit."""
+        if not all(batch.data for batch in batches):
+            raise RequestError(f"job {job_id!r}: either all of its batches go inline, or none", job_id=job_id)
+        size, rows = sum(len(batch.data) for batch in batches), sum(batch.rows for batch in batches)
+        if size > INLINE_BYTES or rows > INLINE_ROWS:
+            raise RequestError(
+                f"job {job_id!r}: {rows} rows of {size} bytes are too much to go inline (the limit is {INLINE_ROWS} "
+                f"rows and {INLINE_BYTES} bytes): write them as objects",
+                limit=INLINE_BYTES,
+            )
+        found: list[InlineBlock] = []
+        for batch in batches:
+            found += read_inline(batch, self._name, job_id, self._max_message_bytes)
+        plans = self.router.planner.plan_all(found)
+        self._commits.check_room(2 * size)
+        job = self._staging.commit(job_id, [_staged("", batch) for batch in batches])
+        for (encoded, block, payload), plan in zip(found, plans, strict=True):
+            first_id = job.first_id + job.routed
+            now = self._clock.now_ms()
+            chunk = Chunk(job_id, first_id, now, job.committed_at_ms, "", 0, block.rows, encoded, payload)
+            self.router.planner.apply(chunk, block, plan)
+        return job
+
+    async def _as_objects(self, batches: list[BatchInfo], refusal: QueueFull) -> list[BatchInfo]:
+        """Write batches that came with the call as objects, so that their job can wait for a full queue.
+
+        Raises:
+            QueueFull: the store can't hold objects.
+        """
+        try:
+            folder = self._staging.folder()
+        except InvalidURL:
+            raise refusal from None
+
+        def write() -> list[BatchInfo]:
+            copies = [replace(batch, uri=with_token(batch.uri, os.urandom(8).hex())) for batch in batches]
+            return [write_object(folder, copy) for copy in copies]
+
+        return await asyncio.to_thread(write)
+
+    async def abort(self, job_id: str, uris: list[str]) -> int:
+        """Remove staged batches of a job that is not committed; returns how many.
+
+        Raises:
+            PreconditionFailed: it is committed.
+            RequestError, StoreError: a URI of another job; the store fails.
+        """
+        paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
+        staging = self._staging
+        async with self._alone(job_folder(job_id)):
+            if await staging.find(job_id) is not None:
+                raise PreconditionFailed(
+                    f"job {job_id!r} is committed: its messages exist; purge or delete its queues instead",
+                    job_id=job_id,
+                )
+            return await asyncio.to_thread(_remove, staging.folder(), paths, job_folder(job_id))
+
+    @asynccontextmanager
+    async def _alone(self, folder: str) -> AsyncIterator[None]:
+        """Hold the lock of a job's folder."""
+        lock = self._locks.setdefault(folder, asyncio.Lock())
+        self._users[folder] += 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[folder] -= 1
+            if not self._users[folder]:
+                del self._users[folder], self._locks[folder]
+
+    # ------------------------------------------------------------------ collection
+    async def collect(self) -> None:
+        """Forget old jobs, and remove old objects that no job needs."""
+        now = self._clock.now_ms()
+        await self._staging.forget_old(now)
+        if asyncio.get_running_loop().time() >= self._orphans_at:
+            self._orphans_at = asyncio.get_running_loop().time() + _ORPHANS_SECONDS
+            await self._staging.remove_orphans(now, self._alone)
+
+
+def _staged(path: str, batch: BatchInfo) -> StagedBatch:
+    return StagedBatch(path, batch.rows, batch.bytes, batch.checksum)
+
+
+def _remove(folder: Any, paths: list[str], job: str) -> int:
+    if paths:
+        return int(folder.delete(paths))
+    return sum(folder.delete([found.path for found in page]) for page in folder.files(job))

@@ -1,0 +1,118 @@
+"""What a dead letter's envelope says of its deaths: the headers of RabbitMQ.
+
+==========================  =================================================================================
+header                      value
+==========================  =================================================================================
+``x-death``                 a list, the newest first, with one map for each queue and reason: ``queue``,
+                            ``reason``, ``count``, ``exchange`` and ``routing-keys`` (of the message as it was
+                            in that queue), ``time`` (of the first such death), ``original-expiration``
+``x-first-death-queue``     also ``-reason`` and ``-exchange``: of the first death, never changed
+``x-last-death-queue``      also ``-reason`` and ``-exchange``: of the newest
+==========================  =================================================================================
+
+The expiration property is taken away, or the message would expire again at once. Envelopes come from clients, so
+nothing here relies on what they hold: what is not of this shape is replaced, and bytes that are no envelope become the
+body of one.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...errors import InvalidMessage
+from ...protocol.envelope import UNREADABLE, Opened, encode_fields, metadata_headers, open_envelope
+from ...storage.records.dead_letter import DeadLetter
+
+_COUNT_LIMIT = 1 << 53
+
+
+class Copy(NamedTuple):
+    """What is published for a dead letter; ``before`` are the metadata headers that the message had."""
+
+    envelope: bytes
+    routing_key: str
+    headers: dict[Any, Any]
+    metadata: dict[str, str]
+    before: dict[str, str]
+
+    @property
+    def deaths(self) -> list[Any]:
+        """The newest first."""
+        found: list[Any] = self.headers["x-death"]
+        return found
+
+
+def make_copy(envelope: bytes, queue: str, letter: DeadLetter) -> Copy:
+    """The message as it is published to its dead-letter exchange."""
+    opened = open_envelope(envelope)
+    if opened is not None:
+        try:
+            return _stamp(opened, queue, letter)
+        except UNREADABLE:
+            pass  # it could be decoded but can't be encoded
+    body = msgspec.Raw(encode_fields(envelope))
+    return _stamp((body, "application/data", "binary", {}, {}, "", ""), queue, letter)
+
+
+def _stamp(opened: Opened, queue: str, letter: DeadLetter) -> Copy:
+    body, content_type, content_encoding, headers, properties, exchange, own_key = opened
+    death = {
+        "count": 1,
+        "reason": letter.reason,
+        "queue": queue,
+        "time": datetime.fromtimestamp(letter.at_ms // 1000, UTC),
+        "exchange": exchange,
+        "routing-keys": [own_key],
+    }
+    expiration = properties.pop("expiration", None)
+    if expiration is not None:
+        death["original-expiration"] = str(expiration)
+    priority = 255 - letter.priority
+    before = _metadata(headers, exchange, own_key, priority, content_type)
+    _record(headers, death)
+    routing_key = own_key if letter.routing_key is None else letter.routing_key
+    fields = body, content_type, content_encoding, headers, properties, letter.exchange, routing_key
+    metadata = _metadata(headers, letter.exchange, routing_key, priority, content_type)
+    return Copy(encode_fields(fields), routing_key, headers, metadata, before)
+
+
+def _metadata(
+    headers: dict[Any, Any], exchange: str, routing_key: str, priority: int, content_type: str | None
+) -> dict[str, str]:
+    try:
+        return metadata_headers(headers, exchange, routing_key, priority, content_type)
+    except InvalidMessage:  # the new headers are too many: filters see what they need for bindings
+        return metadata_headers({}, exchange, routing_key, priority, content_type)
+
+
+def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
+    """Put a death first; of an earlier one with the same queue and reason only the count goes up."""
+    known = headers.get("x-death")
+    deaths = known if isinstance(known, list) else []
+    of = death["queue"], death["reason"]
+    same = next((d for d in deaths if isinstance(d, dict) and (d.get("queue"), d.get("reason")) == of), None)
+    newest = death
+    if same is not None:
+        count = same.get("count")
+        newest = {**same, "count": count + 1 if type(count) is int and 0 < count < _COUNT_LIMIT else 1}
+    headers["x-death"] = [newest, *(d for d in deaths if d is not same)]
+    for part in ("queue", "reason", "exchange"):
+        headers.setdefault(f"x-first-death-{part}", death[part])
+        headers[f"x-last-death-{part}"] = death[part]
+
+
+def is_cycle(queue: str, deaths: list[Any]) -> bool:
+    """Whether a message with these deaths was in the queue before, and nobody rejected it since.
+
+    As in RabbitMQ: what a consumer rejects may come back as often as it likes, what only the broker moves around may
+    not. An entry that the broker did not write counts as a consumer's doing.
+    """
+    for death in deaths:
+        if not isinstance(death, dict) or death.get("reason") == "rejected":
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False

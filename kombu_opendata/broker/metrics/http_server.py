@@ -1,0 +1,184 @@
+"""The HTTP side of the metrics: a few threads with deadlines, so that slow and hostile clients harm nobody.
+
+A scrape is a GET of ``/metrics``; there is nothing else but a line of text at ``/``. Connections are closed after one
+answer. When too many are open, the oldest has to go: a scrape needs milliseconds, who takes longer is no Prometheus.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from ...errors import StartError
+
+log = logging.getLogger(__name__)
+
+#: open connections; past it, the oldest is closed
+MAX_CONNECTIONS = 16
+#: threads, one for each connection that is being closed included; past it, new connections wait for one to end
+MAX_THREADS = 32
+#: how long they wait; then they are closed
+_WAIT_SECONDS = 1.0
+#: of a request line with its headers
+MAX_REQUEST_BYTES = 16 << 10
+#: for one connection, from its opening to its end
+CONNECTION_SECONDS = 15.0
+_SILENCE_SECONDS = 5.0
+_POLL_SECONDS = 0.25
+
+
+class Page(NamedTuple):
+    """An answer: what to send plain, and compressed."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    gzipped: bytes = b""
+
+
+class _Bounded:
+    """A request's lines, as many as are allowed."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._left = MAX_REQUEST_BYTES
+
+    def readline(self, size: int = -1) -> bytes:
+        if self._left <= 0:
+            raise http.client.HTTPException(f"the request has more than {MAX_REQUEST_BYTES} bytes")
+        line = self._stream.readline(min(size, self._left) if size >= 0 else self._left)
+        self._left -= len(line)
+        return line
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: MetricsServer
+    server_version = "opendata-queue"
+    sys_version = ""
+    timeout = _SILENCE_SECONDS  # socketserver's name for it: between two bytes
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = cast(Any, _Bounded(cast(BinaryIO, self.rfile)))
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            page = self.server.page()
+        elif path == "/":
+            page = Page(HTTPStatus.OK, "text/plain; charset=utf-8", b"the metrics are at /metrics\n")
+        else:
+            page = Page(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"there is only /metrics\n")
+        self._send(page)
+
+    do_HEAD = do_GET
+
+    def _send(self, page: Page) -> None:
+        zipped = bool(page.gzipped) and "gzip" in self.headers.get("Accept-Encoding", "")
+        body = page.gzipped if zipped else page.body
+        self.send_response(page.status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(body)))
+        if zipped:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug("metrics: %s %s", self.client_address[0], format % args)
+
+
+class MetricsServer(ThreadingMixIn, TCPServer):
+    """Listens and answers in threads of its own; :meth:`start` and :meth:`stop`."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = MAX_CONNECTIONS
+
+    def __init__(self, host: str, port: int, page: Callable[[], Page]) -> None:
+        """Bind.
+
+        Raises:
+            StartError: that address can't be had; the text says why.
+        """
+        self.page = page
+        self._open: dict[socket.socket, float] = {}
+        self._ending: set[socket.socket] = set()  # whose threads have not seen it yet
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        try:
+            family, _type, _proto, _name, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self.address_family = family
+            super().__init__(cast(tuple[str, int], address), _Handler)
+        except OSError as exc:
+            text = f"metrics can't be served at {host}:{port}: {exc.strerror or exc}; give --metrics another HOST:PORT"
+            raise StartError(text, host=host, port=port) from exc
+
+    @property
+    def port(self) -> int:
+        """The port, which the system chose if 0 was asked for."""
+        return int(self.socket.getsockname()[1])
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,), name="metrics", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Listen no more; takes up to a quarter of a second, a second more where all threads are busy."""
+        if self._thread is not None:
+            self.shutdown()
+        self.server_close()
+
+    # ------------------------------------------------------------------ of socketserver
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self._open) + len(self._ending) < MAX_THREADS, _WAIT_SECONDS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changed:
+            self._open[request] = time.monotonic()
+            if len(self._open) > MAX_CONNECTIONS:
+                self._hang_up(next(iter(self._open)))
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._changed:
+            self._open.pop(request, None)
+            self._ending.discard(request)
+            self._changed.notify_all()
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Several times a second: connections whose time is over."""
+        limit = time.monotonic() - CONNECTION_SECONDS
+        with self._changed:
+            for request in [request for request, opened_at in self._open.items() if opened_at < limit]:
+                self._hang_up(request)
+
+    def _hang_up(self, request: socket.socket) -> None:
+        """Have its thread see the end of the connection."""
+        del self._open[request]
+        self._ending.add(request)
+        try:
+            request.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            log.debug("metrics: a connection was gone already")
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client went away or talks nonsense."""
+        log.debug("metrics: a request of %s failed", client_address, exc_info=True)

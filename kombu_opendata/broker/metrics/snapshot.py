@@ -1,0 +1,221 @@
+"""The figures of a scrape. They are collected in the loop piece by piece, so ten thousand queues delay nobody.
+
+The figures of one queue are of one moment, unless it has many thousand messages in memory. Those of different queues,
+and the instance's own, may be some milliseconds apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Protocol
+
+from ...storage.commit.figures import EngineFigures, Histogram, Standing
+from ...storage.engine import Engine
+from ...storage.state.queue_counters import QueueCounts
+from ..delivery.queues import Queues
+from ..delivery.time_slices import Pace
+from ..instance.dead_letters import DeadLetters
+from ..instance.maintenance import Maintenance
+from ..model.queue import BrokerQueue
+from ..model.sessions import Session
+from ..model.stored_queue import StoredQueue
+from ..model.transient_queue import TransientQueue
+from .catalogue import BY_NAME, QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES
+
+#: labels for queues without series of their own; a queue of such a name is counted there, too
+OTHER, TRANSIENT = "(other)", "(transient)"
+_SUMMED = {TransientQueue.kind: TRANSIENT}
+_GAUGES = tuple(metric.name for metric in (*QUEUE_GAUGES, *QUEUE_AGES))
+_COUNTERS = {counter: metric.name for counter, metric in QUEUE_COUNTERS.items()}
+
+#: bounds, how many in each range, their sum
+Ranges = tuple[tuple[float, ...], tuple[int, ...], float]
+
+
+class Snapshot:
+    """Samples by the metric's name: a value, or a histogram's ranges, for each tuple of label values."""
+
+    def __init__(self) -> None:
+        self.samples: dict[str, dict[tuple[str, ...], float | Ranges]] = defaultdict(dict)
+
+    def set(self, name: str, value: float | Ranges, *labels: str) -> None:
+        assert len(labels) == len(BY_NAME[name].labels), name
+        self.samples[name][labels] = value
+
+
+class Measured(Protocol):
+    """What a scrape reads of an instance."""
+
+    name: str
+    engine: Engine
+    queues: Queues
+    sessions: dict[bytes, Session]
+    dead_letters: DeadLetters
+    maintenance: Maintenance
+
+
+class _Row:
+    """The figures of one series of labels: one queue, or a sum of several."""
+
+    def __init__(self) -> None:
+        self.ready = self.delayed = self.in_flight = self.consumers = 0
+        self.oldest_at_ms = self.newest_at_ms = 0
+        self.counts = QueueCounts()
+
+    def add(self, queue: BrokerQueue, standing: Standing | None) -> None:
+        """Add a queue's figures; ``standing`` is None for an empty queue."""
+        self.in_flight += len(queue.messages.in_flight)
+        self.consumers += len(queue.consumers)
+        if standing is None:
+            return
+        self.ready += standing.ready
+        self.delayed += standing.delayed
+        if standing.oldest_at_ms:
+            self.oldest_at_ms = min(self.oldest_at_ms or standing.oldest_at_ms, standing.oldest_at_ms)
+        self.newest_at_ms = max(self.newest_at_ms, standing.newest_at_ms)
+
+    def put(self, snapshot: Snapshot, now: int, *labels: str) -> None:
+        numbers = self.ready, self.delayed, self.in_flight, self.consumers
+        ages = [max(now - at, 0) / 1000 if at else 0.0 for at in (self.oldest_at_ms, self.newest_at_ms)]
+        for name, value in zip(_GAUGES, (*numbers, *ages), strict=True):
+            snapshot.set(name, value, *labels)
+        for counter, name in _COUNTERS.items():
+            snapshot.set(name, getattr(self.counts, counter), *labels)
+
+
+class InstanceView:
+    """Decides which queues of an instance have series of their own, and keeps the counts of deleted queues.
+
+    The first ``max_queues`` stored queues have their own, and keep them, so that no counter goes down. A sum of several
+    queues begins at 0 when the broker starts. Otherwise it would go down by the counts of queues that were deleted.
+    """
+
+    def __init__(self, instance: Measured, max_queues: int) -> None:
+        self._instance = instance
+        self._max = max_queues
+        self._labelled: set[str] = set()
+        self._others: set[str] = set()
+        self._gone = {OTHER: QueueCounts(), TRANSIENT: QueueCounts()}
+        self._went: dict[BrokerQueue, str] = {}  # since the collection under way began, and their labels
+        instance.queues.on_gone = self._queue_gone
+
+    def _queue_gone(self, queue: BrokerQueue) -> None:
+        label = self._went[queue] = self._label(queue)
+        if label in self._gone:
+            self._gone[label].add_since_start(queue.counts)
+        self._labelled.discard(queue.name)
+        self._others.discard(queue.name)
+
+    def _label(self, queue: BrokerQueue) -> str:
+        name = queue.name
+        if queue.kind in _SUMMED:
+            return _SUMMED[queue.kind]
+        if name in self._labelled:
+            return name
+        if name in self._others or len(self._labelled) >= self._max or name in self._gone:
+            self._others.add(name)
+            return OTHER
+        self._labelled.add(name)
+        return name
+
+    async def collect(self, snapshot: Snapshot, pace: Pace) -> None:
+        """Add the instance's figures.
+
+        A sum has the queues that exist at the beginning, and the counts of those that were deleted before. So a queue
+        that is deleted meanwhile is in the sum once, and no sum is above the next one.
+        """
+        instance = self._instance
+        self._went.clear()
+        rows = {label: _Row() for label in self._gone}
+        for label, counts in self._gone.items():
+            rows[label].counts.add(counts)
+        now = instance.engine.clock.now_ms()
+        kinds, loaded, cold = Counter({StoredQueue.kind: 0, TransientQueue.kind: 0}), Counter[str](), 0
+        async for queue in pace.over(list(instance.queues.values())):
+            standing = None
+            if len(queue.messages):
+                standing = Standing()
+                for _ in standing.look(queue.messages, now):
+                    await pace.rest()
+            if queue in self._went:
+                if (label := self._went[queue]) in self._gone:
+                    rows[label].counts.add_since_start(queue.counts)
+                continue
+            row = rows.setdefault(label := self._label(queue), _Row())
+            row.add(queue, standing)
+            add = row.counts.add_since_start if label == OTHER else row.counts.add
+            add(queue.counts)
+            kinds[queue.kind] += 1
+            loaded[queue.kind] += len(queue.messages.buckets)
+            cold += len(queue.messages.cold)
+        if not self._others and not any(rows[OTHER].counts.as_dict().values()):
+            del rows[OTHER]
+        async for label, row in pace.over(rows.items()):
+            row.put(snapshot, now, instance.name, label)
+        _put(snapshot, "queues", instance.name, **kinds)
+        _put(snapshot, "buckets", instance.name, loaded=loaded[StoredQueue.kind], cold=cold)
+        _put_instance(snapshot, instance)
+        _put_duties(snapshot, instance.name, instance.maintenance)
+        _put_histograms(snapshot, instance.name, instance.engine.figures)
+
+
+def _put(snapshot: Snapshot, metric: str, instance: str, /, **values: float) -> None:
+    """Set samples that differ in a second label."""
+    for label, value in values.items():
+        snapshot.set(metric, value, instance, label)
+
+
+def _put_instance(snapshot: Snapshot, instance: Measured) -> None:
+    """The figures that are not of a queue, all of one moment."""
+    engine, name = instance.engine, instance.name
+    sessions = instance.sessions.values()
+    away = sum(session.connection is None for session in sessions)
+    _put(snapshot, "sessions", name, connected=len(sessions) - away, away=away)
+    leases = sum(map(len, engine.state.leases.values())) + sum(len(session.leases) for session in sessions)
+    journal, results = engine.journal, engine.state.results
+    letters = instance.dead_letters.report()
+    disk = engine.disk_space.report()
+    named = sum(bool(one["name"]) for one in disk["checkpoints"])
+    _put(snapshot, "store_checkpoints", name, reader=named, compaction=len(disk["checkpoints"]) - named)
+    plain = {
+        "leases": leases,
+        "journal_bytes": journal.waiting_bytes if journal is not None else 0,
+        "journal_limit_bytes": journal.max_bytes if journal is not None else 0,
+        "store_live_bytes": disk["live_bytes"],
+        "store_limit_bytes": engine.size_limit.limit_bytes,
+        "messages_removed_early_total": engine.size_limit.removed,
+        "store_waiting_bytes": disk["waiting_bytes"],
+        "store_stalled_seconds": engine.stalled_seconds,
+        "dead_letters_waiting": letters.pop("waiting"),
+        "results_stored_total": engine.results.stored,
+        "result_cache_bytes": results.results.size_bytes + results.parts.size_bytes,
+        "chords_open": len(results.chords),
+        "chords_completed_total": engine.results.chords_completed,
+        "messages_collected_total": instance.maintenance.collected,
+    }
+    for metric, value in plain.items():
+        snapshot.set(metric, value, name)
+    for outcome, count in letters.items():
+        snapshot.set("dead_letters_total", count, name, outcome.removesuffix("s") if outcome == "cycles" else outcome)
+
+
+def _put_duties(snapshot: Snapshot, name: str, maintenance: Maintenance) -> None:
+    for duty, last in maintenance.last.items():
+        snapshot.set("maintenance_runs_total", last.runs, name, duty)
+        snapshot.set("maintenance_last_run_timestamp_seconds", last.at_ms / 1000, name, duty)
+        snapshot.set("maintenance_last_run_duration_seconds", last.seconds, name, duty)
+
+
+def _put_histograms(snapshot: Snapshot, name: str, figures: EngineFigures) -> None:
+    for metric, histogram in {
+        "commit_duration_seconds": figures.commit_seconds,
+        "commit_effects": figures.commit_effects,
+        "commit_size_bytes": figures.commit_bytes,
+        "checkpoint_duration_seconds": figures.checkpoint_seconds,
+        "checkpoint_size_bytes": figures.checkpoint_bytes,
+    }.items():
+        snapshot.set(metric, _ranges(histogram), name)
+
+
+def _ranges(histogram: Histogram) -> Ranges:
+    return histogram.bounds, tuple(histogram.counts), histogram.sum

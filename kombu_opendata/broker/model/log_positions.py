@@ -1,0 +1,71 @@
+"""Where in the log of messages something begins or ends: now, at the first message, at a time, at a message id."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from ...errors import RequestError
+from ...storage.records.cursor import Cursor
+from ...storage.records.kinds import MAX_MESSAGE_ID
+
+NOW, FIRST = "now", "first"
+ALLOWED = f'"{NOW}", "{FIRST}", an ISO 8601 time with its offset from UTC, or a message id'
+
+
+class Point(NamedTuple):
+    """A place in the log; one of the two, or neither for now.
+
+    Attributes:
+        id: of the message there.
+        at_ms: when the message there was received, ms since the epoch.
+    """
+
+    id: int | None = None
+    at_ms: int | None = None
+
+
+def parse(value: Any) -> Point:
+    """What a client said.
+
+    Raises:
+        RequestError: it is none of what is allowed.
+    """
+    if type(value) is int and 0 <= value < MAX_MESSAGE_ID:
+        return Point(id=value)
+    if value == NOW:
+        return Point()
+    if value == FIRST:
+        return Point(id=0)
+    if isinstance(value, str) and not value.isdigit():  # digits alone may be meant as an id, or as a time in ms
+        try:
+            at = datetime.fromisoformat(value)
+            if at.tzinfo is not None:
+                return Point(at_ms=max(0, int(at.astimezone(UTC).timestamp() * 1000)))
+        except (ValueError, OverflowError):
+            pass
+    raise RequestError(f"{_short(value)} is no place in the log of messages: give {ALLOWED}", value=_short(value))
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:100]
+
+
+def cursor(start: Any, until: Any, *, next_id: int, now_ms: int, again: bool = False, selector: str = "") -> Cursor:
+    """A cursor from ``start`` to ``until``.
+
+    Raises:
+        RequestError: one of them is no place, or they are not in order, or not in the past.
+    """
+    first, last = parse(start), parse(until)
+    low = first.id if first.id is not None else 0 if first.at_ms is not None else next_id
+    if low > next_id or (first.at_ms or 0) > now_ms:
+        raise RequestError(
+            f"a start of {_short(start)} is in the future: the next message id is {next_id}", start=start
+        )
+    high = min(last.id, next_id) if last.id is not None else next_id
+    if (last.id is not None and last.id < low) or (last.at_ms is not None and last.at_ms < (first.at_ms or 0)):
+        raise RequestError(f"the end, {_short(until)}, is before the start, {_short(start)}", start=start, until=until)
+    return Cursor(
+        low, low, max(low, high), first.at_ms or 0, last.at_ms or 0, now_ms, now_ms, again=again, selector=selector
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The broker as a process: options, lock, log, signals, the instances it serves."""

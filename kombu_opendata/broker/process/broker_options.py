@@ -1,0 +1,178 @@
+"""The broker's options, as its command line gives them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from urllib.parse import unquote
+
+from ...errors import SocketPathTooLong, StartError
+from ...protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
+from ...protocol.framing import FRAME_ROOM_BYTES
+from ...storage.engine import EngineSettings
+from ...storage.slatedb.slate_settings import SlateSettings
+from ..wire.admission import DEFAULT_GREETING_SECONDS, DEFAULT_MAX_CONNECTIONS, ConnectionLimits
+from ..wire.broker_settings import BrokerSettings
+from ..wire.certificates import server_context
+from ..wire.users import UsersFile
+
+MAX_SOCKET_PATH_BYTES = 107
+DEFAULT_PORT = 5677
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where to listen: a Unix socket's ``path``, or ``host`` and ``port``."""
+
+    path: str = ""
+    host: str = ""
+    port: int = DEFAULT_PORT
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"unix:{self.path}" if self.path else f"tcp:{host}:{self.port}"
+
+
+def parse_listen(text: str) -> Listen:
+    """Read ``unix:/path`` or ``tcp:host:port`` (``tcp:[::1]:5677`` for IPv6).
+
+    Raises:
+        StartError, SocketPathTooLong: it can't be used; the text says why.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "unix" and rest:
+        size = len(rest.encode())
+        if size > MAX_SOCKET_PATH_BYTES:
+            raise SocketPathTooLong(
+                f"the socket path {rest} has {size} bytes, the system's limit is {MAX_SOCKET_PATH_BYTES}: "
+                "use a shorter folder, or --listen tcp:…",
+                path=rest,
+                limit=MAX_SOCKET_PATH_BYTES,
+            )
+        return Listen(path=rest)
+    address = _parse_address(rest, DEFAULT_PORT)
+    if kind != "tcp" or address is None:
+        raise StartError(f"--listen {text!r} is neither unix:PATH nor tcp:HOST:PORT")
+    return address
+
+
+def parse_metrics(text: str) -> Listen:
+    """Read where to serve metrics: ``HOST:PORT``, ``[::1]:PORT``, or ``PORT`` of this host alone; 0 is any free port.
+
+    Raises:
+        StartError: it is something else.
+    """
+    address = _parse_address(f":{text}" if text.isdecimal() else text, -1)
+    if address is None or address.port < 0:
+        raise StartError(f"--metrics {text!r} is no HOST:PORT, as in 127.0.0.1:9464 or [::1]:9464", value=text)
+    return address
+
+
+def _parse_address(text: str, default_port: int) -> Listen | None:
+    """A host and a port, each of which may be left out; no host is this host alone."""
+    found = re.fullmatch(r"(\[[^\]\s]+\]|[^:\[\]\s]*)(?::([0-9]{1,5}))?", text)
+    if found is None or int(found[2] or 0) > 65_535:
+        return None
+    return Listen(host=found[1].strip("[]") or "127.0.0.1", port=int(found[2]) if found[2] else default_port)
+
+
+@dataclass(frozen=True)
+class BrokerOptions:
+    """What was asked for on the command line."""
+
+    store: str
+    listen: tuple[Listen, ...]
+    embedded: bool = False
+    ready_fd: int | None = None
+    idle_exit_seconds: float = 0.0
+    heartbeat_seconds: float = 60.0
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    max_connections: int = DEFAULT_MAX_CONNECTIONS
+    greeting_seconds: float = DEFAULT_GREETING_SECONDS
+    sync: bool = True
+    users: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    allow_anonymous: bool = False
+    allow_cleartext: bool = False
+    instances: tuple[str, ...] = ("default",)
+    create_instances: bool = False
+    maintain_every_seconds: float = EngineSettings.retention_interval_seconds
+    metrics: Listen | None = None
+    metrics_max_queues: int = 200
+    log_format: str = "text"
+    log_level: str = "INFO"
+    slow_commit_seconds: float = EngineSettings.slow_commit_seconds
+    retention_bytes: int | None = None  # None: a quarter of a folder's disk, and no limit for a bucket
+    history_days: float = EngineSettings.history_retention_seconds / 86_400
+    log_retention_seconds: float = EngineSettings.log_retention_seconds
+
+    @property
+    def folder(self) -> Path | None:
+        """The store's folder, when it is a local one."""
+        return Path(unquote(self.store.removeprefix("file://"))) if self.store.startswith("file://") else None
+
+    def settings(self) -> BrokerSettings:
+        """The broker's settings.
+
+        Raises:
+            StartError: options that don't go together or files that can't be read.
+        """
+        open_to_all = [listen.host for listen in self.listen if listen.host and listen.host not in LOOPBACK]
+        if open_to_all and self.users is None and not self.allow_anonymous:
+            raise StartError(
+                f"listening on {open_to_all[0]} without --users would let everybody in: "
+                "give --users FILE, or --allow-anonymous if that is meant"
+            )
+        tls = server_context(self.tls_cert, self.tls_key)
+        if open_to_all and self.users is not None and tls is None and not self.allow_cleartext:
+            raise StartError(
+                f"listening on {open_to_all[0]} with --users and without TLS would show secrets to the network: give "
+                "--tls-cert FILE and --tls-key FILE, or --allow-cleartext if the network is trusted or has TLS itself"
+            )
+        return BrokerSettings(
+            store=self.store,
+            max_message_bytes=self.max_message_bytes,
+            max_frame_bytes=self.max_message_bytes + FRAME_ROOM_BYTES,
+            idle_exit_seconds=self.idle_exit_seconds,
+            heartbeat_seconds=self.heartbeat_seconds,
+            users=UsersFile(self.users) if self.users is not None else None,
+            tls=tls,
+            create_instances=self.create_instances,
+            connections=ConnectionLimits(self.max_connections, greeting_seconds=self.greeting_seconds),
+            engine=EngineSettings(
+                sync=self.sync,
+                retention_interval_seconds=self.maintain_every_seconds,
+                slow_commit_seconds=self.slow_commit_seconds,
+                slate=SlateSettings(metrics=self.metrics is not None),
+                retention_bytes=self._retention_bytes(),
+                history=self.history_days > 0,
+                history_retention_seconds=86_400 * self.history_days,
+                log_retention_seconds=self.log_retention_seconds,
+            ),
+        )
+
+    def _retention_bytes(self) -> int:
+        if self.retention_bytes is not None or self.folder is None:
+            return self.retention_bytes or 0
+        place = self.folder
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        try:
+            return shutil.disk_usage(place).total // 4
+        except OSError as exc:
+            raise StartError(f"the size of the disk of {place} can't be told: {exc.strerror}") from exc
+
+    def described(self) -> Iterator[str]:
+        """What was asked for that is not the default, for the log: no secrets are among the options."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == field.default or field.name in ("store", "ready_fd"):
+                continue
+            if isinstance(value, Listen):
+                value = str(value)
+            yield f"{field.name}={[str(v) for v in value] if isinstance(value, tuple) else value}"

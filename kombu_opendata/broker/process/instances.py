@@ -1,0 +1,154 @@
+"""The instances (virtual hosts) of one broker: opened on first use, looked after, and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...errors import OpenDataError, RequestError
+from ...protocol import messages as m
+from ...storage.clock import Clock
+from ...storage.engine import Engine
+from ...storage.slatedb.databases import database_exists
+from ..calls.compose import InstanceCalls
+from ..delivery.visibility_timeouts import is_timed
+from ..instance.instance import Instance
+from ..metrics.snapshot import Snapshot
+from ..model.queue_arguments import MAX_NAME_BYTES
+from ..wire.broker_settings import BrokerSettings
+from ..wire.host import Host
+from .instance_names import InstanceNames, check_name
+from .logs import code_of
+
+log = logging.getLogger(__name__)
+
+
+class Instances:
+    """The instances of one broker.
+
+    Attributes:
+        open: those that are open, by name.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        status: Callable[[], Awaitable[dict[str, Any]]],
+        stop: Callable[[str], None],
+    ) -> None:
+        self.open: dict[str, Instance] = {}
+        self._hosts: dict[str, Host] = {}
+        self._settings = settings
+        self._clock = clock
+        self._status = status
+        self._stop = stop
+        self._names = InstanceNames(settings.store, settings.create_instances)
+        self._opening = asyncio.Lock()
+
+    async def get(self, name: str) -> Instance:
+        """The instance of this name, opened when it is the first time.
+
+        Raises:
+            RequestError: not a valid name.
+            StoreError, StartError: it can't be opened.
+        """
+        check_name(name)
+        async with self._opening:
+            found = self.open.get(name)
+            if found is None:
+                engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine)
+                largest = self._settings.max_message_bytes
+                grace_ms = int(1000 * self._settings.session_grace_seconds)
+                found = Instance(name, engine, grace_ms=grace_ms, max_message_bytes=largest)
+                self.open[name] = found
+                calls = InstanceCalls(found, largest, self, self._status)
+                self._hosts[name] = Host(found.lifecycle, found.queues, calls.handlers, calls.context)
+                found.start(calls.publishing.store)
+                found.failure.future.add_done_callback(lambda done: self._failed(name, done))
+        return found
+
+    def _failed(self, name: str, failure: asyncio.Future[None]) -> None:
+        text = "instance %s failed, the broker stops: %s"
+        log.critical(text, name, failure.exception(), extra={"instance": name, **code_of(failure.exception())})
+        self._stop(f"instance {name} failed: {failure.exception()}")
+
+    async def host_for(self, hello: m.Hello) -> Host:
+        """The instance that a client who has logged in asks for.
+
+        Raises:
+            RequestError: the Hello is wrong.
+            InstanceNotFound: there is no such instance.
+        """
+        if len(hello.session) != 16:
+            raise RequestError("a session id has 16 bytes")
+        if is_timed(hello.session):
+            raise RequestError("this session id is reserved: take 16 random bytes")
+        if len(hello.client) not in (0, 16):
+            raise RequestError("what names a client has 16 bytes, or none")
+        if len(hello.name.encode()) > MAX_NAME_BYTES:
+            raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
+        await self._names.check(hello.instance, self.open)
+        await self.get(hello.instance)
+        return self._hosts[hello.instance]
+
+    def listing(self) -> dict[str, bool]:
+        """All instances that can be told, and whether each is open."""
+        return self._names.listing(self.open)
+
+    async def create(self, name: str) -> bool:
+        """Open an instance for a client, whether there is one or not; returns whether it is new.
+
+        :meth:`get` says what it raises.
+        """
+        check_name(name)
+        created = name not in self.open and not await database_exists(self._settings.store, name)
+        await self.get(name)
+        if created:
+            log.info("instance %s was made by a client", name, extra={"instance": name})
+        return created
+
+    def measure(self, snapshot: Snapshot) -> None:
+        """Add what is counted over all instances to a scrape of the metrics."""
+        refused = sum((instance.background.refused for instance in self.open.values()), Counter[str]())
+        for code, count in refused.items():
+            snapshot.set("requests_refused_total", count, code)
+
+    def fail(self, exc: BaseException) -> None:
+        """The broker can't go on."""
+        for instance in self.open.values():
+            instance.failure.fail(exc)
+
+    def tick(self) -> None:
+        """Called twice a second: the work that time brings."""
+        for instance in self.open.values():
+            instance.tick()
+
+    async def end_calls(self) -> list[OpenDataError]:
+        """Stop long calls and commit what was done; returns what went wrong."""
+        failures = []
+        for instance in self.open.values():
+            try:
+                await instance.end_calls()
+            except OpenDataError as exc:
+                failures.append(exc)
+        return failures
+
+    async def close(self) -> list[BaseException]:
+        """Close all of them; returns what went wrong."""
+        for instance in self.open.values():
+            await instance.stop()
+        failures: list[BaseException] = []
+        for instance in self.open.values():
+            failure = instance.failure.future.exception() if instance.failure.future.done() else None
+            if failure is not None:
+                failures.append(failure)
+            try:
+                await instance.engine.close()
+            except OpenDataError as exc:
+                failures.append(exc)
+        self.open.clear()
+        return failures

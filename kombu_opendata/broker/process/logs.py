@@ -1,0 +1,83 @@
+"""The broker's log: lines for people, or one JSON object a line for machines.
+
+==============  ====================================================================
+field           value
+==============  ====================================================================
+``time``        ISO 8601, UTC, to the millisecond
+``level``       ``DEBUG``, ``INFO``, ``WARNING``, ``ERROR`` or ``CRITICAL``
+``logger``      the module that says it
+``message``     the text
+``instance``    the broker's instance it is about, where there is one
+``queue``       the queue
+``session``     the name of the client
+``code``        the code of an error of this package (:mod:`kombu_opendata.errors`)
+``exception``   the traceback
+==============  ====================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+from ...errors import OpenDataError
+
+FORMATS = ("text", "json")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+CONTEXT = ("instance", "queue", "session", "code")
+_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object for a record; all of it is ASCII, without a line break."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, Any] = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: getattr(record, name) for name in CONTEXT if getattr(record, name, None) is not None}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+            line |= {**code_of(record.exc_info[1]), **line}
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return json.dumps(line, default=str)
+
+
+def code_of(exc: BaseException | None) -> dict[str, str]:
+    """The code of an error of this package, as a field of a line; nothing for any other."""
+    return {"code": exc.code} if isinstance(exc, OpenDataError) else {}
+
+
+def set_up(form: str, level: str) -> None:
+    """Log to standard error from now on.
+
+    Args:
+        form: one of :data:`FORMATS`.
+        level: one of :data:`LEVELS`, of this package and what it uses.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=level, handlers=[handler])
+    if form == "json":
+        threading.excepthook = _log_thread
+        sys.excepthook = _log_uncaught
+
+
+def _log_thread(args: threading.ExceptHookArgs) -> None:
+    """A thread that ends by an error would write a traceback between the objects."""
+    if args.exc_value is not None:
+        name = args.thread.name if args.thread is not None else "unknown"
+        logging.getLogger(__name__).error("thread %s failed", name, exc_info=args.exc_value)
+
+
+def _log_uncaught(_type: type[BaseException], exc: BaseException, _traceback: Any) -> None:
+    logging.getLogger(__name__).critical("the broker failed", exc_info=exc)

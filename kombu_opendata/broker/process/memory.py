@@ -1,0 +1,86 @@
+"""In-process brokers for unit tests: ``opendata+memory://name``. A thread with a broker on a memory store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from typing import Any
+
+from ...errors import RequestError
+from ..wire.broker_settings import BrokerSettings
+from .server import Server
+
+_lock = threading.Lock()
+_pid = os.getpid()
+_brokers: dict[str, MemoryBroker] = {}
+
+
+class MemoryBroker:
+    """A broker in a daemon thread of this process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"opendata-{name}", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        try:
+            self._loop = asyncio.get_running_loop()
+            self.server = Server(BrokerSettings(store=f"memory://{self.name}", create_instances=True))
+            await self.server.instances.get("default")
+        except BaseException as exc:
+            self._error = exc
+            return
+        finally:
+            self._started.set()
+        await self.server.run()
+
+    def connect(self) -> socket.socket:
+        """A connected socket to the broker."""
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+
+        async def accept() -> Any:
+            slot = self.server.connections.admission.take("", "this process")
+            return await self._loop.connect_accepted_socket(lambda: self.server.connection(slot), theirs)
+
+        asyncio.run_coroutine_threadsafe(accept(), self._loop).result(timeout=10)
+        return ours
+
+    def stop(self) -> None:
+        """End the broker; its store stays under its name until the process ends."""
+        self._loop.call_soon_threadsafe(self.server.stop, "stop")
+        self._thread.join(timeout=30)
+
+
+def connect(name: str) -> socket.socket:
+    """A socket connected to the in-process broker of this name, started when it is not there.
+
+    Raises:
+        RequestError: in a forked child.
+    """
+    if os.getpid() != _pid:
+        raise RequestError("a broker in memory stays with the process that made it: use opendata:///folder with forks")
+    with _lock:
+        broker = _brokers.get(name)
+        if broker is None:
+            broker = _brokers[name] = MemoryBroker(name)
+    return broker.connect()
+
+
+def stop(name: str) -> None:
+    """Stop the in-process broker of this name, if there is one."""
+    with _lock:
+        broker = _brokers.pop(name, None)
+    if broker is not None:
+        broker.stop()

@@ -1,0 +1,1 @@
+"""Connections of clients: sockets, logins, frames."""

@@ -1,0 +1,173 @@
+"""How many clients may connect: limits on all connections, and on strangers, which have not logged in yet.
+
+A stranger has a few seconds to say Hello. When there are too many strangers, the oldest silent one makes room for the
+newest. Real clients say Hello at once, so a flood of silent connections does not keep them out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...errors import GreetingTimeout, TooManyConnections
+
+#: connections that have not logged in: of all hosts, and of one
+MAX_STRANGERS = 256
+MAX_STRANGERS_PER_HOST = 128
+#: file descriptors that connections never get: the store, the journal, metrics and new connections need them
+RESERVED_DESCRIPTORS = 200
+#: connections past the limit that were turned away, and whose sockets are not closed yet
+MAX_LEAVING = 32
+DEFAULT_MAX_CONNECTIONS = 10_000
+DEFAULT_GREETING_SECONDS = 10.0
+#: what macOS allows a process although it says "unlimited"
+_OPEN_MAX = 10_240
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit on file descriptors to the hard one; returns what it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (hard, _OPEN_MAX):
+        if wanted == resource.RLIM_INFINITY or wanted > soft:
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                break
+            except (OSError, ValueError):
+                continue
+    return descriptor_limit()
+
+
+def descriptor_limit() -> int:
+    """How many file descriptors this process may have."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 30 if soft == resource.RLIM_INFINITY else soft
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """How many connections there may be, and how long a stranger has."""
+
+    connections: int = DEFAULT_MAX_CONNECTIONS
+    strangers: int = MAX_STRANGERS
+    strangers_per_host: int = MAX_STRANGERS_PER_HOST
+    greeting_seconds: float = DEFAULT_GREETING_SECONDS
+
+    def within(self, descriptors: int) -> ConnectionLimits:
+        """These limits, reduced to what the file descriptors allow; at least a quarter of them is for connections."""
+        connections = min(self.connections, max(descriptors - RESERVED_DESCRIPTORS, descriptors // 4))
+        strangers = min(self.strangers, max(connections // 2, 1))
+        return ConnectionLimits(connections, strangers, self.strangers_per_host, self.greeting_seconds)
+
+
+class Slot:
+    """A connection's place. It is a stranger's until :meth:`logged_in`.
+
+    Attributes:
+        host: for the limit of one host; empty where there is none, as on a Unix socket.
+        peer: who that is, for the log.
+        turn_away: ends the connection with this error; whoever has the socket at the moment sets it, and frees the
+            slot when the socket is closed.
+    """
+
+    __slots__ = ("_admission", "_timer", "host", "peer", "turn_away")
+
+    def __init__(self, admission: Admission, host: str, peer: str) -> None:
+        self._admission = admission
+        self.host = host
+        self.peer = peer
+        self.turn_away: Callable[[TooManyConnections | GreetingTimeout], None] = lambda _exc: None
+        self._timer = asyncio.get_running_loop().call_later(admission.limits.greeting_seconds, admission.too_slow, self)
+
+    def greeted(self) -> None:
+        """The Hello has come: the deadline is off, and nobody takes the slot while the Hello is checked."""
+        self._timer.cancel()
+        self._admission.silent.pop(self, None)
+
+    def logged_in(self) -> None:
+        """The client is no longer a stranger."""
+        self.greeted()
+        self._admission.forget_stranger(self)
+
+    def free(self) -> None:
+        """The connection is gone. May be called again."""
+        self.logged_in()
+        self._admission.slots.discard(self)
+
+
+class Admission:
+    """Gives each connection its place.
+
+    Attributes:
+        slots: of all connections, also of those that are being closed.
+        silent: those that have said no Hello yet, the oldest first.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.slots: set[Slot] = set()
+        self.silent: dict[Slot, None] = {}
+        self._strangers: set[Slot] = set()
+        self._by_host: Counter[str] = Counter()
+
+    @property
+    def strangers(self) -> int:
+        """How many connections have not logged in."""
+        return len(self._strangers)
+
+    def take(self, host: str, peer: str) -> Slot:
+        """A slot for a new connection. A silent stranger may lose its slot for it.
+
+        Raises:
+            TooManyConnections: there is none.
+        """
+        full = self._full(host)
+        if full is not None:
+            only_host = host if full.values["what"] == "host" else None
+            oldest = next((slot for slot in self.silent if only_host in (None, slot.host)), None)
+            if oldest is None or len(self.slots) >= self.limits.connections + MAX_LEAVING:
+                raise full
+            self._turn_away(oldest, full)
+        slot = Slot(self, host, peer)
+        self.slots.add(slot)
+        self.silent[slot] = None
+        self._strangers.add(slot)
+        self._by_host[host] += 1
+        return slot
+
+    def _full(self, host: str) -> TooManyConnections | None:
+        limits = self.limits
+        if len(self.slots) >= limits.connections:
+            text = "the broker has %d connections and takes no more (--max-connections, ulimit -n): try again later"
+            return _too_many(text, "connections", limits.connections)
+        text = "the broker has %d connections %sthat have not logged in: say Hello at once, or try again later"
+        if len(self._strangers) >= limits.strangers:
+            return _too_many(text.replace("%s", ""), "strangers", limits.strangers)
+        if host and self._by_host[host] >= limits.strangers_per_host:
+            return _too_many(text.replace("%s", "of your host "), "host", limits.strangers_per_host)
+        return None
+
+    def too_slow(self, slot: Slot) -> None:
+        """The slot's time is over."""
+        seconds = self.limits.greeting_seconds
+        text = f"no Hello within {seconds:g} s of connecting: connect again"
+        self._turn_away(slot, GreetingTimeout(text, seconds=seconds))
+
+    def _turn_away(self, slot: Slot, exc: TooManyConnections | GreetingTimeout) -> None:
+        """End a stranger's connection, which counts as a connection until its socket is closed."""
+        slot.logged_in()
+        slot.turn_away(exc)
+
+    def forget_stranger(self, slot: Slot) -> None:
+        """It logged in, or is gone."""
+        if slot in self._strangers:
+            self._strangers.discard(slot)
+            self._by_host[slot.host] -= 1
+            if not self._by_host[slot.host]:
+                del self._by_host[slot.host]
+
+
+def _too_many(text: str, what: str, limit: int) -> TooManyConnections:
+    return TooManyConnections(text % limit, what=what, limit=limit)

@@ -1,0 +1,90 @@
+"""The open connections of a broker, and how many clients and calls it refused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import Protocol
+
+from ...errors import OpenDataError
+from ..delivery.rate_limited_log import Notices
+from ..metrics.snapshot import Snapshot
+from .admission import Admission, ConnectionLimits, Slot
+from .logins import Logins
+
+log = logging.getLogger(__name__)
+
+
+class Open(Protocol):
+    """An open connection."""
+
+    slot: Slot
+
+    def check_login(self, logins: Logins) -> None: ...
+
+    def say_goodbye(self, reason: str) -> None: ...
+
+
+class Connections:
+    """The open connections.
+
+    Attributes:
+        admission: gives each its place.
+        opened: how many there were since the start.
+        refused: connections that were refused or cut off, by the error's code.
+        idle_since: when the last one went, as the loop's time.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.admission = Admission(limits)
+        self.open: set[Open] = set()
+        self.opened = 0
+        self.refused: Counter[str] = Counter()
+        self.notices = Notices(log, self._loop.time)
+        self.idle_since = self._loop.time()
+
+    def add(self, connection: Open) -> None:
+        """A client connected."""
+        self.open.add(connection)
+        self.opened += 1
+
+    def discard(self, connection: Open) -> None:
+        """A connection is gone."""
+        self.open.discard(connection)
+        self.idle_since = self._loop.time()
+
+    def turned_away(self, exc: OpenDataError, who: str) -> None:
+        """A client got no connection."""
+        self.note_refused(exc, "a connection was refused", who)
+
+    def note_refused(self, exc: OpenDataError, what: str, who: str) -> None:
+        """A connection is cut off, or its client not let in.
+
+        Args:
+            what: what happened; one of a few texts.
+            who: whom it happened to.
+        """
+        self.refused[exc.code] += 1
+        kind = f"{what} ({exc.code})"  # so that a flood of one kind hides no other
+        self.notices.say(logging.WARNING, kind, "%s (%s): %s", what, who, exc.text, code=exc.code)
+
+    def check_logins(self, logins: Logins) -> None:
+        """The users changed: end the connections of those who may not be here any more."""
+        for connection in list(self.open):
+            connection.check_login(logins)
+
+    def say_goodbye(self, reason: str) -> None:
+        """Tell all clients that the broker stops, and close their connections."""
+        for connection in list(self.open):
+            connection.say_goodbye(reason)
+
+    def measure(self, snapshot: Snapshot) -> None:
+        """Add their figures to a scrape of the metrics."""
+        snapshot.set("connections", len(self.open))
+        snapshot.set("connections_limit", self.admission.limits.connections)
+        snapshot.set("connections_not_logged_in", self.admission.strangers)
+        snapshot.set("connections_opened_total", self.opened)
+        for code, count in self.refused.items():
+            snapshot.set("connections_refused_total", count, code)

@@ -1,0 +1,110 @@
+"""What a client says before its session: the preamble, the Hello with its login, a Resume if the Hello announces it.
+
+A stranger sends one frame and waits for its answer: what came behind it would fill the memory.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any, NamedTuple
+
+from ...errors import AccessRefused, ProtocolError
+from ...private_folder import is_trusted, peer_uid, user_name
+from ...protocol import messages as m
+from ...protocol.framing import PREAMBLE, PREAMBLE_BYTES, check_preamble
+from .admission import Slot
+from .host import Host, Hosts
+from .logins import Logins
+
+
+class Admitted(NamedTuple):
+    """A client that has logged in."""
+
+    host: Host
+    hello: m.Hello
+
+
+class Greeting:
+    """The state of one connection before its session.
+
+    Attributes:
+        needs_preamble: the preamble is not complete yet.
+        admitted: set when the client has logged in.
+    """
+
+    __slots__ = ("_busy", "_hash", "_hosts", "_logins", "_preamble", "_slot", "_user", "admitted", "needs_preamble")
+
+    def __init__(self, slot: Slot, logins: Logins | None, hosts: Hosts) -> None:
+        self._slot = slot
+        self._logins = logins
+        self._hosts = hosts
+        self._preamble = b""
+        self.needs_preamble = True
+        self._busy = False  # the Hello is being checked
+        self._user = self._hash = ""
+        self.admitted: Admitted | None = None
+
+    def read_preamble(self, data: bytes) -> bytes:
+        """Take the preamble from the first bytes; returns what follows it.
+
+        Raises:
+            ProtocolError, VersionMismatch: it is another protocol, or another version of ours.
+        """
+        need = PREAMBLE_BYTES - len(self._preamble)
+        self._preamble += data[:need]
+        if len(self._preamble) == PREAMBLE_BYTES:
+            check_preamble(self._preamble, peer="client")
+            self.needs_preamble = False
+        elif not PREAMBLE.startswith(self._preamble[:4]):
+            check_preamble(self._preamble.ljust(PREAMBLE_BYTES, b"\0"), peer="client")
+        return data[need:]
+
+    def expect(self, message: Any) -> m.Hello | m.Resume:
+        """The next message, which must be the one whose turn it is.
+
+        Raises:
+            ProtocolError: it is not.
+        """
+        if self._busy:
+            raise ProtocolError("nothing may follow the Hello before its answer")
+        if self.admitted is not None:
+            if isinstance(message, m.Resume):
+                return message
+            raise ProtocolError("the first message after the login must be the Resume that the Hello spoke of")
+        if not isinstance(message, m.Hello):
+            raise ProtocolError("the first message must be a Hello")
+        self._busy = True
+        self._slot.greeted()
+        return message
+
+    async def check(self, hello: m.Hello, sock: Any) -> Admitted:
+        """Let a client in, or not.
+
+        Raises:
+            OpenDataError: the text says why not.
+        """
+        if self._logins is not None:
+            address = self._slot.host or self._slot.peer  # of a local client: its user
+            self._user = hello.user
+            self._hash = await self._logins.check(hello.user, hello.secret, address)
+        elif sock is not None and sock.family == socket.AF_UNIX:
+            _check_peer(peer_uid(sock))
+        self.admitted = Admitted(await self._hosts.host_for(hello), hello)
+        self._busy = False
+        return self.admitted
+
+    def check_again(self, logins: Logins) -> None:
+        """The users changed.
+
+        Raises:
+            AccessRefused: the client's user is gone or has another secret.
+        """
+        if self._hash and not logins.is_valid(self._user, self._hash):
+            text = f"user {self._user!r} was removed, or has a new secret: connect again with that"
+            raise AccessRefused(text, user=self._user)
+
+
+def _check_peer(uid: int) -> None:
+    if not is_trusted(uid):
+        raise AccessRefused(f"this socket is for {user_name(os.geteuid())} and root, not for {user_name(uid)}")

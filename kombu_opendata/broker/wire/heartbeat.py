@@ -1,0 +1,69 @@
+"""Heartbeats of one TCP connection: the broker is heard when it has nothing to say, and notices a host that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ...protocol import messages as m
+from ...protocol.framing import frame
+from ...protocol.tcp import is_tcp, peer_is_gone
+
+log = logging.getLogger(__name__)
+
+#: a client can't ask for more
+MIN_HEARTBEAT_MS = 100
+#: without heartbeats, the broker looks after a client's host as if they were this long
+_LOOK_MS = 60_000
+_HEARTBEAT = frame(m.BrokerHeartbeat())
+
+
+class Heartbeat:
+    """Twice a heartbeat: is the client's host still there, and was anything sent?
+
+    Attributes:
+        is_quiet: nothing was sent since the last look; whoever writes clears it.
+    """
+
+    __slots__ = ("_audible", "_seconds", "_timer", "_transport", "is_quiet")
+
+    def __init__(self) -> None:
+        self.is_quiet = True
+        self._audible = False
+        self._seconds = 0.0
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, transport: asyncio.Transport | None, wanted_ms: int, ours_ms: int) -> int:
+        """Agree on the smaller of the client's wish and ours, 0 meaning none; on a Unix socket the kernel tells."""
+        if transport is None or not is_tcp(transport.get_extra_info("socket")):
+            return 0
+        wishes = [wish for wish in (wanted_ms, ours_ms) if wish > 0]
+        heartbeat_ms = max(min(wishes), MIN_HEARTBEAT_MS) if wishes else 0
+        self._transport, self._audible = transport, bool(heartbeat_ms)
+        self._seconds = (heartbeat_ms or _LOOK_MS) / 2000
+        self._wait()
+        return heartbeat_ms
+
+    def stop(self) -> None:
+        """The connection is closing."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wait(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._look)
+
+    def _look(self) -> None:
+        transport = self._transport
+        sock = transport.get_extra_info("socket") if transport is not None else None
+        if transport is None or transport.is_closing() or sock is None:
+            return
+        seconds = 4 * self._seconds
+        if peer_is_gone(sock, seconds):
+            log.warning("a client's host has not answered for %.1f s: its connection is dropped", seconds)
+            transport.abort()
+            return
+        if self._audible and self.is_quiet:
+            transport.write(_HEARTBEAT)
+        self.is_quiet = True
+        self._wait()

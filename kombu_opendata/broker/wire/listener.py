@@ -1,0 +1,195 @@
+"""Accepts connections on one address: each gets a place, or is told why not, and TLS where the address has it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ...errors import InvalidURL, OpenDataError, TooManyConnections
+from ...private_folder import peer_uid
+from ...protocol.framing import PREAMBLE, frame
+from ...protocol.messages import Failed
+from .admission import Admission, Slot
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 128
+#: connections that are accepted in one turn of the loop
+_ACCEPTS_PER_TURN = 32
+#: how long accepting pauses when file descriptors or memory are used up
+_RETRY_SECONDS = 0.5
+_TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection: a handshake record
+
+#: makes the protocol of a connection that has a slot; the protocol frees the slot when the connection is lost
+Serve = Callable[[Slot], asyncio.Protocol]
+#: is called with the error, and whom it was refused
+Refused = Callable[[OpenDataError, str], None]
+
+
+def peer_of(sock: socket.socket, address: Any) -> tuple[str, str]:
+    """The host of a client, empty on a Unix socket, and a text for the log; from what accept() returned."""
+    if isinstance(address, tuple):
+        host, port = str(address[0]), address[1]
+        return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        return "", f"local user {peer_uid(sock)}"  # its number: looking up the name may take long
+    except OSError:
+        return "", "a local client"
+
+
+class Listener:
+    """One listening socket. Begins at once; :meth:`close` ends it, and leaves the connections alone."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        admission: Admission,
+        serve: Serve,
+        refused: Refused,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._sock = sock
+        self._admission = admission
+        self._serve = serve
+        self._refused = refused
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._retry: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        sock.setblocking(False)
+        self._loop.add_reader(sock, self._accept)
+
+    @property
+    def address(self) -> Any:
+        """As getsockname() gives it."""
+        return self._sock.getsockname()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._loop.remove_reader(self._sock)
+        if self._retry is not None:
+            self._retry.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._sock.close()
+
+    # ------------------------------------------------------------------ accepting
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as exc:
+                if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._pause(exc)
+                    return
+                continue  # that client is gone already
+            sock.setblocking(False)
+            self._receive(sock, *peer_of(sock, address))
+
+    def _pause(self, exc: OSError) -> None:
+        """The system can give no more: those that wait are accepted later. Without this the loop would spin."""
+        self._loop.remove_reader(self._sock)
+        self._retry = self._loop.call_later(_RETRY_SECONDS, self._loop.add_reader, self._sock, self._accept)
+        text = f"the system has no file descriptor or memory for it ({exc.strerror}): it waits"
+        self._refused(TooManyConnections(text), "a new client")
+
+    def _receive(self, sock: socket.socket, host: str, peer: str) -> None:
+        try:
+            slot = self._admission.take(host, peer)
+        except OpenDataError as exc:
+            self._refuse(sock, peer, exc)
+            return
+        if self._tls is None:
+            self._begin(sock, slot)
+            return
+        slot.turn_away = lambda exc: self._give_up(sock, slot, exc)
+        self._loop.add_reader(sock, self._look, sock, slot)
+
+    def _refuse(self, sock: socket.socket, peer: str, exc: OpenDataError, *, plain: bool = False) -> None:
+        """Close a socket and say why, unless the client waits for TLS and could not read it."""
+        self._refused(exc, peer)
+        with suppress(OSError):
+            if plain or self._tls is None:
+                _tell(sock, exc)
+                sock.shutdown(socket.SHUT_WR)
+            sock.recv(4096)  # what is left unread would make the kernel take the answer back
+        sock.close()
+
+    # ------------------------------------------------------------------ TLS
+    def _look(self, sock: socket.socket, slot: Slot) -> None:
+        """The first bytes came in on an address with TLS. A client that does not use TLS gets an answer without TLS."""
+        try:
+            first = sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        self._loop.remove_reader(sock)
+        if first == _TLS_HANDSHAKE:
+            self._begin(sock, slot)
+            return
+        slot.free()
+        if first:
+            text = "this address of the broker takes TLS only: write opendatas:// in place of opendata:// in the URL"
+            self._refuse(sock, slot.peer, InvalidURL(text), plain=True)
+        else:
+            sock.close()
+
+    def _give_up(self, sock: socket.socket, slot: Slot, exc: OpenDataError) -> None:
+        self._loop.remove_reader(sock)
+        self._refuse(sock, slot.peer, exc)
+        slot.free()
+
+    # ------------------------------------------------------------------ serving
+    def _begin(self, sock: socket.socket, slot: Slot) -> None:
+        task = self._loop.create_task(self._connect(sock, slot))
+        slot.turn_away = lambda exc: self._cancel(task, sock, slot, exc)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._begun(done, sock, slot))
+
+    def _begun(self, task: asyncio.Task[None], sock: socket.socket, slot: Slot) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():  # before it ran
+            sock.close()
+            slot.free()
+
+    def _cancel(self, task: asyncio.Task[None], sock: socket.socket, slot: Slot, exc: OpenDataError) -> None:
+        self._refused(exc, slot.peer)
+        if self._tls is None:  # its protocol is not there yet, so nothing was said
+            with suppress(OSError):
+                _tell(sock, exc)
+        task.cancel()
+
+    async def _connect(self, sock: socket.socket, slot: Slot) -> None:
+        """Hand the socket to its protocol, after the handshake where there is one."""
+        seconds = self._admission.limits.greeting_seconds if self._tls is not None else None
+        protocol = self._serve(slot)
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: protocol, sock, ssl=self._tls, ssl_handshake_timeout=seconds
+            )
+        except asyncio.CancelledError:
+            # The loop has closed the socket, here as below. If it was just handed over, uvloop does not tell the
+            # protocol that it is gone.
+            protocol.connection_lost(None)
+        except OSError as exc:  # also TimeoutError and ssl.SSLError
+            protocol.connection_lost(exc)
+            if self._tls is not None:
+                self._refused(OpenDataError(f"the TLS handshake failed: {_reason(exc)}"), slot.peer)
+
+
+def _tell(sock: socket.socket, exc: OpenDataError) -> None:
+    sock.send(PREAMBLE + frame(Failed(0, exc.code, exc.text, exc.values)))
+
+
+def _reason(exc: OSError) -> str:
+    """What a failed handshake says, without OpenSSL's file and line."""
+    return getattr(exc, "reason", None) or exc.strerror or str(exc) or type(exc).__name__

@@ -1,0 +1,169 @@
+"""Checks who logs in: one hash at a time, in a thread of its own, and no more guesses than a limit.
+
+Argon2 is slow on purpose, so nothing is hashed twice: logins with the same user and secret share one run, and its
+outcome is remembered as long as the broker runs and the file keeps that user's hash. What is remembered is a hash of
+the secret under a key that is never stored. So a thousand workers that come back at once cost nothing, and a worker
+that tries a wrong secret again and again costs one run.
+
+Wrong secrets are limited per address and per user. A user who is attacked is not locked out: a secret that was right
+before needs no run, and an address without a wrong guess always gets one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from ...errors import AccessRefused, BrokerStopping, RetryLater, TooManyLogins
+from .users import UsersFile
+
+#: wrong secrets that are checked, at once and then again over this time
+FAILURES_PER_ADDRESS = 10
+FAILURES_PER_USER = 30
+FAILURE_SECONDS = 60.0
+#: logins that wait for a run, of all addresses and of one
+MAX_WAITING = 64
+MAX_WAITING_PER_ADDRESS = 4
+#: wrong secrets, addresses and users that are remembered
+_MAX_REMEMBERED = 10_000
+_SHOWN = 100
+
+
+class FailureLimit:
+    """How often each of many keys may fail: so many times at once, and as many again over the period."""
+
+    def __init__(self, count: int, seconds: float, time: Callable[[], float]) -> None:
+        self._count = count
+        self._each = seconds / count
+        self._time = time
+        self._clean_at: OrderedDict[str, float] = OrderedDict()  # when all of a key's failures will be forgotten
+
+    def wait(self, key: str) -> float:
+        """Seconds until the key may fail again; 0 is now."""
+        left = self._clean_at.get(key, 0.0) - self._time()
+        return max(left - self._each * (self._count - 1), 0.0)
+
+    def has_failed(self, key: str) -> bool:
+        """Whether a failure of the key is not forgotten yet."""
+        return self._clean_at.get(key, 0.0) > self._time()
+
+    def failed(self, key: str) -> None:
+        """The key failed once more."""
+        now = self._time()
+        self._clean_at[key] = max(self._clean_at.pop(key, 0.0), now) + self._each
+        if len(self._clean_at) > _MAX_REMEMBERED:
+            self._clean_at.popitem(last=False)
+
+
+class Logins:
+    """Checks users and secrets against a file."""
+
+    def __init__(self, users: UsersFile, time: Callable[[], float]) -> None:
+        self.users = users
+        self.runs = 0  # of Argon2
+        self._key = os.urandom(32)
+        self._right: dict[str, bytes] = {}  # by user
+        self._wrong: OrderedDict[bytes, None] = OrderedDict()
+        self._running: dict[bytes, asyncio.Task[bool]] = {}
+        self._waiting: Counter[str] = Counter()  # by address
+        self._by_address = FailureLimit(FAILURES_PER_ADDRESS, FAILURE_SECONDS, time)
+        self._by_user = FailureLimit(FAILURES_PER_USER, FAILURE_SECONDS, time)
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="login")
+
+    def close(self) -> None:
+        """The broker stops."""
+        self._closed = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def check(self, user: str, secret: str, address: str) -> str:
+        """Check a login; returns the user's hash in the file, which :meth:`is_valid` takes.
+
+        Raises:
+            AccessRefused: unknown user or wrong secret.
+            TooManyLogins: there were too many wrong ones, or too many wait.
+            BrokerStopping: no more secrets are checked.
+        """
+        hashed = self.users.hashes.get(user, "")
+        digest = self._digest(user, hashed, secret)
+        right = self._right.get(user) == digest
+        if not right and digest not in self._wrong:
+            task = self._running.get(digest)
+            if task is None:
+                self._check_limits(user, address)
+                self._waiting[address] += 1
+                task = asyncio.get_running_loop().create_task(self._run(digest, user, hashed, secret, address))
+                self._running[digest] = task
+            right = await asyncio.shield(task)
+        if not right or not self.is_valid(user, hashed):  # the file may have changed meanwhile
+            raise AccessRefused(f"user {user[:_SHOWN]!r} is unknown or the secret is wrong", user=user[:_SHOWN])
+        return hashed
+
+    def is_valid(self, user: str, hashed: str) -> bool:
+        """Whether a user who logged in may stay: the file still has that hash."""
+        return self.users.hashes.get(user) == hashed
+
+    def _digest(self, user: str, hashed: str, secret: str) -> bytes:
+        state = hashlib.blake2b(key=self._key, digest_size=32)
+        for text in (user, hashed, secret):
+            data = text.encode("utf-8", "surrogatepass")
+            state.update(len(data).to_bytes(8, "little") + data)
+        return state.digest()
+
+    def _check_limits(self, user: str, address: str) -> None:
+        if self._closed:
+            raise BrokerStopping("the broker is stopping: try again")
+        seconds = self._by_address.wait(address)
+        if seconds:
+            raise TooManyLogins(
+                f"too many wrong logins from your address: try again in {seconds:.0f} s", seconds=round(seconds, 1)
+            )
+        seconds = self._by_user.wait(user[:_SHOWN])
+        if seconds and self._by_address.has_failed(address):
+            raise TooManyLogins(
+                f"too many wrong logins as this user: try again in {seconds:.0f} s", seconds=round(seconds, 1)
+            )
+        if self._waiting.total() >= MAX_WAITING or self._waiting[address] >= MAX_WAITING_PER_ADDRESS:
+            raise TooManyLogins("too many logins are being checked: try again in a second", seconds=1.0)
+
+    async def _run(self, digest: bytes, user: str, hashed: str, secret: str, address: str) -> bool:
+        """Run Argon2; the same for a user who is not there."""
+        self.runs += 1
+        try:
+            loop = asyncio.get_running_loop()
+            right = await loop.run_in_executor(self._thread, _verify, hashed or self.users.decoy, secret)
+        finally:
+            del self._running[digest]
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
+        if right and hashed:
+            self._right[user] = digest
+            return True
+        self._wrong[digest] = None
+        if len(self._wrong) > _MAX_REMEMBERED:
+            self._wrong.popitem(last=False)
+        self._by_address.failed(address)
+        self._by_user.failed(user[:_SHOWN])  # ten thousand long names would fill the memory
+        return False
+
+
+def _verify(hashed: str, secret: str) -> bool:
+    """Whether this secret has this hash.
+
+    Raises:
+        RetryLater: it can't be said, as when memory is short.
+    """
+    from argon2 import PasswordHasher
+    from argon2.exceptions import VerificationError, VerifyMismatchError
+
+    try:
+        return PasswordHasher().verify(hashed, secret)
+    except VerifyMismatchError:
+        return False
+    except VerificationError as exc:
+        raise RetryLater(f"the login could not be checked: {exc}") from exc

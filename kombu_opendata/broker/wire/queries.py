@@ -1,0 +1,53 @@
+"""Calls whose answers may be far larger than they are: a client has only so many of them under way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ...errors import ProtocolError
+from ...protocol.message_base import Message
+
+_MAX_QUERIES = 4
+
+
+class Queries:
+    """Those of one connection that are under way.
+
+    Attributes:
+        count: how many they are.
+        is_full: what follows them waits until one is answered.
+    """
+
+    __slots__ = ("_under_way", "count", "is_full")
+
+    def __init__(self) -> None:
+        self._under_way: Counter[int] = Counter()  # by their numbers
+        self.count = 0
+        self.is_full = False
+
+    def begin(self, rid: int, name: str) -> None:
+        """One more is under way.
+
+        Raises:
+            ProtocolError: it has no number.
+        """
+        if not rid:
+            raise ProtocolError(f"a {name} without a request number could not be answered")
+        self._under_way[rid] += 1
+        self._change(1)
+
+    def answered(self, outgoing: Iterable[Message]) -> None:
+        """Some of them may be answered by these messages."""
+        under_way = self._under_way
+        for message in outgoing:
+            rid = getattr(message, "rid", 0)
+            if rid in under_way:
+                under_way[rid] -= 1
+                if not under_way[rid]:
+                    del under_way[rid]
+                self._change(-1)
+
+    def _change(self, by: int) -> None:
+        self.count += by
+        self.is_full = self.count >= _MAX_QUERIES

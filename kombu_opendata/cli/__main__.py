@@ -1,0 +1,40 @@
+"""``python -m kombu_opendata.cli``: ``opendata-queue``, as a client starts a folder's broker with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import click
+
+
+def main() -> int:
+    """Leave the process that started us, so that nobody has to wait for the broker's end, then run it."""
+    if "--embedded" in sys.argv and os.fork() != 0:
+        os._exit(0)
+    try:
+        from ..broker.process import process  # noqa: F401 - a broken installation fails here
+        from . import main as cli
+    except Exception as exc:
+        _report(f"the broker can't be loaded: {exc!r}; see its log")
+        raise
+
+    try:
+        return int(cli(sys.argv[1:], standalone_mode=False) or 0)
+    except click.ClickException as exc:
+        if isinstance(exc, click.UsageError):  # anything else the command reported
+            _report(f"the broker's options are wrong: {exc.format_message()}")
+        exc.show()
+        return exc.exit_code
+
+
+def _report(text: str) -> None:
+    """Tell who started us that another attempt won't help: the command line was not even read."""
+    if "--ready-fd" in sys.argv:
+        fd = int(sys.argv[sys.argv.index("--ready-fd") + 1])
+        os.write(fd, json.dumps({"code": "start_error", "text": text}).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

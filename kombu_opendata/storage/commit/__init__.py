@@ -1,0 +1,1 @@
+"""How effects become durable: journal, checkpoints, recovery."""

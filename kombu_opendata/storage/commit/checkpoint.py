@@ -1,0 +1,190 @@
+"""A checkpoint: one atomic SlateDB batch that brings the store to the state in memory.
+
+The batch is made in one go from the state, then the few records that need the old value are added
+(:mod:`.checkpoint_deletions`), then it is written and flushed. The journal's position is part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..records import (
+    active,
+    config,
+    cursor,
+    dead_letter,
+    journal_position,
+    keys,
+    leases,
+    newest_time,
+    options,
+    producer,
+    queue_counts,
+    removal,
+    seq_block,
+    settled,
+    topology,
+)
+from ..records.config import QueueConfig
+from ..records.leases import Leases
+from ..slatedb.ffi import Batch
+from ..state.queue_buckets import Entry
+from ..state.settled_list import LISTS, Which, bucket_key
+from ..state.store_state import Dirty, Queue, StoreState
+
+
+def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) -> Dirty:
+    """Add all that changed to ``batch``; what needs the store's old values is left in the returned Dirty."""
+    dirty, state.dirty = state.dirty, Dirty()
+    again = dirty.deleted_queues.keys() & state.queues.keys()
+    dirty.redeclared = {name: _records_of(state.queues[name]) for name in again}
+    for queue in state.queues.values():
+        _put_queue(queue, batch)
+    for name in dirty.queues & state.queues.keys():
+        _put_options(state, state.queues[name], batch)
+    _put_topology(state, dirty, batch)
+    _put_sessions(state, dirty, batch, now)
+    state.results.snapshot(batch)
+    state.idempotency.snapshot(batch)
+    state.staged.snapshot(batch)
+    for place in dirty.dead_letters:
+        _put_dead_letter(state, *place, batch)
+    for name in dirty.cursors:
+        _put_cursor(state, name, batch)
+    if dirty.block is not None:
+        batch.put(keys.SEQ_BLOCK_KEY, seq_block.encode(*dirty.block))
+    if position is not None:
+        batch.put(keys.JOURNAL_POSITION_KEY, journal_position.encode(position))
+    if state.newest_ms and (len(batch) or dirty):
+        batch.put(keys.NEWEST_TIME_KEY, newest_time.encode(state.newest_ms))
+    return dirty
+
+
+def _put_queue(queue: Queue, batch: Batch) -> None:
+    messages = queue.messages
+    if messages.dirty or messages.dropped:  # whatever is counted changes a bucket
+        _put_counts(queue, batch)
+    for number in messages.dirty:
+        bucket = messages.buckets[number]
+        batch.put(keys.active_key(queue.name, number), active.encode(*bucket.rows()))
+        bucket.stored = True
+    for number in messages.dropped:
+        batch.delete(keys.active_key(queue.name, number))
+    messages.dirty.clear()
+    messages.dropped.clear()
+    for which in LISTS:
+        _put_log(queue, which, batch)
+
+
+def _put_counts(queue: Queue, batch: Batch) -> None:
+    counts = queue.counts
+    values = counts.changed()
+    if values is not None:
+        stored = queue_counts.StoredCounts(counts.created_at_ms, counts.since_ms, values)
+        batch.put(keys.queue_counts_key(queue.name), queue_counts.encode(stored))
+
+
+def _put_log(queue: Queue, which: Which, batch: Batch) -> None:
+    log = queue.settled_list(which)
+    for number, rows in log.dirty.items():
+        key = bucket_key(queue.name, which, number)
+        if rows or number == log.tail or (number == 0 and not log.optional):
+            batch.put(key, settled.join(rows))
+        else:
+            batch.delete(key)
+    log.dirty.clear()
+
+
+def _put_options(state: StoreState, queue: Queue, batch: Batch) -> None:
+    name, chosen = queue.name, queue.options
+    filter_text = state.topology.filter_of(name)
+    value = config.encode(QueueConfig(filter_text, chosen.max_attempts, chosen.done_retention_seconds))
+    batch.put(keys.config_key(name), value)
+    stored = options.QueueOptions(
+        chosen.failed_retention_seconds,
+        chosen.lease_seconds,
+        queue.done.first,
+        queue.failed.first,
+        chosen.arguments,
+    )
+    batch.put(keys.options_key(name), options.encode(stored))
+
+
+def _put_topology(state: StoreState, dirty: Dirty, batch: Batch) -> None:
+    exchanges = state.topology.exchanges
+    for name in dirty.exchanges:
+        exchange = exchanges.get(name)
+        if exchange is None:
+            batch.delete(keys.exchange_key(name))
+        else:
+            stored = topology.Exchange(exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments)
+            batch.put(keys.exchange_key(name), topology.encode_exchange(stored))
+    for queue, name, routing_key, identity in dirty.bindings:
+        exchange = exchanges.get(name)
+        key = keys.binding_key(name, queue, routing_key, identity)
+        arguments = state.topology.binding(queue, name, routing_key, identity)
+        if exchange is not None and exchange.durable and arguments is not None:
+            batch.put(key, topology.encode_binding(arguments))
+        else:
+            batch.delete(key)
+
+
+def _put_dead_letter(state: StoreState, queue: str, id: int, batch: Batch) -> None:
+    letter = state.dead_letters.get((queue, id))
+    key = keys.dead_letter_key(id, queue)
+    if letter is None:
+        batch.delete(key)
+    else:
+        batch.put(key, dead_letter.encode(letter))
+
+
+def _put_cursor(state: StoreState, queue: str, batch: Batch) -> None:
+    found = state.cursors.get(queue)
+    if found is None:
+        batch.delete(keys.cursor_key(queue))
+    else:
+        batch.put(keys.cursor_key(queue), cursor.encode(found))
+
+
+def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> None:
+    for session in dirty.producers:
+        last = state.producers.get(session)
+        if last is None:
+            batch.delete(keys.producer_key(session))
+        else:
+            batch.put(keys.producer_key(session), producer.encode(last))
+    for session in dirty.removals:
+        found = state.removals.get(session)
+        if found is None:
+            batch.delete(keys.removal_key(session))
+        else:
+            batch.put(keys.removal_key(session), removal.encode(found))
+    for session in dirty.sessions:
+        groups: dict[str, list[Entry]] = {}
+        for entry in state.leases.get(session, {}).values():
+            groups.setdefault(entry.queue, []).append(entry)
+        name = state.session_names.get(session, "")
+        if groups or name:
+            batch.put(keys.session_key(session), leases.encode(_leases(name, now, groups)))
+        else:
+            batch.delete(keys.session_key(session))
+
+
+def _leases(name: str, now: int, groups: Mapping[str, list[Entry]]) -> Leases:
+    held = {queue: [entry.id for entry in entries] for queue, entries in groups.items()}
+    deadlines = {
+        queue: [entry.deadline for entry in entries]
+        for queue, entries in groups.items()
+        if any(entry.deadline for entry in entries)
+    }
+    return Leases(name, now, held, deadlines)
+
+
+def _records_of(queue: Queue) -> frozenset[bytes]:
+    """The keys of a queue that was declared since the last checkpoint."""
+    name = queue.name
+    found = {keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)}
+    found.update(keys.active_key(name, number) for number in queue.messages.dirty)
+    for which in LISTS:
+        found.update(bucket_key(name, which, number) for number in queue.settled_list(which).dirty)
+    return frozenset(found)

@@ -1,0 +1,142 @@
+"""What a checkpoint adds by the store's old values: attempts, deleted queues, messages that no queue needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Set
+
+from ..messages import payloads
+from ..records import attempts, keys, payload, settled
+from ..records.routes_block import KEPT, KEPT_IN_CHUNKS
+from ..slatedb.ffi import Batch
+from ..slatedb.store_reads import Reads
+from ..state.log_retention_state import LogState
+from ..state.store_state import DeletedQueue, Dirty, StoreState
+from .route_counts import RouteCounts, portions
+
+#: messages whose counts are brought up to date in one turn of the event loop
+_COUNTS_PER_TURN = 250
+
+
+async def resolve(
+    dirty: Dirty,
+    batch: Batch,
+    store: Reads,
+    fresh: Mapping[int, bytes],
+    state: StoreState,
+) -> set[int]:
+    """Add what depends on the store's old values: attempts records, deleted queues, counts of queues, garbage.
+
+    ``fresh`` are the payloads in the batch. Returns the messages that are deleted.
+    """
+    counts = RouteCounts(store)
+    await counts.load(sorted(dirty.whole_attempts))
+    for id, consumers in dirty.attempts.items():
+        key = keys.attempts_key(id)
+        whole = id in dirty.whole_attempts and id not in dirty.joined
+        whole = whole and not counts.get(id)  # else another queue may have written the record
+        old = None if whole else await store.get(key)
+        batch.put(key, attempts.encode([*(attempts.decode(key, old) if old else ()), *consumers][-65_535:]))
+    garbage = list(dirty.garbage)
+    for name, incarnations in dirty.deleted_queues.items():
+        # Only the first is in the store: the others came and went since the last checkpoint.
+        kept = dirty.redeclared.get(name, frozenset())
+        stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
+        garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
+        garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
+    gone = await _count(garbage, dirty, batch, store, fresh, counts, state.log)
+    if dirty.log:
+        state.log.put_into(batch)
+    state.staged.collected(gone, batch)
+    return gone
+
+
+async def _delete_queue_records(
+    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: Reads
+) -> set[int]:
+    """Delete a queue's records but for those that were just put (``kept``); returns what was settled."""
+    ids: set[int] = set()
+    gone = [keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)]
+    for prefix, known in (
+        (keys.active_prefix(name), None),
+        (keys.done_prefix(name), deleted.buckets["done"]),
+        (keys.failed_prefix(name), deleted.buckets["failed"]),
+        (keys.archived_failed_prefix(name), deleted.buckets["archived_failed"]),
+    ):
+        async for rows in store.scan_batches(*keys.prefix_range(prefix)):
+            for key, value in rows:
+                gone.append(key)
+                if known is not None and keys.parse(key).bucket not in known:
+                    ids.update(id for id, _at, _attempts in settled.decode(key, value))
+    for key in gone:
+        if key not in kept:
+            batch.delete(key)
+    return ids
+
+
+async def _count(
+    garbage: list[int],
+    dirty: Dirty,
+    batch: Batch,
+    store: Reads,
+    fresh: Mapping[int, bytes],
+    counts: RouteCounts,
+    log: LogState,
+) -> set[int]:
+    """Bring the counts of queues that need a message up to date, and delete the messages that no queue needs any more.
+
+    Payload, metadata and attempts go together. A message that is in several queues, or in chunks, or that was moved,
+    has an entry in a routes block, which counts the queues left. Where the log keeps what no queue needs, the entry
+    says so instead. Returns what was deleted.
+    """
+    new = dirty.routes
+    changes: dict[int, int] = dict.fromkeys(new, 0)
+    changes.update(dirty.joined)
+    changes.update(dict.fromkeys(dirty.outdated - changes.keys(), 0))
+    for id, lost in Counter(garbage).items():
+        changes[id] = changes.get(id, 0) - lost
+    gone, kept = set(), 0
+    for ids in portions(sorted(changes)):
+        await counts.load(ids)
+        for number, id in enumerate(ids):
+            if number % _COUNTS_PER_TURN == _COUNTS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            stored = new[id] if id in new else counts.get(id)
+            was_kept = stored >= KEPT_IN_CHUNKS
+            kept -= was_kept
+            count = changes[id] + (0 if was_kept else stored or 1)
+            if count > 0:
+                counts.set(id, count)
+                continue
+            if id >= log.kept_from and id not in dirty.outdated:
+                counts.keep(id, in_chunks=stored not in (0, KEPT))
+                kept += 1
+                continue
+            gone.add(id)
+            if stored:
+                counts.set(id, 0)
+            has_chunks = stored not in (0, KEPT)
+            chunks = await _chunks(id, store, fresh.get(id)) if has_chunks else 0
+            _delete_message(id, chunks, batch)
+        await counts.put_into(batch)
+    dirty.log |= log.count(kept)
+    return gone
+
+
+def _delete_message(id: int, chunks: int, batch: Batch) -> None:
+    for key in (keys.payload_key(id), keys.metadata_key(id), keys.attempts_key(id)):
+        batch.delete(key)
+    for chunk in range(chunks):
+        batch.delete(keys.chunk_key(id, chunk))
+
+
+async def _chunks(id: int, store: Reads, envelope: bytes | None) -> int:
+    """How many chunk records a message has, whose ``envelope`` may be in the batch."""
+    if envelope is not None:
+        return payloads.chunk_count(envelope)
+    key = keys.payload_key(id)
+    value = await store.get(key)
+    decoded = payload.decode(key, value) if value is not None else b""
+    chunks = None if isinstance(decoded, bytes) else payload.parse_chunks_uri(decoded.uri)
+    return chunks[0] if chunks else 0

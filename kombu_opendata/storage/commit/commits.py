@@ -1,0 +1,279 @@
+"""Commits: effects become durable in the journal at once, and in the store with the next checkpoint.
+
+With a journal (a local folder) a commit is synchronous and takes a tenth of a millisecond; checkpoints follow in the
+background. Without one (an object store, memory) every commit is a checkpoint. Either way nothing may be shown to
+anybody before the commit that covers it returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Set
+from typing import Protocol
+
+from ...errors import OpenDataError, StoreError, StoreFull
+from ..clock import Clock
+from ..effects import codec
+from ..effects.effect import Effect
+from ..effects.sessions import Time
+from ..messages import payloads
+from ..messages.new_message import NewMessage
+from ..messages.payloads import Payloads
+from ..records import keys
+from ..slatedb.ffi import Batch
+from ..slatedb.store_writer import SlateStore
+from ..state.store_state import StoreState
+from . import checkpoint, checkpoint_deletions
+from .figures import EngineFigures, stopwatch
+from .journal import Journal
+
+#: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
+RESERVED_BYTES = 4 << 20
+
+
+class Participant(Protocol):
+    """Has records beside those of the state, which the same checkpoints write."""
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a checkpoint has anything to write."""
+
+    def snapshot(self, batch: Batch) -> None:
+        """Add everything that changed to a checkpoint's batch."""
+
+    async def before_deletion(self, ids: Set[int], batch: Batch) -> None:
+        """The checkpoint deletes these messages. What is still needed of them can be read, and added to its batch."""
+
+    def end_flush(self) -> None:
+        """The checkpoint is in the store."""
+
+
+class Commits:
+    """Makes the changes of one instance durable.
+
+    Attributes:
+        effects: what happened since the last commit; always the same list.
+        needs_sync: something waits for an answer, so the commit must survive a power loss.
+        sync_soon: as ``needs_sync``, but the next checkpoint is early enough.
+        new_bytes: the size of the payloads in ``effects``.
+        batch: records for the next checkpoint.
+        checkpointing: is held while the store is behind the state's dirty sets.
+        count: appends to the journal, or batches where there is no journal.
+        stored_upto: the records of all messages below this id are in the store.
+        released_upto: the number of the last journal record that the store has.
+        watches: checkpoints add the messages that they delete to each of these sets.
+        failure: why nothing can be committed any more.
+    """
+
+    def __init__(
+        self,
+        store: SlateStore,
+        journal: Journal | None,
+        clock: Clock,
+        state: StoreState,
+        payloads: Payloads,
+        figures: EngineFigures,
+        *,
+        sync: bool,
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._clock = clock
+        self._state = state
+        self._payloads = payloads
+        self._figures = figures
+        self._sync = sync
+        self.effects: list[Effect] = []
+        self.needs_sync = False
+        self.sync_soon = False
+        self.new_bytes = 0
+        self.batch = store.batch()
+        self.checkpointing = asyncio.Lock()
+        self.checkpoint_started_at: float | None = None
+        self.count = 0
+        self.stored_upto = 0
+        self.released_upto: int | None = None
+        self.watches: list[set[int]] = []
+        self.participants: list[Participant] = []
+        self.failure: OpenDataError | None = None
+
+    # ------------------------------------------------------------------ what the next commit has
+    def check_room(self, size: int) -> None:
+        """Refuse a change that would use the last of the journal.
+
+        Raises:
+            StoreFull: the disk is full, or the store takes no writes.
+        """
+        journal = self._journal
+        if journal is None:
+            return
+        need = self.new_bytes + 2 * size + RESERVED_BYTES
+        if journal.room < need and not journal.make_room(need):
+            raise StoreFull(
+                "the broker's disk is full or its store takes no writes: nothing was stored; "
+                "free space and publish again",
+                path=str(journal.folder),
+            )
+
+    def apply(self, effect: Effect) -> None:
+        """Change the state, which the next commit makes durable."""
+        effect.apply(self._state)
+        self.effects.append(effect)
+
+    def stage(self, id: int, metadata: bytes, envelope: bytes) -> None:
+        """Put a new message's metadata and payload in the batch of the next checkpoint."""
+        put = self.batch.put
+        put(keys.metadata_key(id), metadata)
+        for key, value in payloads.rows(id, envelope):
+            put(key, value)
+        self._payloads.pending[id] = envelope
+        self._payloads.pending_metadata[id] = metadata
+
+    def stage_all(self, records: Iterable[NewMessage]) -> None:
+        """Put the records of new messages in the batch of the next checkpoint."""
+        for record in records:
+            if record.uri:
+                self.batch.put(keys.metadata_key(record.id), record.metadata)
+                self.batch.put(keys.payload_key(record.id), record.uri)
+                self._payloads.pending_staged[record.id] = record
+            else:
+                self.stage(record.id, record.metadata, record.envelope)
+
+    # ------------------------------------------------------------------ the journal
+    def commit_journal(self) -> None:
+        """Make all effects so far survive the end of the process, and a power loss if something waits for an answer.
+
+        Raises:
+            StoreFull: no room; the effects stay pending, and nothing of them may be shown.
+        """
+        assert self._journal is not None
+        if not self.effects and not self.needs_sync:
+            return
+        began = stopwatch()
+        count = len(self.effects)
+        size = 0
+        if count:
+            self._state.time(self._clock.now_ms())
+            payload = codec.encode([*self.effects, Time(self._state.newest_ms)])
+            self._journal.append(payload)
+            size = len(payload)
+            self.count += 1
+            self.effects.clear()
+            self.new_bytes = 0
+        if self.needs_sync:
+            self._journal.sync()
+            self.needs_sync = self.sync_soon = False
+        self._figures.committed(stopwatch() - began, count, size)
+
+    async def commit(self) -> None:
+        """Make all effects so far durable, whatever the kind of store."""
+        if self._journal is not None:
+            self.needs_sync = True
+            self.commit_journal()
+        else:
+            await self.checkpoint()
+
+    # ------------------------------------------------------------------ the store
+    async def checkpoint(self) -> None:
+        """Bring the store to the state in memory, in one atomic batch.
+
+        A checkpoint that began goes on when its caller is cancelled: what it took from the dirty sets is nowhere else.
+
+        Raises:
+            StoreError: the store failed for good; the engine must be given up.
+        """
+        await asyncio.shield(asyncio.get_running_loop().create_task(self._checkpoint()))
+
+    async def checkpoint_ended(self) -> None:
+        """Wait for the checkpoint under way, if there is one.
+
+        Raises:
+            StoreError: it failed; the engine must be given up.
+        """
+        async with self.checkpointing:
+            if self.failure is not None:
+                raise self.failure
+
+    def unwatch(self, watch: set[int]) -> None:
+        """No longer add to a set what checkpoints delete."""
+        self.watches = [one for one in self.watches if one is not watch]
+
+    async def _checkpoint(self) -> None:
+        async with self.checkpointing:
+            position = None
+            count = len(self.effects)
+            if self._journal is not None:
+                self.needs_sync |= self.sync_soon
+                self.commit_journal()
+                position = self._journal.sequence
+            else:
+                self.effects.clear()
+                self.new_bytes = 0
+            now = self._clock.now_ms()
+            self._state.time(now)
+            batch, self.batch = self.batch, self._store.batch()
+            self._payloads.begin_flush()
+            began = self.checkpoint_started_at = asyncio.get_running_loop().time()
+            try:
+                next_id = self._state.next_id
+                await self._write(batch, position, now)
+                self.count += self._journal is None
+            except BaseException as exc:
+                self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
+                raise
+            self.checkpoint_started_at = None
+            self.stored_upto = next_id
+            seconds = asyncio.get_running_loop().time() - began
+            self._figures.checkpointed(seconds, batch.nbytes)
+            if self._journal is None:
+                self._figures.committed(seconds, count, batch.nbytes)
+            self._end_flush(now)
+            if self._journal is not None and position is not None and not self._sync:
+                self._journal.release(position)
+            self.released_upto = position
+
+    async def _write(self, batch: Batch, position: int | None, now: int) -> None:
+        dirty = checkpoint.snapshot(self._state, batch, position, now)
+        for participant in self.participants:
+            participant.snapshot(batch)
+        gone = await checkpoint_deletions.resolve(dirty, batch, self._store, self._payloads.flushing, self._state)
+        for watch in self.watches:
+            watch.update(gone)
+        for participant in self.participants:
+            await participant.before_deletion(gone, batch)
+        await self._store.write(batch)
+        await self._store.flush_wal()
+
+    def _end_flush(self, now: int) -> None:
+        wanted: list[int] = []
+        for queue in self._state.queues.values():
+            queue.messages.evict(now)
+            wanted += queue.messages.available.keys() & self._payloads.flushing.keys()
+        self._payloads.end_flush(wanted)
+        self._state.results.end_flush()
+        self._state.idempotency.end_flush()
+        self._state.staged.end_flush()
+        for participant in self.participants:
+            participant.end_flush()
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a checkpoint has anything to do."""
+        journal, state = self._journal, self._state
+        if self.effects or state.dirty or state.results.is_dirty or state.staged.is_dirty:
+            return True
+        if state.idempotency.shelf.is_dirty or any(participant.is_dirty for participant in self.participants):
+            return True
+        return journal is not None and journal.sequence != (self.released_upto or 0)
+
+    @property
+    def stored(self) -> int | None:
+        """Changes with every write to the store: the last journal record that it has, or the number of batches."""
+        return self.released_upto if self._journal is not None else self.count
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        """For how long the checkpoint under way has been running; 0 if there is none."""
+        if self.checkpoint_started_at is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self.checkpoint_started_at

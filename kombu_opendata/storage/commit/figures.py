@@ -1,0 +1,157 @@
+"""What the storage measures: histograms of commits and checkpoints, and how the messages of a queue stand in time.
+
+An observation is a bisection and two additions; nothing here is done per message.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
+from time import perf_counter as stopwatch
+
+from ..state.queue_state import QueueState
+
+__all__ = ["EngineFigures", "Histogram", "Standing", "stopwatch"]
+
+#: seconds, for what is a write and a sync: from a tenth of a millisecond to a stall
+SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0)
+BYTES = tuple(float(1 << power) for power in range(8, 29, 2))  # 256 bytes to 256 MiB
+#: messages that :func:`look` passes between two yields; about a tenth of a millisecond
+_PIECE = 2000
+#: of a transient queue, which has but one bucket, so many are looked at; the others count as ready
+_MAX_OF_BUCKET = 10_000
+
+
+class Histogram:
+    """How often a value was in which range.
+
+    Attributes:
+        bounds: upper bounds, each of its range, ascending; one more range has no bound.
+        counts: how many values, by range; not cumulated.
+        sum: of all values.
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class EngineFigures:
+    """The histograms of one engine.
+
+    Attributes:
+        commit_seconds: from the first byte of a commit to its answer being safe.
+        commit_effects, commit_bytes: what was in a commit; without a journal the bytes are those of the batch.
+        checkpoint_seconds, checkpoint_bytes: of batches that went to SlateDB.
+        slow_commits: longer than ``slow_seconds``, since :meth:`take_slow`.
+    """
+
+    __slots__ = (
+        "checkpoint_bytes", "checkpoint_seconds", "commit_bytes", "commit_effects", "commit_seconds", "slow_commits",
+        "slow_seconds", "slowest_seconds",
+    )  # fmt: skip
+
+    def __init__(self, slow_seconds: float) -> None:
+        self.commit_seconds = Histogram(SECONDS)
+        self.commit_effects = Histogram(COUNTS)
+        self.commit_bytes = Histogram(BYTES)
+        self.checkpoint_seconds = Histogram(SECONDS)
+        self.checkpoint_bytes = Histogram(BYTES)
+        self.slow_seconds = slow_seconds
+        self.slow_commits = 0
+        self.slowest_seconds = 0.0
+
+    def committed(self, seconds: float, effects: int, size: int) -> None:
+        """One commit was made; its effects and bytes are 0 if it only synced an earlier one."""
+        self.commit_seconds.observe(seconds)
+        if effects:
+            self.commit_effects.observe(effects)
+            self.commit_bytes.observe(size)
+        if seconds > self.slow_seconds:
+            self.slow_commits += 1
+            self.slowest_seconds = max(self.slowest_seconds, seconds)
+
+    def checkpointed(self, seconds: float, size: int) -> None:
+        self.checkpoint_seconds.observe(seconds)
+        self.checkpoint_bytes.observe(size)
+
+    def take_slow(self) -> tuple[int, float]:
+        """How many commits were slow since the last call, and how long the slowest took, s."""
+        found = self.slow_commits, self.slowest_seconds
+        self.slow_commits, self.slowest_seconds = 0, 0.0
+        return found
+
+
+class Standing:
+    """How the available messages of one queue stand in time.
+
+    Attributes:
+        available: how many there are, visible or not.
+        delayed: of them, those that are not visible yet.
+        oldest_at_ms, newest_at_ms: since when the message is ready that has been so longest, or shortest: since it was
+            published, its eta or retry delay was over, or, as it came back at once, it was claimed; 0 if none is.
+    """
+
+    __slots__ = ("available", "delayed", "newest_at_ms", "oldest_at_ms")
+
+    def __init__(self) -> None:
+        self.available = self.delayed = self.oldest_at_ms = self.newest_at_ms = 0
+
+    @property
+    def ready(self) -> int:
+        """How many could be delivered now."""
+        return self.available - self.delayed
+
+    @classmethod
+    def of(cls, messages: QueueState, now: int) -> Standing:
+        """Look at a whole queue in one go."""
+        found = cls()
+        for _ in found.look(messages, now):
+            pass
+        return found
+
+    def look(self, messages: QueueState, now: int) -> Iterator[None]:
+        """Look at a queue in pieces: whoever does this for many queues lets others have a turn at each yield.
+
+        Cold buckets in which some delayed messages have become visible since they were put out of memory are estimated.
+        """
+        passed = 0
+        for bucket in list(messages.buckets.values()):
+            if not bucket.available:
+                continue
+            for entry in islice(bucket.available.values(), _MAX_OF_BUCKET):
+                self._see(entry.visible_at, now)
+            passed += min(len(bucket.available), _MAX_OF_BUCKET)
+            if passed >= _PIECE:
+                passed = 0
+                yield
+        for summary in list(messages.cold.values()):
+            self.delayed += summary.delayed_at(now)
+            if summary.first_visible_at <= now:
+                self._see(summary.first_visible_at, now)
+            if summary.last_visible_at <= now:
+                self._see(summary.last_visible_at, now)
+            passed += 1
+            if passed >= _PIECE:
+                passed = 0
+                yield
+        self.available = len(messages)
+        self.delayed = min(self.delayed, self.available)
+
+    def _see(self, visible_at: int, now: int) -> None:
+        if visible_at > now:
+            self.delayed += 1
+            return
+        if visible_at < self.oldest_at_ms or not self.oldest_at_ms:
+            self.oldest_at_ms = visible_at
+        if visible_at > self.newest_at_ms:
+            self.newest_at_ms = visible_at

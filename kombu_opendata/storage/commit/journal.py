@@ -1,0 +1,323 @@
+"""The commit journal: what was answered for is here before it is in SlateDB (docs/rfcs/0003-journal.md).
+
+On a local folder a commit is one append to a preallocated file and one ``fdatasync``, about a tenth of what a SlateDB
+flush with fsync costs. The engine moves the journal's content into SlateDB in the background and releases it.
+:mod:`.journal_segment` has the bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...errors import CorruptRecord, NewerFormat, OpenDataError, StoreFull, StoreUnwritable
+from .journal_segment import (
+    HEADER_BYTES,
+    RECORD_BYTES,
+    VERSION,
+    parse_header,
+    record_header,
+    segment_header,
+    whole_records,
+)
+
+SEGMENT_BYTES = 16 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ZEROS = bytes(1 << 20)
+
+
+class _Segment:
+    """One file: ``first`` is the sequence number of its first record, ``size`` its length in bytes."""
+
+    __slots__ = ("fd", "first", "number", "path", "size")
+
+    def __init__(self, path: Path, fd: int, number: int, first: int, size: int) -> None:
+        self.path, self.fd, self.number, self.first, self.size = path, fd, number, first, size
+
+
+class Journal:
+    """An append-only log in a folder of its own.
+
+    Args:
+        folder: created if it is not there.
+        segment_bytes: size of a segment; a larger record gets a segment of its own size.
+        max_bytes: how much may wait for the store; past it, appends are refused.
+        sync: False leaves out every fsync: a power loss may then lose answered messages.
+
+    Raises:
+        StoreUnwritable: the folder can't be created or written.
+    """
+
+    def __init__(
+        self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES, max_bytes: int = 1 << 30, sync: bool = True
+    ) -> None:
+        self.folder = folder
+        self.segment_bytes = segment_bytes
+        self.max_bytes = max_bytes
+        self._sync = sync
+        self._segments: list[_Segment] = []
+        self._spare: _Segment | None = None
+        self._offset = 0
+        self._dirty = False
+        self._spare_numbers = itertools.count()  # two threads may allocate at once
+        self.sequence = 0
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            text = f"the journal folder {folder} can't be used: {exc.strerror}"
+            raise StoreUnwritable(text, path=str(folder)) from exc
+
+    # ------------------------------------------------------------------ recovery
+    def replay(self, after: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (sequence, payload) of every whole record after ``after``, oldest first. Call once, before append.
+
+        Raises:
+            CorruptRecord: records between ``after`` and the end are missing.
+            NewerFormat: a segment was written by a newer version.
+        """
+        self.sequence = after
+        for segment in self._existing():
+            if segment.first > self.sequence + 1:
+                raise CorruptRecord(
+                    f"journal {self.folder}: records {self.sequence + 1} to {segment.first - 1} are missing",
+                    key=segment.path.name.encode(),
+                    offset=0,
+                )
+            data = os.pread(segment.fd, segment.size, 0)
+            for sequence, _end, payload in whole_records(data, segment.first):
+                if sequence > after:
+                    self.sequence = sequence
+                    yield sequence, payload
+
+    def _existing(self) -> list[_Segment]:
+        """The segments on disk, in order. A file without a header was never used and is removed."""
+        found = self._segments = []
+        for path in sorted(self.folder.glob("*.journal")):
+            with self._translated():
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            size = os.fstat(fd).st_size
+            head = os.pread(fd, HEADER_BYTES, 0)
+            header = parse_header(head)
+            if header is not None:
+                if header.version > VERSION:
+                    os.close(fd)
+                    text = f"{path} has journal format {header.version}; this version reads up to {VERSION}: upgrade"
+                    raise NewerFormat(text)
+                found.append(_Segment(path, fd, header.number, header.first, size))
+                continue
+            os.close(fd)
+            if head.strip(b"\0"):
+                raise CorruptRecord(f"{path} has no journal header: restore it", key=path.name.encode(), offset=0)
+            path.unlink()
+        for path in self.folder.glob("*.spare"):
+            path.unlink()
+        return list(found)
+
+    # ------------------------------------------------------------------ writing
+    @property
+    def room(self) -> int:
+        """The largest record that can surely be appended now, in bytes."""
+        if not self._segments:
+            return 0
+        left = self._segments[-1].size - self._offset - RECORD_BYTES
+        fresh = self._spare.size - HEADER_BYTES - RECORD_BYTES if self._spare is not None else 0
+        return max(left, fresh, 0)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the segments that the store does not hold yet, the current one included."""
+        return sum(segment.size for segment in self._segments)
+
+    def start(self) -> None:
+        """Begin a fresh segment after :meth:`replay`.
+
+        Raises:
+            StoreFull: no space.
+        """
+        self._continue_in(self._spare_of(self.segment_bytes) or self._allocate(self.segment_bytes))
+        self.prepare_spare()
+
+    def append(self, payload: bytes) -> int:
+        """Append one record; it survives the end of this process, but a power loss only after :meth:`sync`.
+
+        Returns:
+            Its sequence number.
+
+        Raises:
+            StoreFull: no room; nothing was written.
+            StoreUnwritable: the disk failed; nothing was written.
+        """
+        need = RECORD_BYTES + len(payload)
+        if self._offset + need > self._segments[-1].size:
+            self._roll(need)
+        sequence = self.sequence + 1
+        record = (record_header(sequence, payload), payload)
+        with self._translated():
+            written = os.pwritev(self._segments[-1].fd, record, self._offset)
+            if written != need:
+                raise OSError(errno.ENOSPC, "a short write")
+        self._offset += need
+        self.sequence = sequence
+        self._dirty = True
+        return sequence
+
+    def sync(self) -> None:
+        """Make every appended record survive a power loss.
+
+        Raises:
+            StoreUnwritable: the disk failed. What it holds is unknown: give the journal up.
+        """
+        if self._dirty and self._sync:
+            try:
+                os.fdatasync(self._segments[-1].fd)
+            except OSError as exc:  # never StoreFull: a second try would succeed without having written anything
+                raise self._unwritable(exc) from exc
+        self._dirty = False
+
+    def release(self, upto: int) -> None:
+        """The store holds every record up to ``upto``: their segments may be used again."""
+        while len(self._segments) > 1 and self._segments[1].first <= upto + 1:
+            old = self._segments.pop(0)
+            if self._spare is None and old.size == self.segment_bytes:
+                spare = old.path.with_suffix(".spare")
+                old.path.rename(spare)
+                old.path = spare
+                self._spare = old
+            else:
+                os.close(old.fd)
+                old.path.unlink()
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether the next segment is allocated."""
+        return self._spare is not None
+
+    def prepare_spare(self) -> bool:
+        """Allocate the next segment ahead of need. May take tens of milliseconds.
+
+        Returns:
+            False when there is no space for it.
+        """
+        if self._spare is None:
+            if self.waiting_bytes + self.segment_bytes > self.max_bytes:
+                return False
+            try:
+                spare = self._allocate(self.segment_bytes)
+            except StoreFull:
+                return False
+            if self._spare is None:
+                self._spare = spare
+            else:  # meanwhile another thread made or released one
+                self._discard(spare)
+        return True
+
+    def make_room(self, need: int) -> bool:
+        """Try to have ``need`` bytes of :attr:`room`, by allocating now; returns whether there are."""
+        size = need + HEADER_BYTES + RECORD_BYTES
+        if size > self.segment_bytes:
+            if self._spare is not None and self._spare.size < size:
+                self._discard(self._spare)
+                self._spare = None
+            if self._spare is None and self.waiting_bytes + size <= self.max_bytes:
+                try:
+                    self._spare = self._allocate(size)
+                except StoreFull:
+                    return False
+        else:
+            self.prepare_spare()
+        return self.room >= need
+
+    def close(self) -> None:
+        """Close the files. What was appended stays."""
+        self.sync()
+        for segment in [*self._segments, *([self._spare] if self._spare else [])]:
+            os.close(segment.fd)
+        self._segments, self._spare = [], None
+
+    def _roll(self, need: int) -> None:
+        """Go on in a new segment with room for a record of ``need`` bytes."""
+        self.sync()
+        size = max(self.segment_bytes, need + HEADER_BYTES)
+        segment = self._spare_of(size)
+        if segment is None:
+            if self.waiting_bytes + size > self.max_bytes + self.segment_bytes:
+                text = "the store takes no writes and its journal is full; free disk space"
+                raise StoreFull(text, path=str(self.folder))
+            segment = self._allocate(size)
+        self._continue_in(segment)
+
+    def _spare_of(self, size: int) -> _Segment | None:
+        """Take the spare if it is large enough."""
+        if self._spare is None or self._spare.size < size:
+            return None
+        segment, self._spare = self._spare, None
+        return segment
+
+    def _continue_in(self, segment: _Segment) -> None:
+        segment.number = self._segments[-1].number + 1 if self._segments else 1
+        segment.first = self.sequence + 1
+        header = segment_header(segment.number, segment.first)
+        path = self.folder / f"{segment.number:016d}.journal"
+        try:
+            with self._translated():
+                os.pwrite(segment.fd, header, 0)
+                if self._sync:
+                    os.fdatasync(segment.fd)
+                segment.path.rename(path)
+                segment.path = path
+                self._sync_folder()
+        except OpenDataError:
+            self._discard(segment)
+            raise
+        self._segments.append(segment)
+        self._offset = HEADER_BYTES
+
+    def _allocate(self, size: int) -> _Segment:
+        """A zero-filled file: overwriting written blocks needs no change of file metadata at a sync."""
+        path = self.folder / f"{os.getpid()}-{next(self._spare_numbers)}.spare"
+        with self._translated():
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        segment = _Segment(path, fd, 0, 0, size)
+        try:
+            for offset in range(0, size, len(_ZEROS)):
+                wanted = memoryview(_ZEROS)[: size - offset]
+                while wanted:
+                    written = os.pwrite(fd, wanted, offset)
+                    offset += written
+                    wanted = wanted[written:]
+            if self._sync:
+                os.fsync(fd)
+        except OSError as exc:
+            self._discard(segment)
+            with self._translated():
+                raise exc
+        return segment
+
+    def _discard(self, segment: _Segment) -> None:
+        os.close(segment.fd)
+        segment.path.unlink(missing_ok=True)
+
+    def _sync_folder(self) -> None:
+        if self._sync:
+            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            if exc.errno not in _FULL:
+                raise self._unwritable(exc) from exc
+            text = f"no space left for the journal in {self.folder}: free disk space"
+            raise StoreFull(text, path=str(self.folder)) from exc
+
+    def _unwritable(self, exc: OSError) -> StoreUnwritable:
+        return StoreUnwritable(f"the journal in {self.folder} can't be written: {exc.strerror}", path=str(self.folder))

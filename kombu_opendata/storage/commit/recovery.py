@@ -1,0 +1,283 @@
+"""Opening a store: the records of SlateDB, then the journal's effects that are not in it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any
+
+from ..clock import Clock
+from ..effects import codec
+from ..effects.codec import Commit
+from ..messages.payloads import read_sizes
+from ..records import (
+    active,
+    config,
+    cursor,
+    dead_letter,
+    header,
+    journal_position,
+    keys,
+    leases,
+    log_retention,
+    newest_time,
+    options,
+    producer,
+    queue_counts,
+    removal,
+    seq_block,
+    settled,
+    topology,
+)
+from ..records.header import StoreHeader
+from ..records.kinds import PREFIXES
+from ..slatedb.store_reads import Reads
+from ..slatedb.store_writer import SlateStore
+from ..state.history_log import HistoryLog
+from ..state.queue_buckets import Summary
+from ..state.settled_list import SettledLog, bucket_key
+from ..state.store_state import QueueOptions, StoreState
+from .journal import Journal
+
+Wanted = set[tuple[str, int]]
+
+
+async def check_header(store: SlateStore, instance: str, now: int) -> None:
+    """Give a new store its header, and see that a store that has one is of this version's format.
+
+    Raises:
+        UnsupportedFormat: the store's format is another one.
+        CorruptRecord: the header does not decode.
+    """
+    value = await store.get(keys.STORE_HEADER_KEY)
+    if value is not None:
+        header.decode(keys.STORE_HEADER_KEY, value)
+        return
+    batch = store.batch()
+    batch.put(keys.STORE_HEADER_KEY, header.encode(StoreHeader(now, instance)))
+    await store.write(batch)
+    await store.flush_wal()
+
+
+async def rebuild(
+    state: StoreState, store: Reads, commits: list[Commit], clock: Clock, history: HistoryLog | None = None
+) -> None:
+    """Fill an empty state with the store's records and these commits, which follow the store's journal position.
+
+    Args:
+        history: takes the rows of what the effects did; it goes on where the store's log ends.
+
+    Raises:
+        CorruptRecord: a record does not decode.
+    """
+    wanted: Wanted = {place for effects in commits for effect in effects for place in effect.active_buckets()}
+    await _load_settings(store, state)
+    await _load_active(store, state, wanted, clock.now_ms())
+    await _load_sessions(store, state)
+    await state.results.load(store)
+    await state.staged.load(store)
+    await _load_dead_letters(store, state)
+    await _load_cursors(store, state)
+    await _load_settled(store, state, commits)
+    state.history = history
+    for effects in commits:
+        for effect in effects:
+            effect.apply(state)
+    clock.not_before(state.newest_ms)
+    now = clock.now_ms()
+    for queue in state.queues.values():
+        queue.counts.start(now)
+        queue.forget_at_hand()
+    _forget_idle_sessions(state)
+    await measure(store, state)
+
+
+async def read_journal(store: SlateStore, journal: Journal | None) -> list[Commit]:
+    """The commits that the store does not have yet.
+
+    Raises:
+        CorruptRecord: a record does not decode.
+    """
+    if journal is None:
+        return []
+    value = await store.get(keys.JOURNAL_POSITION_KEY)
+    position = journal_position.decode(keys.JOURNAL_POSITION_KEY, value) if value is not None else 0
+    return [codec.decode(payload) for _sequence, payload in journal.replay(position)]
+
+
+async def _rows(store: Reads, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
+    return [row async for rows in store.scan_batches(*keys.prefix_range(prefix)) for row in rows]
+
+
+async def _load_settings(store: Reads, state: StoreState) -> None:
+    """The newest time, message ids, queues with their settled lists, exchanges, bindings, what sessions did last."""
+    at = await store.get(keys.NEWEST_TIME_KEY)
+    if at is not None:
+        state.newest_ms = newest_time.decode(keys.NEWEST_TIME_KEY, at)
+    kept = await store.get(keys.LOG_RETENTION_KEY)
+    if kept is not None:
+        state.log.record = log_retention.decode(keys.LOG_RETENTION_KEY, kept)
+    block = await store.get(keys.SEQ_BLOCK_KEY)
+    if block is not None:
+        base, size = seq_block.decode(keys.SEQ_BLOCK_KEY, block)
+        state.next_id = state.block_end = base + size
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.OPTIONS]):
+        await _load_queue(store, state, keys.parse(key).name or "", options.decode(key, value))
+    await _load_archives(store, state)
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.QUEUE_COUNTS]):
+        counted = state.queues.get(keys.parse(key).name or "")
+        if counted is not None:
+            counted.counts.restore(*queue_counts.decode(key, value))
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.EXCHANGE]):
+        stored = topology.decode_exchange(key, value)
+        state.topology.add_exchange(keys.parse(key).name or "", *stored)
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.BINDING]):
+        parsed = keys.parse(key)
+        exchange, queue, routing_key = parsed.name or "", parsed.queue or "", parsed.routing_key or ""
+        if exchange in state.topology.exchanges and queue in state.queues:
+            state.topology.bind(queue, exchange, routing_key, topology.decode_binding(key, value))
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.PRODUCER]):
+        state.producers[key[2:]] = producer.decode(key, value)
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.REMOVAL]):
+        state.removals[key[2:]] = removal.decode(key, value)
+
+
+async def _load_queue(store: Reads, state: StoreState, name: str, stored: options.QueueOptions) -> None:
+    key = keys.config_key(name)
+    limits = config.decode(key, await store.get(key) or b"")
+    queue = state.declare_queue(
+        name,
+        QueueOptions(
+            limits.max_attempts,
+            limits.done_retention_seconds,
+            stored.failed_retention_seconds,
+            stored.lease_seconds,
+            stored.arguments,
+        ),
+    )
+    await _load_log(store, queue.done, keys.done_prefix(name), stored.first_done_bucket)
+    await _load_log(store, queue.failed, keys.failed_prefix(name), stored.first_failed_bucket)
+    state.dirty.queues.discard(name)
+
+
+async def _load_log(store: Reads, log: SettledLog, prefix: bytes, first: int) -> None:
+    rows = await store.scan(*keys.prefix_range(prefix), limit=1, descending=True)
+    for key, value in rows:
+        log.restore(first, keys.parse(key).bucket or 0, settled.decode(key, value))
+
+
+async def _load_archives(store: Reads, state: StoreState) -> None:
+    """The archived failed messages, which few queues have: in the order of queues and buckets."""
+    first: dict[str, int] = {}
+    last: dict[str, tuple[bytes, bytes]] = {}
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.ARCHIVED_FAILED]):
+        parsed = keys.parse(key)
+        first.setdefault(parsed.name or "", parsed.bucket or 0)
+        last[parsed.name or ""] = key, value
+    for name in last.keys() & state.queues.keys():
+        key, value = last[name]
+        tail = keys.parse(key).bucket or 0
+        state.queues[name].archived_failed.restore(first[name], tail, settled.decode(key, value))
+
+
+async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int) -> None:
+    """The queues' buckets: loaded if the journal or a lease needs them, else as a summary."""
+    tails: dict[str, tuple[int, Any]] = {}
+    async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.ACTIVE)):
+        for key, value in rows:
+            parsed = keys.parse(key)
+            queue = state.queues.get(parsed.name or "")
+            if queue is None:
+                continue
+            number = parsed.bucket or 0
+            lists = active.decode(key, value)
+            tails[queue.name] = (number, lists)
+            if number == 0 or lists[1] or (queue.name, number) in wanted:
+                queue.messages.restore(number, lists[0], lists[1], now)
+            else:
+                queue.messages.note_cold(number, Summary.of(lists[0], now))
+    for name, (number, lists) in tails.items():
+        messages = state.queues[name].messages
+        if number not in messages.buckets:
+            messages.restore(number, lists[0], lists[1], now)
+        messages.tail = number
+        messages.tail_used = len(lists[0]) + len(lists[1])
+        messages.dirty.clear()
+
+
+async def _load_sessions(store: Reads, state: StoreState) -> None:
+    """Which session holds which messages, and when these expire: an entry in flight does not say so.
+
+    A lease without a holder belongs to the empty session. All sessions' names are kept until the journal is applied,
+    because its claims and acks may be of any session.
+    """
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.LEASES]):
+        session = key[2:]
+        found = leases.decode(key, value)
+        state.session_names[session] = found.consumer
+        for queue_name, ids in found.held.items():
+            queue = state.queues.get(queue_name)
+            if queue is None:
+                continue
+            for id, deadline in zip(ids, found.deadlines.get(queue_name) or repeat(0), strict=False):
+                entry = queue.messages.in_flight.get(id)
+                if entry is not None:
+                    entry.session, entry.deadline = session, deadline
+    for queue in state.queues.values():
+        for entry in queue.messages.in_flight.values():
+            state.leases.setdefault(entry.session, {})[(entry.queue, entry.id)] = entry
+
+
+def _forget_idle_sessions(state: StoreState) -> None:
+    """Forget the names of sessions without a lease or a publish. A session that comes back says its name again."""
+    for session in state.session_names.keys() - state.leases.keys() - state.producers.keys():
+        del state.session_names[session]
+        state.dirty.sessions.add(session)
+
+
+async def measure(store: Reads, state: StoreState) -> None:
+    """Find the sizes of messages in queues that count bytes. The records have no sizes, so this reads the payloads."""
+    for queue in state.queues.values():
+        messages = queue.messages
+        if not messages.counts_bytes:
+            continue
+        unknown = [entry for entry in (*messages.available.values(), *messages.in_flight.values()) if not entry.size]
+        for entry, size in zip(unknown, await read_sizes(store, [entry.id for entry in unknown]), strict=True):
+            entry.size = size
+        messages.available_bytes = sum(entry.size for entry in messages.available.values())
+        for number in messages.cold:
+            key = keys.active_key(queue.name, number)
+            rows, _in_flight = active.decode(key, await store.get(key) or b"")
+            messages.measure(number, await read_sizes(store, [row[0] for row in rows]))
+
+
+async def _load_dead_letters(store: Reads, state: StoreState) -> None:
+    """The dead letters that were not published yet, the oldest first."""
+    found = []
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.DEAD_LETTER]):
+        parsed = keys.parse(key)
+        found.append(((parsed.name or "", parsed.id or 0), dead_letter.decode(key, value)))
+    found.sort(key=lambda item: (item[1].at_ms, item[0][1]))
+    state.dead_letters.update(found)
+
+
+async def _load_cursors(store: Reads, state: StoreState) -> None:
+    """The positions of the background routing."""
+    for key, value in await _rows(store, PREFIXES[keys.RecordKind.CURSOR]):
+        name = keys.parse(key).name or ""
+        if name in state.queues:
+            state.cursors[name] = cursor.decode(key, value)
+
+
+async def _load_settled(store: Reads, state: StoreState, commits: list[Commit]) -> None:
+    """The buckets of settled lists that the journal's effects take something from."""
+    wanted = {place for effects in commits for effect in effects for place in effect.settled_buckets()}
+    for name, which, number in wanted:
+        queue = state.queues.get(name)
+        if queue is None:
+            continue
+        log = queue.settled_list(which)
+        key = bucket_key(name, which, number)
+        value = await store.get(key)
+        if value is not None and number != log.tail:
+            log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]

@@ -1,0 +1,126 @@
+"""The number of queues that each message is in, counted in blocks. A checkpoint reads and writes each block once."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Iterable, Iterator
+
+from ...errors import RequestError
+from ..records import keys, routes_block
+from ..records.routes_block import BLOCK_BITS, KEPT, KEPT_IN_CHUNKS, LOW, MAX_COUNT
+from ..slatedb.ffi import Batch
+from ..slatedb.store_reads import Reads
+
+#: blocks that are in memory at a time (0.6 KB each); going through their ids once takes a few milliseconds
+_BLOCKS_AT_ONCE = 256
+#: blocks that are looked up with one scan
+_SPAN = 400
+#: blocks that are read or written in one turn of the event loop
+_PER_TURN = 250
+
+
+class RouteCounts:
+    """The counts in the blocks that were loaded. :meth:`put_into` adds the changes to a batch."""
+
+    def __init__(self, store: Reads) -> None:
+        self._store = store
+        self._blocks: dict[int, array[int] | None] = {}  # None: the store has none
+        self._changed: set[int] = set()
+
+    async def load(self, ids: Iterable[int]) -> None:
+        """Load the blocks of these messages, whose ids are in order.
+
+        Raises:
+            CorruptRecord: a block does not decode.
+        """
+        missing = [block for block in dict.fromkeys([id >> BLOCK_BITS for id in ids]) if block not in self._blocks]
+        self._blocks.update(dict.fromkeys(missing))
+        for first, last in _runs(missing):
+            await self._load_run(first, last)
+
+    async def _load_run(self, first: int, last: int) -> None:
+        low, high = (keys.routes_block_key(block << BLOCK_BITS) for block in (first, last))
+        if first == last:
+            value = await self._store.get(low)
+            if value is not None:
+                self._blocks[first] = routes_block.read(low, value)
+            return
+        async for rows in self._store.scan_batches(low, high + b"\0", batch=_PER_TURN):
+            for key, value in rows:
+                block = int.from_bytes(key[2:10], "big")
+                if len(key) == len(low) and self._blocks.get(block, b"") is None:  # it is wanted
+                    self._blocks[block] = routes_block.read(key, value)
+
+    def get(self, id: int) -> int:
+        """The number of queues that the message is in, or how the log keeps it; 0 if it has no entry.
+
+        Its block must be loaded, here and in the methods below.
+        """
+        block = self._blocks[id >> BLOCK_BITS]
+        return 0 if block is None else block[id & LOW]
+
+    def set(self, id: int, count: int) -> None:
+        """Note that the message is in so many queues now; 0 removes its entry.
+
+        Raises:
+            RequestError: more queues than can be counted.
+        """
+        if count > MAX_COUNT:
+            raise RequestError(f"message {id} is in {count} queues; at most {MAX_COUNT} are counted", message_id=id)
+        self._put(id, count)
+
+    def is_kept(self, id: int) -> bool:
+        """Whether the log keeps the message although no queue needs it."""
+        return self.get(id) >= KEPT_IN_CHUNKS
+
+    def keep(self, id: int, *, in_chunks: bool) -> None:
+        """Note that no queue needs the message any more, and that the log keeps it."""
+        self._put(id, KEPT_IN_CHUNKS if in_chunks else KEPT)
+
+    def _put(self, id: int, count: int) -> None:
+        number = id >> BLOCK_BITS
+        block = self._blocks[number]
+        if block is None:
+            block = self._blocks[number] = routes_block.empty()
+        if block[id & LOW] == count:
+            return
+        block[id & LOW] = count
+        self._changed.add(number)
+
+    async def put_into(self, batch: Batch) -> None:
+        """Add the blocks that changed to the batch, and forget all blocks."""
+        for turn, number in enumerate(sorted(self._changed)):
+            if turn % _PER_TURN == _PER_TURN - 1:
+                await asyncio.sleep(0)
+            key, block = keys.routes_block_key(number << BLOCK_BITS), self._blocks[number]
+            if block is not None and any(block):
+                batch.put(key, routes_block.encode(block))
+            else:
+                batch.delete(key)
+        self._blocks, self._changed = {}, set()
+
+
+def portions(ids: list[int]) -> Iterator[list[int]]:
+    """The ids, which are in order, in lists whose blocks are in memory together."""
+    start, first, blocks = 0, -1, 0
+    for place, id in enumerate(ids):
+        if id >> BLOCK_BITS != first:
+            first = id >> BLOCK_BITS
+            blocks += 1
+            if blocks > _BLOCKS_AT_ONCE:
+                yield ids[start:place]
+                start, blocks = place, 1
+    if start < len(ids):
+        yield ids[start:]
+
+
+def _runs(blocks: list[int]) -> Iterator[tuple[int, int]]:
+    """(first, last) of the blocks that are near each other."""
+    position = 0
+    while position < len(blocks):
+        last = position
+        while last + 1 < len(blocks) and blocks[last + 1] - blocks[position] < _SPAN:
+            last += 1
+        yield blocks[position], blocks[last]
+        position = last + 1

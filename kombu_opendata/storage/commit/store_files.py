@@ -1,0 +1,74 @@
+"""The files of a local store: recovered after a power loss, synced, and deleted once nobody needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from pathlib import Path
+
+from ...errors import StoreError
+from ..slatedb.admin import SlateAdmin, collect_all
+from ..slatedb.object_store import locate
+from . import power_loss
+
+log = logging.getLogger(__name__)
+
+
+async def prepare(url: str, instance: str, folder: Path, *, sync: bool, room_bytes: int, seconds: float) -> None:
+    """Before the database in ``folder`` is opened: put aside what a power loss damaged, and make room on a full disk.
+
+    An open database must write before it may delete, and its compactor takes what was freed.
+
+    Args:
+        room_bytes: with less free space than this, garbage is deleted first.
+        seconds: how long deleting may take.
+    """
+    if not sync:
+        power_loss.forget(folder)
+    else:
+        moved = power_loss.heal_after_power_loss(folder)
+        if moved:
+            log.warning("after a power loss %d unsynced files were put aside: %s", len(moved), ", ".join(moved))
+    if not (folder / "manifest").is_dir() or shutil.disk_usage(folder).free >= room_bytes:
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await collect_all(SlateAdmin(locate(url, instance, create=False)))
+    except (TimeoutError, StoreError) as exc:
+        log.warning("the disk is almost full, and garbage could not be deleted: %s", _reason(exc))
+
+
+class StoreFiles:
+    """Syncs the files of an open store.
+
+    Args:
+        folder: the database's; None for a store that is not local.
+    """
+
+    def __init__(self, folder: Path | None, *, sync: bool) -> None:
+        self._folder = folder
+        self._sync = sync
+        self._sync_point: power_loss.SyncPoint | None = None
+
+    async def sync(self) -> None:
+        """Make everything that was written so far survive a power loss."""
+        if self._folder is not None and self._sync:
+            self._sync_point = await asyncio.to_thread(power_loss.sync_tree, self._folder, self._sync_point)
+
+    async def end(self, admin: SlateAdmin, seconds: float) -> None:
+        """After the database was closed: delete all garbage, and record that the rest is on the disk."""
+        if self._folder is None:
+            return
+        await self.sync()
+        try:
+            async with asyncio.timeout(seconds):
+                await collect_all(admin)
+        except (TimeoutError, StoreError) as exc:
+            log.warning("not all garbage was deleted; the next broker goes on with it: %s", _reason(exc))
+        if self._sync:
+            await asyncio.to_thread(power_loss.mark_clean, self._folder)
+
+
+def _reason(exc: TimeoutError | StoreError) -> str:
+    return exc.text if isinstance(exc, StoreError) else "it took too long"

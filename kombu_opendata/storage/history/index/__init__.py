@@ -1,0 +1,1 @@
+"""The index of the history: values and where they occur."""

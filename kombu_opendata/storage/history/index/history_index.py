@@ -1,0 +1,160 @@
+"""The index as a whole: its parts in memory, its head, and what the next checkpoint writes of it.
+
+Whatever is written becomes visible when the checkpoint has ended, so a reader takes the parts in memory first and reads
+the store then: what is in both counts once. Records that were replaced are removed when nobody reads any more who may
+have begun before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ...records import history_index, keys
+from ...records.history_index import Head, Run
+from ...slatedb.ffi import Batch
+from ...slatedb.store_writer import SlateStore
+from .index_part import Part, Row
+
+_DELETES_PER_CHECKPOINT = 500
+
+
+class View(NamedTuple):
+    """What a reader goes by."""
+
+    parts: tuple[Part, ...]
+    runs: tuple[Run, ...]
+
+
+class _Obsolete(NamedTuple):
+    era: int
+    keys: list[bytes]
+
+
+class Index:
+    """The index of one instance.
+
+    Attributes:
+        open: takes what is indexed now.
+        frozen: complete; their records are made, or on their way to the store.
+        head: as the store has it.
+        planned: as it will be when everything that is queued is written.
+    """
+
+    def __init__(self) -> None:
+        self.open = Part()
+        self.frozen: list[Part] = []
+        self.head = self.planned = Head()
+        self._queued: list[Row] = []
+        self._retiring: list[bytes] = []  # keys that are obsolete once what is queued is written
+        self._flushing: tuple[Head, list[Part], list[bytes]] | None = None
+        self._written: list[Part] = []  # frozen ones whose records are queued
+        self._obsolete: list[_Obsolete] = []
+        self._readers: dict[int, int] = {}  # token → era
+        self._era = 0
+        self._tokens = itertools.count()
+
+    async def load(self, store: SlateStore) -> None:
+        """Begin where the store's index ends."""
+        value = await store.get(keys.HISTORY_HEAD_KEY)
+        if value is not None:
+            self.head = self.planned = history_index.decode_head(keys.HISTORY_HEAD_KEY, value)
+
+    # ------------------------------------------------------------------ reading
+    @contextmanager
+    def reading(self) -> Iterator[View]:
+        """What is indexed now; its records stay until the end of the block."""
+        token = next(self._tokens)
+        self._readers[token] = self._era
+        try:
+            yield View((*self.frozen, self.open), self.head.runs)
+        finally:
+            del self._readers[token]
+
+    # ------------------------------------------------------------------ writing
+    def queue(self, rows: Iterable[Row]) -> None:
+        """Have records written that no reader knows of yet, or removed that none needs."""
+        self._queued += rows
+
+    def take_runs(self, count: int) -> int:
+        """The first of so many numbers for new runs."""
+        first = self.planned.run
+        self.planned = self.planned._replace(run=first + count)
+        return first
+
+    def wrote(self, part: Part, rows: list[Row], runs: list[Run], place: tuple[int, int]) -> None:
+        """A frozen part's records are made; with them the log is indexed up to ``place``."""
+        self.queue(rows)
+        self._written.append(part)
+        planned = self.planned
+        self.planned = planned._replace(
+            part=planned.part + 1, attempt=place[0], row=place[1], runs=planned.runs + tuple(runs)
+        )
+
+    def replace_runs(self, old: Iterable[Run], new: Iterable[Run], gone: list[bytes]) -> None:
+        """Merged: the new runs count for the old ones; ``gone`` are the keys of those."""
+        left = [run for run in self.planned.runs if run not in set(old)]
+        self.planned = self.planned._replace(runs=(*left, *new))
+        self._retiring += gone
+
+    def keep_from(self, attempt: int) -> None:
+        """Older attempts are no longer in the log."""
+        self.planned = self.planned._replace(kept=max(self.planned.kept, attempt))
+
+    @property
+    def stored_head(self) -> Head:
+        """As the store has it when the checkpoint under way, if there is one, has ended."""
+        return self._flushing[0] if self._flushing else self.head
+
+    @property
+    def unstored(self) -> list[Part]:
+        """The parts that are only in memory even then."""
+        written = self._flushing[1] if self._flushing else []
+        return [*(part for part in self.frozen if part not in written), self.open]
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a checkpoint has anything to write."""
+        return bool(self._queued or self._obsolete) or self.planned != self.stored_head
+
+    def snapshot(self, batch: Batch) -> None:
+        """Put what is queued, and the head, into a checkpoint's batch."""
+        self._retire()
+        if not self.is_dirty:
+            self._flushing = None
+            return
+        queued, self._queued = self._queued, []
+        for key, value in queued:
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        batch.put(keys.HISTORY_HEAD_KEY, history_index.encode_head(self.planned))
+        self._flushing = self.planned, self._written, self._retiring
+        self._written, self._retiring = [], []
+
+    def end_flush(self) -> None:
+        """The checkpoint is in the store."""
+        if self._flushing is None:
+            return
+        self.head, written, retiring = self._flushing
+        self._flushing = None
+        self.frozen = [part for part in self.frozen if part not in written]
+        if retiring:
+            self._obsolete.append(_Obsolete(self._era, retiring))
+            self._era += 1
+        self._retire()
+
+    def _retire(self) -> None:
+        """Have obsolete records removed that nobody reads, some with each checkpoint."""
+        oldest = min(self._readers.values(), default=self._era)
+        room = _DELETES_PER_CHECKPOINT - len(self._queued)
+        while room > 0 and self._obsolete and self._obsolete[0].era < oldest:
+            gone = self._obsolete[0].keys
+            self._queued += ((key, None) for key in gone[:room])
+            del gone[:room]
+            room = _DELETES_PER_CHECKPOINT - len(self._queued)
+            if not gone:
+                del self._obsolete[0]

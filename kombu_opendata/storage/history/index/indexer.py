@@ -1,0 +1,277 @@
+"""Indexing: brings the log into the index, a few milliseconds at a time, in the background or before a query.
+
+It takes closed chunks, from memory while they are there and from the store otherwise. What it has taken is in a part in
+memory, where queries find it; a part that is large enough becomes records, which the next checkpoint writes together
+with how far the log is indexed. After a crash it goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+from ...messages.payloads import Payloads
+from ...read.stored_messages import read_metadata
+from ...records import history_log, keys
+from ...records.history_index import ATTEMPTS, MESSAGES, Run
+from ...records.history_log import ACKED, FAILED, MANUAL, OUTCOMES, REJECTED
+from ...records.history_trail import LEFT, ROUTED, Event
+from ...slatedb.store_writer import SlateStore
+from ...state.history_log import Chunk, HistoryLog, Place
+from . import value_hashes
+from .history_index import Index
+from .index_part import Group, Part, Row
+from .kept_headers import CollectedHeaders
+from .value_hashes import Hashes, Values
+
+#: messages and attempts after which a part becomes records
+PART_ROWS = 8192
+#: parts whose records wait for a checkpoint, past which no more are made
+_MAX_FROZEN = 2
+#: how long the event loop is held at a time
+PIECE_SECONDS = 0.004
+#: steps between two looks at the clock
+_STEPS = 16
+#: messages whose header hashes are remembered for their attempts
+REMEMBERED = 16_384
+#: metadata records that are read at a time, at most, and only where the gaps between their ids are at most so wide
+_READ_AT_ONCE = 32
+_MAX_GAP = 16
+_NOTHING = Values((), ())
+
+
+class Indexer:
+    """Indexes the log of one instance. ``place`` is up to where the index has it, in memory or in the store."""
+
+    def __init__(
+        self,
+        store: SlateStore,
+        payloads: Payloads,
+        log: HistoryLog,
+        index: Index,
+        collected: CollectedHeaders,
+        checkpoint: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store, self._payloads = store, payloads
+        self._log, self._index, self._collected = log, index, collected
+        self._checkpoint = checkpoint
+        self.hashes = Hashes()
+        self.place: Place = (0, 0)
+        self._lock = asyncio.Lock()
+        self._gathering: _Gathering | None = None
+        self._work: Iterator[bool] | None = None
+        self._known: OrderedDict[int, Values] = OrderedDict()
+
+    @property
+    def lag(self) -> int:
+        """About how many attempts and other rows are not indexed."""
+        attempt, row = self._log.end
+        return attempt - self.place[0] + row - self.place[1]
+
+    # ------------------------------------------------------------------ in pieces
+    async def catch_up(self) -> None:
+        """Index everything that has happened until now; others get their turn in between."""
+        log = self._log
+        log.close_chunk()
+        target = log.end
+        while self.place < target:
+            if len(self._index.frozen) >= _MAX_FROZEN:
+                await self._checkpoint()
+            await self.work(PIECE_SECONDS)
+            await asyncio.sleep(0)
+
+    async def work(self, seconds: float, *, may_read: bool = True) -> bool:
+        """Index for about so long; returns whether there is more to do.
+
+        Unless ``may_read``, nothing is read from the store for it: what needs that waits.
+        """
+        async with self._lock:
+            loop = asyncio.get_running_loop()
+            end = loop.time() + seconds
+            if self._work is None:
+                if len(self._index.frozen) >= _MAX_FROZEN:
+                    return False
+                if self._gathering is None:
+                    chunk = await self._next_chunk()
+                    if chunk is not None:
+                        self._gathering = _Gathering(chunk, self._known)
+                while self._gathering is not None and self._gathering.wanted:
+                    if not may_read:
+                        return True
+                    await self._read_some(self._gathering)
+                    if loop.time() > end:
+                        return True
+                self._work = self._next_work()
+                if self._work is None:
+                    return False
+            for number, takes_long in enumerate(self._work):
+                if (takes_long or number % _STEPS == 0) and loop.time() > end:
+                    return True
+            self._work = None
+            return True
+
+    def _next_work(self) -> Iterator[bool] | None:
+        """Index the chunk whose headers are at hand; without one there is little to do."""
+        gathering, self._gathering = self._gathering, None
+        if gathering is not None:
+            return self._index_chunk(gathering.chunk, gathering.found)
+        part = self._index.open
+        return self._freeze(part) if part.attempted and self._collected.are_many else None
+
+    async def _next_chunk(self) -> Chunk | None:
+        """The closed chunk at our place."""
+        log = self._log
+        if log.open.place == self.place:
+            return None
+        first = log.chunks[0] if log.chunks else log.open
+        if first.place > self.place:
+            return await self._stored_chunk()
+        chunk = next((chunk for chunk in log.chunks if chunk.place == self.place), None)
+        if chunk is not None and chunk.waits and not chunk.saved:
+            await self._checkpoint()
+        return chunk
+
+    async def _stored_chunk(self) -> Chunk | None:
+        start = keys.history_log_key(*self.place)
+        _start, end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
+        rows = await self._store.scan(start, end, limit=1, read_ahead_bytes=1 << 16)
+        log = self._log
+        in_memory = log.chunks[0].place if log.chunks else log.open.place
+        for key, value in rows:
+            attempt, row = keys.parse(key).numbers or (0, 0)
+            if (attempt, row) < in_memory:
+                self.place = (attempt, row)  # what was in between is past its retention
+                return Chunk.of(self.place, history_log.decode(key, value))
+        self.place = max(in_memory, self.place)
+        log.indexed(self.place)
+        return None
+
+    # ------------------------------------------------------------------ headers
+    async def _read_some(self, gathering: _Gathering) -> None:
+        """Read the headers of the next messages; of those that were collected they are elsewhere."""
+        ids = gathering.take()
+        try:
+            await self._read(gathering, ids)
+        except BaseException:
+            gathering.wanted += reversed(ids)  # once more, next time
+            raise
+
+    async def _read(self, gathering: _Gathering, ids: list[int]) -> None:
+        for id, found in (await read_metadata(self._store, self._payloads, ids)).items():
+            gathering.found[id] = self.hashes.headers(found.headers)
+        gathering.missing.update(id for id in ids if id not in gathering.found)
+        if not gathering.wanted and gathering.missing:
+            for id, pairs in (await self._collected.find(gathering.missing)).items():
+                gathering.found[id] = self.hashes.headers(dict(pairs))
+
+    def _remember(self, id: int, found: Values) -> Values:
+        known = self._known
+        known[id] = found
+        if len(known) > REMEMBERED:
+            known.popitem(last=False)
+        return found
+
+    # ------------------------------------------------------------------ indexing
+    def _index_chunk(self, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
+        """Index one chunk, a row at each step; says whether the step was a long one."""
+        part = self._index.open
+        values_of = self.hashes.headers
+        for id, headers in chunk.headers.items():
+            found = values_of(headers) if headers is not None else read.get(id, _NOTHING)
+            read[id] = self._remember(id, found)
+            part.add(MESSAGES, id, *found)
+            yield False
+        for queue, ids in chunk.routed.items():
+            group = (self.hashes(value_hashes.QUEUE, queue),)
+            for id in ids:
+                part.add(MESSAGES, id, group)
+                part.event(Event(id, queue, ROUTED))
+                yield False
+        for id, queue, at, reason in chunk.left:
+            part.event(Event(id, queue, LEFT + reason, 0, at))
+            yield False
+        yield from self._index_attempts(part, chunk, read)
+        part.rows += len(chunk)
+        self.place = chunk.end
+        self._log.indexed(self.place)
+        if part.rows >= PART_ROWS:
+            yield from self._freeze(part)
+
+    def _index_attempts(self, part: Part, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
+        groups: dict[tuple[str, str, int], tuple[Group, Group]] = {}
+        for number, (id, queue, consumer, _claimed, ended, count, outcome) in enumerate(
+            chunk.attempts, chunk.first_attempt
+        ):
+            found = read.get(id, _NOTHING)
+            which = (queue, consumer, outcome)
+            both = groups.get(which)
+            if both is None:
+                both = groups[which] = self._groups(*which)
+            own, settled = both
+            part.add(ATTEMPTS, number, *found)
+            part.add(ATTEMPTS, number, own, (value_hashes.message_hash(id),))
+            if settled:
+                part.add(MESSAGES, id, settled)
+            part.event(Event(id, queue, outcome, count, ended, number))
+            part.attempted.add(id)
+            yield False
+
+    def _groups(self, queue: str, consumer: str, outcome: int) -> tuple[Group, Group]:
+        """The values of such attempts, and those that they give their messages."""
+        hash_of = self.hashes
+        code = outcome & ~MANUAL
+        own = [
+            hash_of(value_hashes.QUEUE, queue),
+            hash_of(value_hashes.OUTCOME, OUTCOMES[code]),
+            hash_of(value_hashes.CONSUMER, consumer),
+        ]
+        if outcome & MANUAL:
+            own.append(hash_of(value_hashes.OUTCOME, "manual"))
+        status = SETTLED_BY.get(code)
+        if status is None:
+            return tuple(own), ()
+        return tuple(own), (hash_of(value_hashes.SETTLED, status), hash_of(value_hashes.SETTLED, status, queue))
+
+    def _freeze(self, part: Part) -> Iterator[bool]:
+        """Make a part's records."""
+        index = self._index
+        index.frozen.append(part)
+        index.open = Part()
+        place = self.place
+        rows: list[Row] = []
+        first = index.take_runs(2)
+        made: list[Run] = []
+        for runs in part.write(index.planned.part, (first, first + 1), rows):
+            made = runs
+            yield True
+        index.wrote(part, rows, made, place)
+
+
+#: what an attempt's outcome makes of the message in its queue; the others leave it available
+SETTLED_BY = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
+
+
+class _Gathering:
+    """The values of the headers of a chunk's messages, but for those that it has itself.
+
+    Reading them takes longer than anything else here, so it is done in pieces, too. What is known already is kept here:
+    it may be forgotten while the chunk is indexed.
+    """
+
+    def __init__(self, chunk: Chunk, known: Mapping[int, Values]) -> None:
+        self.chunk = chunk
+        new = chunk.headers
+        ids = {id for id, headers in new.items() if headers is None}
+        ids |= {row[0] for row in chunk.attempts if row[0] not in new}
+        self.found = {id: known[id] for id in ids if id in known}
+        self.wanted = sorted(ids - self.found.keys(), reverse=True)
+        self.missing: set[int] = set()  # have no metadata
+
+    def take(self) -> list[int]:
+        """The next ids, so close to each other that few reads are needed."""
+        wanted = self.wanted
+        ids = [wanted.pop()]
+        while wanted and len(ids) < _READ_AT_ONCE and wanted[-1] - ids[-1] <= _MAX_GAP:
+            ids.append(wanted.pop())
+        return ids

@@ -1,0 +1,197 @@
+"""Runs: looking a value up in them, and merging them so that there are few."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Awaitable, Callable, Iterable, Set
+
+from ...records import history_index, keys
+from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, Run
+from ...slatedb.store_writer import SlateStore
+from .history_index import Index, View
+
+#: so many runs of a level become one of the next
+FAN_IN = 16
+#: from this level on a merged run has so many bits more for its pages, so that pages stay as large as they are
+_SPLIT_LEVEL = 2
+_SPLIT_BITS = 4
+_MAX_PAGE_BITS = 16
+#: a merge hands what it has made over to a checkpoint in pieces of this size
+_PIECE_BYTES = 1 << 20
+_READS = 16
+
+
+async def look_up(store: SlateStore, view: View, space: int, hashes: Iterable[int]) -> dict[int, list[int]]:
+    """The positions of rare values by hash, as all runs have them, in no order."""
+    found: dict[int, list[int]] = {hash: [] for hash in hashes}
+    wanted: dict[tuple[int, int], list[int]] = {}
+    for run in view.runs:
+        if run.space == space:
+            for hash in found:
+                wanted.setdefault((run.number, hash >> (64 - run.page_bits)), []).append(hash)
+    places = list(wanted)
+    for start in range(0, len(places), _READS):
+        some = places[start : start + _READS]
+        pages = await _pages(store, space, some)
+        for place, (page_hashes, positions) in zip(some, pages, strict=True):
+            for hash in wanted[place]:
+                found[hash] += _find(page_hashes, positions, hash)
+    return found
+
+
+def _find(hashes: array[int], positions: array[int], hash: int) -> list[int]:
+    """The positions beside a hash. Looking for its bytes is many times as fast as ``array.index``."""
+    wanted, raw = array("Q", (hash,)).tobytes(), hashes.tobytes()
+    found = []
+    at = raw.find(wanted)
+    while at >= 0:
+        place, off = divmod(at, len(wanted))
+        if not off:
+            found.append(positions[place])
+        at = raw.find(wanted, at + 1)
+    return found
+
+
+async def _pages(
+    store: SlateStore, space: int, places: Iterable[tuple[int, int]]
+) -> list[tuple[array[int], array[int]]]:
+    """Hashes and positions of these pages of runs, by the numbers of both; nothing for one that is not there."""
+    page_keys = [keys.history_page_key(space, *place) for place in places]
+    return [
+        history_index.decode_page(key, value) if value is not None else (array("Q"), array("Q"))
+        for key, value in zip(page_keys, await store.get_many(page_keys), strict=True)
+    ]
+
+
+class Merger:
+    """Merges runs, and drops from them what is gone.
+
+    Args:
+        saved: waits until what is queued is in the store.
+        alive: which of these segments of messages still have any.
+    """
+
+    def __init__(
+        self,
+        store: SlateStore,
+        index: Index,
+        saved: Callable[[], Awaitable[None]],
+        alive: Callable[[int, int], Awaitable[Set[int]]],
+    ) -> None:
+        self._store, self._index, self._saved, self._alive = store, index, saved, alive
+        self._next = 0
+
+    async def merge_some(self) -> bool:
+        """Merge the runs of one level, if there are enough; returns whether there were."""
+        by_level: dict[tuple[int, int], list[Run]] = {}
+        for run in self._index.head.runs:
+            same = by_level.setdefault((run.space, run.level), [])
+            same.append(run)
+            if len(same) == FAN_IN:
+                await self.merge(same, run.level + 1)
+                return True
+        return False
+
+    async def prune_one(self) -> None:
+        """Look at one run: remove it if all of it is gone, write it anew if half of it is."""
+        runs = self._index.head.runs
+        if not runs:
+            return
+        self._next = (self._next + 1) % len(runs)
+        run = runs[self._next]
+        segments = await self._living([run])
+        span = (run.high >> SEGMENT_BITS) - (run.low >> SEGMENT_BITS) + 1
+        if not segments or (2 * len(segments) <= span and run.level):
+            await self.merge([run], run.level)
+
+    async def _living(self, runs: list[Run]) -> Set[int]:
+        """The segments of these runs that have anything."""
+        low, high = min(run.low for run in runs) >> SEGMENT_BITS, max(run.high for run in runs) >> SEGMENT_BITS
+        if runs[0].space == MESSAGES:
+            return await self._alive(low, high)
+        return set(range(max(low, self._index.planned.kept >> SEGMENT_BITS), high + 1))
+
+    async def merge(self, runs: list[Run], level: int) -> None:
+        """Make one run of these, without what is gone; none if nothing is left."""
+        space = runs[0].space
+        bits = runs[0].page_bits
+        more = _SPLIT_BITS if level > runs[0].level and level >= _SPLIT_LEVEL else 0
+        out = _Output(space, self._index.take_runs(1), level, min(bits + more, _MAX_PAGE_BITS))
+        living = await self._living(runs)
+        for page in range(1 << bits) if living else ():
+            pages = await _pages(self._store, space, [(run.number, page) for run in runs])
+            for one in pages:
+                out.add(*one, living)
+                await asyncio.sleep(0)
+            out.end_page()
+            if out.size > _PIECE_BYTES:
+                self._index.queue(out.take())
+                await self._saved()
+        gone = [
+            keys.history_page_key(space, run.number, page) for run in runs for page in range(1 << run.page_bits)
+        ]  # fmt: skip
+        self._index.queue(out.take())
+        self._index.replace_runs(runs, out.runs(), gone)
+        await self._saved()  # the next merge goes by what is in the store
+
+    async def remove_orphans(self) -> None:
+        """Remove the pages of runs whose merge a crash cut off. To be called before any merge."""
+        known = {(run.space, run.number) for run in self._index.planned.runs}
+        for space in (MESSAGES, ATTEMPTS):
+            number = 0
+            while True:
+                first = keys.history_page_key(space, number, 0)
+                end = keys.history_page_key(space, self._index.head.run, 0)
+                rows = await self._store.scan(first, end, limit=1)
+                if not rows:
+                    break
+                _space, number, _page_number = keys.parse(rows[0][0]).numbers or (0, 0, 0)
+                if (space, number) not in known:
+                    pages = await self._store.scan(rows[0][0], keys.history_page_key(space, number + 1, 0))
+                    self._index.queue((key, None) for key, _value in pages)
+                number += 1
+
+
+class _Output:
+    """A run that is being made."""
+
+    def __init__(self, space: int, number: int, level: int, bits: int) -> None:
+        self._space, self._number, self._level, self._bits = space, number, level, bits
+        self._rows: list[tuple[bytes, bytes | None]] = []
+        self._pages: dict[int, tuple[array[int], array[int]]] = {}
+        self._low, self._high, self._entries = 1 << 64, 0, 0
+        self.size = 0
+
+    def add(self, hashes: array[int], positions: array[int], living: Set[int]) -> None:
+        """A page of one of the runs that are merged."""
+        shift = 64 - self._bits
+        into = self._pages
+        for hash, position in zip(hashes, positions, strict=True):
+            if position >> SEGMENT_BITS in living:
+                found = into.get(hash >> shift)
+                if found is None:
+                    found = into[hash >> shift] = (array("Q"), array("Q"))
+                found[0].append(hash)
+                found[1].append(position)
+
+    def end_page(self) -> None:
+        """The page was added of all runs."""
+        for number, (hashes, positions) in self._pages.items():
+            value = history_index.encode_page(hashes, positions)
+            self._rows.append((keys.history_page_key(self._space, self._number, number), value))
+            self.size += len(value)
+            self._entries += len(hashes)
+            self._low, self._high = min(self._low, min(positions)), max(self._high, max(positions))
+        self._pages = {}
+
+    def take(self) -> list[tuple[bytes, bytes | None]]:
+        """The records made since the last call."""
+        rows, self._rows, self.size = self._rows, [], 0
+        return rows
+
+    def runs(self) -> list[Run]:
+        """The run, if it has anything."""
+        if not self._entries:
+            return []
+        return [Run(self._space, self._number, self._level, self._bits, self._low, self._high, self._entries)]

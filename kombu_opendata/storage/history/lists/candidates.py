@@ -1,0 +1,231 @@
+"""The messages and attempts that pass a filter, in order.
+
+Candidates come from the index (or are everything, if nothing is filtered by); each is looked at itself first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import NamedTuple
+
+from ...records.history_index import ATTEMPTS, MESSAGES
+from ...records.history_log import MANUAL, OUTCOMES, Attempt
+from ...records.metadata import Metadata
+from ..index import value_hashes
+from .live_messages import AVAILABLE, IN_FLIGHT, Live
+from .query import Filters, Position
+from .reader import QueueStatus, Reader
+from .sources import AllOf, AnyOf, Fixed, Source, values_source, walk
+
+#: candidates that are looked at in one go, first and at most
+_FIRST_LOOK = 128
+MAX_LOOK = 1000
+
+
+class MessageRecord(NamedTuple):
+    """A message and what it is in each of its queues."""
+
+    metadata: Metadata
+    queues: list[QueueStatus]
+
+    @property
+    def position(self) -> Position:
+        return Position(self.metadata.received_at_ms, self.metadata.message_id)
+
+
+class Event(NamedTuple):
+    """The message of an attempt; the envelope is None unless it was asked for."""
+
+    metadata: Metadata
+    envelope: bytes | None = None
+
+
+class AttemptRecord(NamedTuple):
+    """An ended attempt. ``event`` is None until it is looked up, and for a message that was collected."""
+
+    number: int
+    message_id: int
+    queue: str
+    consumer: str
+    claimed_at_ms: int
+    ended_at_ms: int
+    attempt: int
+    outcome: str
+    requeued: bool
+    manual: bool
+    event: Event | None = None
+
+    @classmethod
+    def of(cls, number: int, row: Attempt) -> AttemptRecord:
+        id, queue, consumer, claimed, ended, count, code = row
+        plain = code & ~MANUAL
+        return cls(number, id, queue, consumer, claimed, ended, count, OUTCOMES[plain], plain > 2, bool(code & MANUAL))
+
+    @property
+    def position(self) -> Position:
+        return Position(self.ended_at_ms, self.number)
+
+
+class Way(NamedTuple):
+    """Which numbers to look at: from ``start`` to ``stop``, both included."""
+
+    start: int
+    stop: int
+    descending: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start < self.stop if self.descending else self.start > self.stop
+
+
+# ---------------------------------------------------------------------- messages
+async def messages(
+    reader: Reader, filters: Filters, way: Way, wanted: int
+) -> AsyncGenerator[list[MessageRecord], None]:
+    """The messages that pass, some at a time."""
+    source = await _message_source(reader, filters, way.descending)
+    if source is None:
+        everything = reader.stored_messages(
+            way.start, way.stop, descending=way.descending, batch=min(wanted, _FIRST_LOOK)
+        )
+        async with aclosing(everything) as stored:
+            async for some in stored:
+                yield await _look(reader, filters, some)
+                await asyncio.sleep(0)
+        return
+    async with aclosing(_portions(source, way, wanted)) as portions:
+        async for ids in portions:
+            found = await reader.metadata(ids)
+            yield await _look(reader, filters, [found[id] for id in ids if id in found])
+            await asyncio.sleep(0)
+
+
+async def _portions(source: Source, way: Way, wanted: int) -> AsyncGenerator[list[int], None]:
+    """Candidates, as many as are wanted first, and then more and more."""
+    size = min(wanted, _FIRST_LOOK)
+    waiting: list[int] = []
+    async with aclosing(walk(source, way.start, way.stop, descending=way.descending)) as walking:
+        async for positions in walking:
+            waiting += positions
+            while len(waiting) >= size:
+                yield waiting[:size]
+                del waiting[:size]
+                size = min(2 * size, MAX_LOOK)
+            await asyncio.sleep(0)
+    if waiting:
+        yield waiting
+
+
+async def _look(reader: Reader, filters: Filters, some: list[Metadata]) -> list[MessageRecord]:
+    """Those of these messages that pass."""
+    passed = [
+        one for one in some
+        if filters.has_time(one.received_at_ms) and (not filters.headers or filters.has_headers(one.headers))
+    ]  # fmt: skip
+    statuses = await reader.statuses(one.message_id for one in passed)
+    found = [MessageRecord(one, statuses[one.message_id]) for one in passed]
+    if not filters.queues and not filters.statuses:
+        return found
+    return [one for one in found if any(_is_wanted(status, filters) for status in one.queues)]
+
+
+def _is_wanted(status: QueueStatus, filters: Filters) -> bool:
+    return (not filters.queues or status.queue in filters.queues) and (
+        not filters.statuses or status.status in filters.statuses
+    )
+
+
+async def _message_source(reader: Reader, filters: Filters, descending: bool) -> Source | None:
+    """Candidates, a superset of what passes; None for everything."""
+    hash_of = value_hashes.hash_of
+    sources: list[Source] = []
+    if filters.ids:
+        sources.append(Fixed(filters.ids, descending=descending))
+    if filters.statuses:
+        sources.append(await _status_source(reader, filters, descending))
+    elif filters.queues:
+        hashes = [hash_of(value_hashes.QUEUE, name) for name in filters.queues]
+        sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
+    for name, texts in filters.headers:
+        hashes = [hash_of(value_hashes.HEADER, name, text) for text in texts]
+        sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
+    return AllOf(sources, descending=descending) if sources else None
+
+
+async def _status_source(reader: Reader, filters: Filters, descending: bool) -> Source:
+    """What has any of the statuses in any of the queues: the queues know who waits, the index what is settled."""
+    hash_of = value_hashes.hash_of
+    sources: list[Source] = []
+    now = [status for status in filters.statuses if status in (AVAILABLE, IN_FLIGHT)]
+    if now:
+        queues = [
+            queue for name, queue in reader.queues.items() if not filters.queues or name in filters.queues
+        ]  # fmt: skip
+        sources.append(await Live.of(queues, now, reader.cold, descending=descending))
+    settled = [status for status in filters.statuses if status not in now]
+    hashes = [hash_of(value_hashes.SETTLED, status, name) for status in settled for name in filters.queues or ("",)]
+    if hashes:
+        sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
+    return AnyOf(sources, descending=descending)
+
+
+# ---------------------------------------------------------------------- attempts
+def attempt_dimensions(filters: Filters) -> list[list[int]]:
+    """The hashes of the values that attempts are found by: any one of each inner list."""
+    hash_of = value_hashes.hash_of
+    found = [
+        [hash_of(value_hashes.QUEUE, name) for name in filters.queues],
+        [hash_of(value_hashes.OUTCOME, outcome) for outcome in filters.outcomes],
+        [hash_of(value_hashes.CONSUMER, name) for name in filters.consumers],
+        [value_hashes.message_hash(id) for id in filters.ids],
+        [hash_of(value_hashes.OUTCOME, "manual")] if filters.manual else [],
+        *([hash_of(value_hashes.HEADER, name, text) for text in texts] for name, texts in filters.headers),
+    ]
+    return [dimension for dimension in found if dimension]
+
+
+async def attempts(
+    reader: Reader, filters: Filters, way: Way, wanted: int
+) -> AsyncGenerator[list[AttemptRecord], None]:
+    """The attempts that pass, some at a time."""
+    sources: list[Source] = []
+    for hashes in attempt_dimensions(filters):
+        sources.append(await values_source(reader.store, reader.view, ATTEMPTS, hashes, descending=way.descending))
+    if not sources:
+        everything = reader.all_attempts(way.start, way.stop, descending=way.descending)
+        async with aclosing(everything) as stored:
+            async for some in stored:
+                yield [one for number, row in some if _passes(one := AttemptRecord.of(number, row), filters)]
+                await asyncio.sleep(0)
+        return
+    async with aclosing(_portions(AllOf(sources, descending=way.descending), way, wanted)) as portions:
+        async for numbers in portions:
+            rows = await reader.attempts(numbers)
+            found = [AttemptRecord.of(number, rows[number]) for number in numbers if number in rows]
+            found = [one for one in found if _passes(one, filters)]
+            yield await _with_headers(reader, filters, found)
+            await asyncio.sleep(0)
+
+
+def _passes(one: AttemptRecord, filters: Filters) -> bool:
+    return (
+        filters.has_time(one.ended_at_ms)
+        and (not filters.queues or one.queue in filters.queues)
+        and (not filters.outcomes or one.outcome in filters.outcomes)
+        and (not filters.consumers or one.consumer in filters.consumers)
+        and (not filters.ids or one.message_id in filters.ids)
+        and (filters.manual is None or one.manual == filters.manual)
+    )
+
+
+async def _with_headers(reader: Reader, filters: Filters, found: list[AttemptRecord]) -> list[AttemptRecord]:
+    """Those whose messages have the headers; where a message was collected, the index's word counts."""
+    if not filters.headers or not found:
+        return found
+    known = await reader.metadata({one.message_id for one in found})
+    return [
+        one for one in found
+        if one.message_id not in known or filters.has_headers(known[one.message_id].headers)
+    ]  # fmt: skip

@@ -1,0 +1,157 @@
+"""What is waiting or in flight now, as the queues know it: in memory, or in buckets that stay in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from ...records import active, keys
+from ...records.history_index import OFFSET_MASK, SEGMENT_BITS
+from ...slatedb.store_writer import SlateStore
+from ...state.store_state import Queue
+
+AVAILABLE, IN_FLIGHT = "available", "in_flight"
+
+#: buckets that are gone through before others get their turn
+_PIECE = 2000
+#: buckets that are read at a time
+_READS = 32
+
+Rows = dict[int, active.Entry]
+
+
+class ColdBuckets:
+    """The buckets that stay in the store, as far as one query looks into them: each is read once."""
+
+    def __init__(self, store: SlateStore) -> None:
+        self._store = store
+        self._read: dict[tuple[str, int], Rows] = {}
+        self._ranges: dict[str, _Ranges] = {}
+
+    async def rows(self, queue: Queue, number: int) -> Rows:
+        """The available messages of a bucket, by id."""
+        place = (queue.name, number)
+        await self._load((place,))
+        return self._read[place]
+
+    async def read(self, messages: Iterable[tuple[Queue, int]]) -> None:
+        """Read the buckets that may have these messages, those of each queue, many at a time."""
+        wanted = [(queue.name, number) for queue, id in messages for number in await self._covering(queue, id)]
+        for start in range(0, len(wanted), _READS):
+            await self._load(wanted[start : start + _READS])
+
+    async def find(self, queue: Queue, id: int) -> tuple[int, int] | None:
+        """Visible at and attempts of a message, if it is in one of the queue's cold buckets."""
+        for number in await self._covering(queue, id):
+            row = (await self.rows(queue, number)).get(id)
+            if row is not None:
+                return row[2], row[4]
+        return None
+
+    async def _covering(self, queue: Queue, id: int) -> list[int]:
+        """The cold buckets that may have a message."""
+        if not queue.messages.cold:
+            return []
+        ranges = self._ranges.get(queue.name)
+        if ranges is None:
+            ranges = self._ranges[queue.name] = await _Ranges.of(queue)
+        return ranges.covering(id)
+
+    async def _load(self, places: Iterable[tuple[str, int]]) -> None:
+        """Read those of these buckets that were not."""
+        missing = list(dict.fromkeys(place for place in places if place not in self._read))
+        bucket_keys = [keys.active_key(*place) for place in missing]
+        for place, key, value in zip(missing, bucket_keys, await self._store.get_many(bucket_keys), strict=True):
+            rows = active.decode(key, value)[0] if value is not None else []
+            self._read[place] = {row[0]: row for row in rows}
+
+
+class _Ranges(NamedTuple):
+    """A queue's cold buckets by their lowest id; the highest id up to and with each."""
+
+    buckets: list[tuple[int, int, int]]
+    highest: list[int]
+
+    @classmethod
+    async def of(cls, queue: Queue) -> _Ranges:
+        buckets = []
+        for count, (number, summary) in enumerate(list(queue.messages.cold.items()), 1):
+            buckets.append((summary.lowest_id, summary.highest_id, number))
+            if count % _PIECE == 0:
+                await asyncio.sleep(0)
+        buckets.sort()
+        return cls(buckets, list(accumulate((bucket[1] for bucket in buckets), max)))
+
+    def covering(self, id: int) -> list[int]:
+        """The buckets that may have a message."""
+        found = []
+        at = bisect_left(self.buckets, (id + 1,)) - 1
+        while at >= 0 and self.highest[at] >= id:
+            if self.buckets[at][1] >= id:
+                found.append(self.buckets[at][2])
+            at -= 1
+        return found
+
+
+class Live:
+    """The messages that wait or are in flight in some queues, segment by segment.
+
+    What is in memory is known at once; buckets in the store are read when a segment that they reach is asked for.
+    """
+
+    def __init__(self, cold: ColdBuckets, *, descending: bool) -> None:
+        self._descending = descending
+        self._buckets = cold
+        self._masks: dict[int, int] = {}
+        self._unread: list[tuple[int, int, int, Queue]] = []  # a heap: (order, serial, bucket, queue)
+
+    @classmethod
+    async def of(cls, queues: Iterable[Queue], statuses: Sequence[str], cold: ColdBuckets, *, descending: bool) -> Live:
+        """What these queues have with these statuses."""
+        live = cls(cold, descending=descending)
+        for queue in queues:
+            await live._add_queue(queue, statuses)
+        return live
+
+    async def _add_queue(self, queue: Queue, statuses: Sequence[str]) -> None:
+        messages = queue.messages
+        if IN_FLIGHT in statuses:
+            self._add(list(messages.in_flight))
+        if AVAILABLE not in statuses:
+            return
+        unread = self._unread
+        # First what is in the store: what comes into memory meanwhile is seen twice, not never.
+        for count, (number, summary) in enumerate(list(messages.cold.items()), 1):
+            order = -(summary.highest_id >> SEGMENT_BITS) if self._descending else summary.lowest_id >> SEGMENT_BITS
+            heapq.heappush(unread, (order, len(unread), number, queue))
+            if count % _PIECE == 0:
+                await asyncio.sleep(0)
+        self._add(list(messages.available))
+
+    def _add(self, ids: Iterable[int]) -> None:
+        masks = self._masks
+        for id in ids:
+            segment = id >> SEGMENT_BITS
+            masks[segment] = masks.get(segment, 0) | 1 << (id & OFFSET_MASK)
+
+    async def at(self, bound: int) -> tuple[int, int] | None:
+        """The next segment from ``bound`` on, in our direction, that has any; and which offsets."""
+        while True:
+            segment = self._next(bound)
+            if not self._unread:
+                break
+            reached = -self._unread[0][0] if self._descending else self._unread[0][0]
+            if segment is not None and (reached < segment if self._descending else reached > segment):
+                break
+            _order, _serial, number, queue = heapq.heappop(self._unread)
+            self._add(await self._buckets.rows(queue, number))
+        return None if segment is None else (segment, self._masks[segment])
+
+    def _next(self, bound: int) -> int | None:
+        if self._descending:
+            return max((segment for segment in self._masks if segment <= bound), default=None)
+        return min((segment for segment in self._masks if segment >= bound), default=None)

@@ -1,0 +1,156 @@
+"""The lists of messages and of attempts: a page at a time, in either order and direction.
+
+One more than the page holds is looked for, which says whether there is another page.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from itertools import chain
+from typing import Generic, NamedTuple, TypeVar
+
+from ....errors import CorruptRecord
+from . import query
+from .candidates import AttemptRecord, Event, MessageRecord, Way, attempts, messages
+from .query import Filters, Paging
+from .reader import Reader
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: a page ends before its limit where its headers have so many bytes
+PAGE_BYTES = 4 << 20
+
+
+class Page(NamedTuple, Generic[T]):
+    """Some items of a list; the cursors of the pages after and before it, None where there is none."""
+
+    items: list[T]
+    next: str | None
+    prev: str | None
+
+
+async def list_messages(reader: Reader, filters: Filters, paging: Paging) -> Page[MessageRecord]:
+    """A page of the messages that are in the store, ordered by when they were received, and their ids."""
+    found: list[MessageRecord] = []
+    low = await reader.first_message_since(filters.since_ms) if filters.since_ms else 0
+    high = await reader.first_message_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else _LAST_ID
+    way = _way(paging, low, high - 1)
+    if not way.is_empty:
+        async with aclosing(messages(reader, filters, way, paging.limit + 1)) as looked_at:
+            size = 0
+            async for some in looked_at:
+                found += some
+                size += sum(map(_size_of, some))
+                if len(found) > paging.limit or size > PAGE_BYTES:
+                    break
+        if size > PAGE_BYTES:
+            paging = paging._replace(limit=min(paging.limit, _fitting(found)))
+    return _page(query.MESSAGES, found, filters, paging)
+
+
+async def list_attempts(
+    reader: Reader, filters: Filters, paging: Paging, *, bodies: bool = False
+) -> Page[AttemptRecord]:
+    """A page of the attempts that ended and are in the log, ordered by when they ended, and their numbers.
+
+    Args:
+        bodies: with the messages' envelopes.
+    """
+    found: list[AttemptRecord] = []
+    end = reader.log.end[0]
+    low = await reader.first_attempt_since(filters.since_ms) if filters.since_ms else 0
+    high = await reader.first_attempt_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else end
+    way = _way(paging, max(low, reader.first_kept_attempt), min(high, end) - 1)
+    if not way.is_empty:
+        async with aclosing(attempts(reader, filters, way, paging.limit + 1)) as looked_at:
+            async for some in looked_at:
+                found += some
+                if len(found) > paging.limit:
+                    break
+    found = await with_events(reader, found[: paging.limit + 1], bodies=bodies)
+    if sum(map(_size_of_attempt, found)) > PAGE_BYTES:
+        paging = paging._replace(limit=max(len(found) - 1, 1))
+    return _page(query.ATTEMPTS, found, filters, paging)
+
+
+async def with_events(reader: Reader, found: list[AttemptRecord], *, bodies: bool) -> list[AttemptRecord]:
+    """The attempts with their messages: all, or up to the one that a page has no room for."""
+    known = await reader.metadata({one.message_id for one in found})
+    shown: list[AttemptRecord] = []
+    size = 0
+    for one in found:
+        about = known.get(one.message_id)
+        if about is not None:
+            envelope = await _envelope(reader, one.message_id) if bodies else None
+            shown.append(one._replace(event=Event(about, envelope)))
+        else:
+            shown.append(one)
+        size += _size_of_attempt(shown[-1])
+        if size > PAGE_BYTES and len(shown) > 1:
+            break
+    return shown
+
+
+async def _envelope(reader: Reader, id: int) -> bytes | None:
+    """None, too, for one that can't be read: that is no reason to hide the attempts of others."""
+    try:
+        return await reader.payloads.read(id)
+    except CorruptRecord as exc:
+        log.error("the payload of message %d can't be read: %s", id, exc)
+        return None
+
+
+def _size_of(one: MessageRecord | Event) -> int:
+    """About how many bytes a message's headers have: their characters."""
+    return sum(map(len, chain.from_iterable(one.metadata.header_pairs)))
+
+
+def _size_of_attempt(one: AttemptRecord) -> int:
+    return 0 if one.event is None else _size_of(one.event) + len(one.event.envelope or b"")
+
+
+def _fitting(found: list[MessageRecord]) -> int:
+    """How many of these fit a page; if all do, the next one has to be looked for again."""
+    size = 0
+    for count, one in enumerate(found):
+        size += _size_of(one)
+        if size > PAGE_BYTES:
+            return max(count, 1)
+    return len(found)
+
+
+_FOREVER = Filters().until_ms
+_LAST_ID = 0x6F << 56
+
+
+def _way(paging: Paging, low: int, high: int) -> Way:
+    """From the cursor on, or from the beginning, in the direction of the page, within the limits of time."""
+    descending = paging.descending != paging.backward
+    if paging.start is not None:
+        if descending:
+            high = min(high, paging.start.number - 1)
+        else:
+            low = max(low, paging.start.number + 1)
+    return Way(high, low, True) if descending else Way(low, high, False)
+
+
+R = TypeVar("R", MessageRecord, AttemptRecord)
+
+
+def _page(kind: str, found: list[R], filters: Filters, paging: Paging) -> Page[R]:
+    more = len(found) > paging.limit
+    items = found[: paging.limit]
+    if paging.backward:
+        items.reverse()
+    if not items:
+        return Page([], None, None)
+    has_next = more if not paging.backward else True
+    has_prev = paging.start is not None if not paging.backward else more
+
+    def cursor(item: R) -> str:
+        return query.make_cursor(kind, filters, descending=paging.descending, at=item.position)
+
+    return Page(items, cursor(items[-1]) if has_next else None, cursor(items[0]) if has_prev else None)

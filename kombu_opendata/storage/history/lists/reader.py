@@ -1,0 +1,274 @@
+"""Reads history's records: metadata, what became of messages, rows of the log; from memory where they are there."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from typing import NamedTuple
+
+from ...messages.payloads import Payloads
+from ...read.stored_messages import first_received_from, read_metadata
+from ...records import history_log, history_trail, keys, metadata
+from ...records.history_log import ACKED, FAILED, MANUAL, REASONS, REJECTED, Attempt
+from ...records.history_trail import BLOCK_BITS, LEFT, Event
+from ...records.kinds import MAX_MESSAGE_ID
+from ...records.metadata import Metadata
+from ...slatedb.rows import Pair
+from ...slatedb.store_writer import SlateStore
+from ...state.history_log import HistoryLog
+from ...state.store_state import StoreState
+from ..index.history_index import Index, View
+from .live_messages import AVAILABLE, IN_FLIGHT, ColdBuckets
+
+_READS = 32
+#: trails of a block that are read at once; there are more only where messages were settled over a long time
+_TRAILS = 16
+_LAST = (1 << 64) - 1
+
+
+class QueueStatus(NamedTuple):
+    """What a message is in one queue.
+
+    ``at_ms`` is when it was claimed or settled, 0 for an available one.
+    """
+
+    queue: str
+    status: str
+    attempts: int
+    at_ms: int
+    consumer: str
+    visible_at_ms: int
+
+
+class Reader:
+    """The reads of one query: of the store, the log and the index, as ``view`` has it."""
+
+    def __init__(
+        self, store: SlateStore, state: StoreState, payloads: Payloads, log: HistoryLog, index: Index, view: View
+    ) -> None:
+        self.store, self.payloads = store, payloads
+        self.queues = state.queues
+        self.log, self.view = log, view
+        self._state = state
+        self._index = index
+        self.cold = ColdBuckets(store)
+        self._record: tuple[int, bytes, bytes] | None = None  # the one that was read last
+
+    @property
+    def first_kept_attempt(self) -> int:
+        """The log has no attempts before this one any more."""
+        return self._index.planned.kept
+
+    # ------------------------------------------------------------------ metadata
+    async def metadata(self, ids: Iterable[int]) -> dict[int, Metadata]:
+        """The metadata of those of these messages that still have it."""
+        return await read_metadata(self.store, self.payloads, ids)
+
+    async def stored_messages(
+        self, start: int, stop: int, *, descending: bool, batch: int
+    ) -> AsyncGenerator[list[Metadata], None]:
+        """All messages from ``start`` to ``stop``, both included, in order."""
+        payloads = self.payloads
+        low, high = (stop, start) if descending else (start, stop)
+        held = {**payloads.flushing_metadata, **payloads.pending_metadata}
+        unsaved = sorted(id for id in held if low <= id <= high)
+        newest = [metadata.decode(keys.metadata_key(id), held[id]) for id in unsaved]
+        if descending and newest:
+            yield newest[::-1]
+        first_unsaved = unsaved[0] if unsaved else high + 1
+        rows = self.store.scan_batches(
+            keys.metadata_key(low),
+            keys.metadata_key(min(first_unsaved, MAX_MESSAGE_ID - 1)),
+            batch=batch,
+            descending=descending,
+            read_ahead_bytes=1 << 18,
+        )
+        async with aclosing(rows) as reading:
+            async for some in reading:
+                yield [metadata.decode(key, value) for key, value in some]
+        if not descending and newest:
+            yield newest
+
+    async def first_message_since(self, at_ms: int) -> int:
+        """The id before which every message was received before this time, and from which on none was."""
+        payloads = self.payloads
+        held = {**payloads.flushing_metadata, **payloads.pending_metadata}
+        unsaved = sorted(held)
+
+        def received_at(id: int) -> int:
+            return metadata.decode(keys.metadata_key(id), held[id]).received_at_ms
+
+        later = bisect_left(unsaved, at_ms, key=received_at)
+        if later:
+            return unsaved[later] if later < len(unsaved) else unsaved[-1] + 1
+        low, high = 0, unsaved[0] if unsaved else self._state.next_id
+        return await first_received_from(self.store, at_ms, low, high)
+
+    # ------------------------------------------------------------------ what became of messages
+    async def events(self, ids: Iterable[int]) -> dict[int, list[Event]]:
+        """All that happened to these messages, in order; the last of it may be there twice."""
+        found: dict[int, list[Event]] = {id: [] for id in ids}
+        by_block: dict[int, list[int]] = {}
+        for id in found:
+            by_block.setdefault(id >> BLOCK_BITS, []).append(id)
+        blocks = sorted(by_block)
+        in_memory = {block: [part.events.get(block, ()) for part in self.view.parts] for block in blocks}
+        for start in range(0, len(blocks), _READS):
+            some = blocks[start : start + _READS]
+            read = await self._trails(some)
+            for block, rows in zip(some, read, strict=True):
+                stored = [history_trail.decode_some(key, value, by_block[block]) for key, value in rows]
+                for events in (*stored, *in_memory[block]):
+                    for event in events:
+                        if event.message_id in found:
+                            found[event.message_id].append(event)
+        return found
+
+    async def _trails(self, blocks: list[int]) -> list[list[Pair]]:
+        """The stored trails of these blocks, in their order."""
+        ranges = [(keys.history_trail_key(block, 0), keys.history_trail_key(block + 1, 0)) for block in blocks]
+        read = await self.store.scan_many(ranges, _TRAILS)
+        for at, rows in enumerate(read):
+            if len(rows) >= _TRAILS:
+                read[at] = await self.store.scan(*ranges[at], read_ahead_bytes=1 << 16)
+        return read
+
+    async def statuses(self, ids: Iterable[int]) -> dict[int, list[QueueStatus]]:
+        """What each of these messages is in each queue that it was routed to."""
+        last = {id: {event.queue: event for event in events} for id, events in (await self.events(ids)).items()}
+        queues = self.queues
+        await self.cold.read(
+            (queues[name], id)
+            for id, by_queue in last.items()
+            for name, event in by_queue.items()
+            if name in queues and _settled(event) is None and queues[name].messages.find(id) is None
+        )
+        return {id: [await self._status(id, *one) for one in by_queue.items()] for id, by_queue in last.items()}
+
+    async def _status(self, id: int, name: str, last: Event) -> QueueStatus:
+        queue = self.queues.get(name)
+        if queue is not None:
+            entry = queue.messages.in_flight.get(id)
+            if entry is not None:
+                who = self._state.session_names.get(entry.session, "")
+                return QueueStatus(name, IN_FLIGHT, entry.attempts, entry.claimed_at, who, 0)
+            entry = queue.messages.available.get(id)
+            if entry is not None:
+                return QueueStatus(name, AVAILABLE, entry.attempts, 0, "", entry.visible_at)
+        settled = _settled(last)
+        if settled is None and queue is not None:
+            row = await self.cold.find(queue, id)
+            if row is not None:
+                return QueueStatus(name, AVAILABLE, row[1], 0, "", row[0])
+        if settled is None:
+            settled = REASONS[last.what - LEFT] if LEFT <= last.what < LEFT + len(REASONS) else REASONS[0]
+        return QueueStatus(name, settled, last.number, last.at_ms, "", 0)
+
+    # ------------------------------------------------------------------ attempts
+    async def attempts(self, numbers: Iterable[int]) -> dict[int, Attempt]:
+        """These attempts, as far as the log still has them."""
+        found = {}
+        chunks = list(self.log.chunks)
+        in_memory = chunks[0].first_attempt if chunks else self.log.open.first_attempt
+        for number in sorted(numbers, reverse=True):
+            while chunks and number < chunks[-1].first_attempt:
+                chunks.pop()
+            if number >= in_memory:
+                found[number] = chunks[-1].attempts[number - chunks[-1].first_attempt]
+                continue
+            row = await self._stored_attempt(number)
+            if row is not None:
+                found[number] = row
+        return found
+
+    async def _stored_attempt(self, number: int) -> Attempt | None:
+        record = self._record
+        if record is None or not 0 <= number - record[0] < history_log.attempts_of(*record[1:]):
+            record = self._record = await self._record_of(number)
+        return None if record is None else history_log.attempt_at(record[1], record[2], number - record[0])
+
+    async def _record_of(self, number: int) -> tuple[int, bytes, bytes] | None:
+        """The stored record that has an attempt, if any: the number of its first, key and value."""
+        start, _end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
+        end = keys.history_log_key(number, _LAST)
+        for key, value in await self.store.scan(start, end, limit=1, descending=True, read_ahead_bytes=1 << 14):
+            first = (keys.parse(key).numbers or (0,))[0]
+            if number - first < history_log.attempts_of(key, value):
+                return first, key, value
+        return None
+
+    async def all_attempts(
+        self, start: int, stop: int, *, descending: bool
+    ) -> AsyncGenerator[list[tuple[int, Attempt]], None]:
+        """All attempts from ``start`` to ``stop``, both included, in order."""
+        log = self.log
+        chunks = list(log.chunks)
+        place = chunks[0].place if chunks else log.open.place
+        held = [list(enumerate(chunk.attempts, chunk.first_attempt)) for chunk in chunks]
+        if descending:
+            for rows in reversed(held):
+                yield _cut(rows, start, stop, descending=True)
+        low, high = (stop, start) if descending else (start, stop)
+        record = await self._record_of(low)
+        first, _end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
+        first = record[1] if record is not None else max(first, keys.history_log_key(low, 0))
+        last = min(keys.history_log_key(*place), keys.history_log_key(high, _LAST))
+        batches = self.store.scan_batches(first, last, batch=2, descending=descending, read_ahead_bytes=1 << 16)
+        async with aclosing(batches) as reading:
+            async for some in reading:
+                for key, value in some:
+                    number = (keys.parse(key).numbers or (0,))[0]
+                    rows = list(enumerate(history_log.decode(key, value).attempts, number))
+                    yield _cut(rows, start, stop, descending=descending)
+        if not descending:
+            for rows in held:
+                yield _cut(rows, start, stop, descending=False)
+
+    async def first_attempt_since(self, at_ms: int) -> int:
+        """The number before which every attempt ended before this time, and from which on none did."""
+        high = self.log.end[0]
+        low = min(self.first_kept_attempt, high)
+        for chunk in self.log.chunks:
+            ended = [row[4] for row in chunk.attempts]
+            if ended and ended[-1] >= at_ms:
+                later = next(at for at, end in enumerate(ended) if end >= at_ms)
+                if later:
+                    return chunk.first_attempt + later
+                high = chunk.first_attempt
+                break
+        while low < high:
+            middle = (low + high) // 2
+            record = await self._record_of(middle)
+            if record is None:
+                row = (await self.attempts([middle])).get(middle)
+                if row is None or row[4] < at_ms:
+                    low = middle + 1
+                else:
+                    high = middle
+                continue
+            first, key, value = record
+            count = history_log.attempts_of(key, value)
+            if history_log.ended_at(key, value, count - 1) < at_ms:
+                low = first + count
+            elif history_log.ended_at(key, value, 0) >= at_ms:
+                high = min(first, high)
+                if first <= low:
+                    return low
+            else:
+                return first + next(at for at in range(count) if history_log.ended_at(key, value, at) >= at_ms)
+        return low
+
+
+_SETTLED = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
+
+
+def _settled(event: Event) -> str | None:
+    """The status that an event left its message in for good, if it did."""
+    return _SETTLED.get(event.what & ~MANUAL)
+
+
+def _cut(rows: list[tuple[int, Attempt]], start: int, stop: int, *, descending: bool) -> list[tuple[int, Attempt]]:
+    low, high = (stop, start) if descending else (start, stop)
+    kept = [row for row in rows if low <= row[0] <= high]
+    return kept[::-1] if descending else kept

@@ -1,0 +1,1 @@
+"""What the engine does in the background: retention, collection of garbage, routing cursors."""

@@ -1,0 +1,139 @@
+"""Retention: done and failed messages go when their time is over, and with them what no queue needs any more.
+
+Reads whole buckets from the head of a list; what it changes becomes part of the next checkpoint, so a crash in between
+just means that it is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..operations.message_operations import Operations
+from ..operations.queue_loader import QueueLoader
+from ..read.settled_buckets import SettledBuckets, SettledRow
+from ..state.settled_list import Which
+from ..state.store_state import Queue, StoreState
+
+#: buckets of one list that one sweep removes at most, so that a sweep never blocks for long
+_BUCKETS_PER_SWEEP = 200
+#: messages that are collected in one checkpoint when a long backlog is removed
+_GARBAGE_PER_CHECKPOINT = 10_000
+#: how long a publish counter is remembered after its session's last publish
+PRODUCER_RETENTION_MS = 24 * 3_600_000
+
+
+class Sweeper(Protocol):
+    """Removes its own records when their time is over."""
+
+    async def sweep(self, now: int) -> object:
+        """Remove a bounded part of what is past its retention."""
+
+
+class Collector:
+    """Removes what is past its retention in the queues of one instance, and has ``sweepers`` remove the rest."""
+
+    def __init__(
+        self,
+        state: StoreState,
+        clock: Clock,
+        commits: Commits,
+        operations: Operations,
+        loader: QueueLoader,
+        buckets: SettledBuckets,
+        sweepers: Sequence[Sweeper],
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._commits, self._operations = commits, operations
+        self._loader, self._buckets = loader, buckets
+        self._sweepers = sweepers
+
+    async def sweep(self) -> int:
+        """One pass over all queues; returns how many settled messages were removed."""
+        now = self._clock.now_ms()
+        removed = 0
+        for queue in list(self._state.queues.values()):
+            async with self._commits.checkpointing:
+                removed += await self._sweep_queue(queue, now)
+            await self.expire(queue, now)
+        for sweeper in self._sweepers:
+            await sweeper.sweep(now)
+        self._forget_producers(now)
+        return removed
+
+    async def _sweep_queue(self, queue: Queue, now: int) -> int:
+        options = queue.options
+        done = await self._sweep_list(queue, "done", options.done_retention_seconds, now)
+        return done + await self._sweep_list(queue, "failed", options.failed_retention_seconds, now)
+
+    async def expire(self, queue: Queue, now: int) -> int:
+        """Remove the messages that are past their deadline, also where nobody consumes; returns how many."""
+        messages = queue.messages
+        removed = self._operations.remove(queue, messages.expired(now), "expired")
+        while (number := messages.cold.due(now)) is not None and self._state.queues.get(queue.name) is queue:
+            await self._loader.load_bucket(queue, number)
+            removed += self._operations.remove(queue, messages.expired(now), "expired")
+            await self._let_go()
+        return removed
+
+    async def drop_oldest(self, queue: Queue, is_too_long: Callable[[], bool]) -> int:
+        """Remove the oldest available messages while the queue is too long; returns how many."""
+        dropped = 0
+        while is_too_long() and self._state.queues.get(queue.name) is queue:
+            entry, cold = queue.messages.oldest()
+            if cold is not None:
+                await self._loader.load_bucket(queue, cold)
+                await self._let_go()
+            elif entry is not None:
+                dropped += self._operations.remove(queue, (entry,), "maxlen")
+            else:
+                break
+        return dropped
+
+    async def _let_go(self) -> None:
+        """A long backlog is removed in several checkpoints, so that none of them is large."""
+        if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
+            await self._commits.checkpoint()
+
+    async def _sweep_list(self, queue: Queue, which: Which, retention_seconds: int, now: int) -> int:
+        if retention_seconds == 0:
+            return 0
+        removed, log = 0, queue.settled_list(which)
+        for _ in range(_BUCKETS_PER_SWEEP):
+            limit = now - 1000 * retention_seconds
+            if log.oldest_at_ms is not None and log.oldest_at_ms > limit:
+                break
+            rows = await self._buckets.head(queue, which)
+            if rows is None:
+                break
+            expired = [row for row in rows if row[1] <= limit]
+            taken, more = self._remove(queue, which, rows, expired)
+            removed += taken
+            if not more:
+                break
+        return removed
+
+    def _remove(
+        self, queue: Queue, which: Which, rows: list[SettledRow], expired: list[SettledRow]
+    ) -> tuple[int, bool]:
+        """Take the expired rows out of the first bucket; returns how many, and whether to look at the next bucket."""
+        log = queue.settled_list(which)
+        left = rows[len(expired) :]
+        if left and len(expired) * 10 < len(rows):
+            log.oldest_at_ms = rows[0][1] if not expired else log.oldest_at_ms or rows[0][1]
+            return 0, False
+        number = log.first
+        self._buckets.take(queue, which, rows, len(expired))
+        return len(expired), log.first != number
+
+    def _forget_producers(self, now: int) -> None:
+        """Drop what is known of sessions that ended without a goodbye long ago."""
+        state = self._state
+        before = now - PRODUCER_RETENTION_MS
+        for session in state.producers.keys() | state.removals.keys():
+            did = state.producers.get(session), state.removals.get(session)
+            if session not in state.leases and all(last is None or last.at_ms < before for last in did):
+                self._operations.forget_session(session)

@@ -1,0 +1,139 @@
+"""What a routing cursor has at hand: a block of the metadata log, and which of its messages belong into the queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..read.membership import Membership
+from ..read.metadata_blocks import Block, BlockReader
+from ..read.stored_messages import first_received_from, id_of, row_of
+from ..records.cursor import Cursor
+from ..slatedb.store_writer import SlateStore
+from ..state.queue_buckets import QueueRow
+from ..state.store_state import Queue, StoreState
+from .cursor_filter import CursorFilter
+
+#: ids whose membership in a queue is in memory at a time
+_WINDOW_IDS = 1 << 16
+#: messages that one step adds at most, and after how many that it looked at it looks at the time
+_STEP_ROWS = 512
+_LOOK_ROWS = 16
+
+#: whether a queue takes so many more messages with so many bytes together
+Accepts = Callable[[int, int], bool]
+
+
+def accept_all(_messages: int, _bytes: int) -> bool:
+    """No limit."""
+    return True
+
+
+class Found(NamedTuple):
+    """What a part of a block has for a queue: rows, their places in the block, and where to go on."""
+
+    rows: list[QueueRow]
+    places: list[int]
+    next: int
+    position: int
+    is_full: bool = False
+
+    def cut(self, count: int) -> Found:
+        """As if the queue had taken so many rows and no more."""
+        if count >= len(self.rows):
+            return self
+        return Found(self.rows[:count], self.places[:count], self.places[count], self.rows[count].id, True)
+
+
+class CursorReader:
+    """What a cursor has at hand.
+
+    ``block.rows[next:]`` are all metadata records from the cursor's position to ``block.upto``.
+    """
+
+    def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
+        self._store, self._state = store, state
+        self._clock, self._commits = clock, commits
+        self._blocks = BlockReader(store, commits)
+        self.next = 0
+        self.membership: Membership | None = None  # of the messages that may be in the queue already
+        self._filter: CursorFilter | None = None
+
+    @property
+    def block(self) -> Block | None:
+        """The block at hand."""
+        return self._blocks.block
+
+    @property
+    def next_id(self) -> int | None:
+        """The next message of the block."""
+        block = self.block
+        return id_of(block.rows[self.next][0]) if block and self.next < len(block.rows) else None
+
+    def close(self) -> None:
+        self._blocks.close()
+        self._drop_membership()
+
+    def _drop_membership(self) -> None:
+        if self.membership is not None:
+            self.membership.detach()
+            self.membership = None
+
+    async def fill(self, queue: Queue, cursor: Cursor) -> None:
+        """Have a block at hand, and who of it is in the queue."""
+        block = self.block
+        if block is None or block.is_stale or (self.next_id is None and block.upto < cursor.end):
+            start = cursor.position
+            if cursor.from_ms and start == cursor.start:
+                store = self._store
+                start = await first_received_from(store, cursor.from_ms, start, cursor.end)
+            await self._blocks.read(start, cursor.end)
+            self.next = 0
+        first = self.next_id
+        if first is None or not (cursor.again or cursor.checks):
+            return
+        if self.membership is None or first not in self.membership.wanted:
+            self._drop_membership()
+            self.membership = await Membership.of(self._store, self._commits, queue, range(first, first + _WINDOW_IDS))
+
+    def _filter_of(self, queue: Queue, cursor: Cursor) -> CursorFilter:
+        topology = self._state.topology
+        if self._filter is None or self._filter.made_of != (topology.version, cursor.selector):
+            self._filter = CursorFilter(topology, queue.name, cursor.selector)
+        return self._filter
+
+    def select(self, queue: Queue, cursor: Cursor, seconds: float, accepts: Accepts) -> Found:
+        """Go through the block until the time is over, or the queue takes no more."""
+        chosen = self._filter_of(queue, cursor)
+        priority_in, decode = chosen.priority_in, chosen.decode
+        wanted = self.membership.wanted if self.membership is not None else None
+        loop, at = asyncio.get_running_loop(), self._clock.now_ms()
+        ends_at = loop.time() + seconds
+        assert self.block is not None
+        block, index = self.block.rows, self.next
+        rows: list[QueueRow] = []
+        places: list[int] = []
+        while index < len(block):
+            if len(rows) >= _STEP_ROWS or (index % _LOOK_ROWS == 0 and index > self.next and loop.time() > ends_at):
+                break
+            key, value = block[index]
+            if wanted is not None and id_of(key) not in wanted:
+                break
+            message = decode(key, value)
+            received_at = message.received_at_ms
+            if cursor.until_ms and received_at >= cursor.until_ms:
+                return Found(rows, places, len(block), cursor.end)
+            row = None
+            if received_at >= cursor.from_ms and (priority := priority_in(message.header_pairs)) is not None:
+                row = row_of(message, priority, queue, at)
+            if row is not None:
+                if not accepts(len(rows) + 1, 0):
+                    return Found(rows, places, index, message.message_id, True)
+                rows.append(row)
+                places.append(index)
+            index += 1
+        position = self.block.upto if index == len(block) else id_of(block[index][0])
+        return Found(rows, places, index, position)

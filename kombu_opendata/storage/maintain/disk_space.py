@@ -1,0 +1,75 @@
+"""How much an instance's tables take, how much of it waits to be deleted, and when it is worth deleting."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kombu_opendata.errors import StoreError
+
+from ..clock import Clock
+from ..slatedb.admin import Checkpoint, DiskUse, SlateAdmin
+
+log = logging.getLogger(__name__)
+
+#: more often than a compaction's checkpoint expires, so that each is seen
+LOOK_SECONDS = 10.0
+#: without writes, what is less is left: to collect it writes a small table, which may be compacted again
+_WORTH_BYTES = 1 << 20
+
+
+class DiskSpace:
+    """Looks at a database's manifest now and then.
+
+    Attributes:
+        use: what the last look found; None before the first.
+        freed_bytes: of tables that nothing keeps any more, and that may still be there.
+    """
+
+    def __init__(self, admin: SlateAdmin, clock: Clock) -> None:
+        self._admin, self._clock = admin, clock
+        self._held: dict[str, int] = {}
+        self.use: DiskUse | None = None
+        self.freed_bytes = 0
+
+    async def look(self) -> None:
+        """Look again. What can't be read is logged and left as it was."""
+        try:
+            use = await self._admin.disk_use(self._clock.now_ms())
+        except StoreError as exc:
+            log.warning("what the tables take could not be read: %s", exc.text)
+            return
+        self.freed_bytes += sum(size for id, size in self._held.items() if id not in use.held)
+        self.use, self._held = use, use.held
+
+    @property
+    def is_worth_collecting(self) -> bool:
+        return self.freed_bytes >= _WORTH_BYTES
+
+    @property
+    def is_held(self) -> bool:
+        """Whether something waits for a checkpoint to end."""
+        return bool(self._held)
+
+    def collected(self) -> None:
+        """What nothing keeps was deleted."""
+        self.freed_bytes = 0
+
+    def report(self) -> dict[str, Any]:
+        """For the status call; times in ms, 0 for never."""
+        use = self.use
+        if use is None:
+            return {"live_bytes": 0, "waiting_bytes": 0, "checkpoints": [], "at_ms": 0}
+        return {
+            "live_bytes": use.live_bytes,
+            "waiting_bytes": use.held_bytes + self.freed_bytes,
+            "checkpoints": [
+                {"name": one.name, "created_at_ms": one.created_at_ms, "expires_at_ms": one.expires_at_ms or 0}
+                for one in sorted(use.checkpoints, key=_by_name)
+            ],
+            "at_ms": use.at_ms,
+        }
+
+
+def _by_name(checkpoint: Checkpoint) -> tuple[str, int]:
+    return checkpoint.name, checkpoint.created_at_ms

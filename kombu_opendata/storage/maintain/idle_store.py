@@ -1,0 +1,62 @@
+"""Has SlateDB ask an idle bucket less often.
+
+SlateDB's writer, its compactor and the compactor's worker each look into the bucket every second, 30,000 requests an
+hour, and how often is fixed when the database is opened. So an idle database is opened again with settings for that;
+and once more when it is used again for longer than a moment. The first messages after a pause don't wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ..slatedb.slate_settings import SlateSettings
+from ..slatedb.store_writer import SlateStore
+
+log = logging.getLogger(__name__)
+
+#: so many steps in a row in which something was written end the idleness
+_BUSY_STEPS = 3
+
+
+class IdleStore:
+    """Watches whether a store is written, and opens it again where that changed.
+
+    Attributes:
+        is_idle: whether SlateDB rarely looks into the bucket now.
+    """
+
+    def __init__(self, store: SlateStore, settings: SlateSettings, idle_seconds: float) -> None:
+        self._store, self._settings, self._idle_seconds = store, settings, idle_seconds
+        self._written_at = asyncio.get_running_loop().time()
+        self._busy_steps = 0
+        self.is_idle = False
+
+    def change(self, was_written: bool) -> SlateSettings | None:
+        """Called every few seconds; returns the settings that the store should be opened with now, None for the same.
+
+        Args:
+            was_written: since the last call.
+        """
+        now = asyncio.get_running_loop().time()
+        if was_written:
+            self._written_at = now
+            self._busy_steps += 1
+        else:
+            self._busy_steps = 0
+        if self.is_idle and self._busy_steps >= _BUSY_STEPS:
+            return self._settings
+        if not self.is_idle and now - self._written_at >= self._idle_seconds:
+            return self._settings.for_idleness()
+        return None
+
+    async def reopen(self, settings: SlateSettings) -> None:
+        """Open the store with these settings, unless somebody reads just now. No write may be under way.
+
+        Raises:
+            StoreFenced: another process writes to it.
+            StoreError: it can't be opened again.
+        """
+        if await self._store.reopen(settings):
+            self.is_idle = settings is not self._settings
+            log.debug("%s is %s", self._store.url, "idle" if self.is_idle else "busy again")

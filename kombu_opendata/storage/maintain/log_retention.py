@@ -1,0 +1,131 @@
+"""How long messages stay in the metadata log when no queue needs them any more, so that a later queue finds them.
+
+By default they go with the last queue that needs them. With a retention, a checkpoint notes instead that the log keeps
+such a message (:mod:`.records.routes_block`), and the sweep, a cursor over the metadata log, deletes what is past its
+time. The cursor's place is stored in the same batch as what it deleted. Below it nothing is kept: what a queue lets go
+of there is deleted at once. So nothing is lost sight of, whatever crashes in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from ..commit.commits import Commits
+from ..commit.route_counts import RouteCounts
+from ..records import keys, metadata
+from ..records.log_retention import FOREVER, LogRetention
+from ..slatedb.store_writer import SlateStore
+from ..state.queue_limits import stored_deadline
+from ..state.store_state import StoreState
+
+#: messages of one step, during which no checkpoint is made; and of one pass
+_STEP_ROWS = 500
+_PASS_ROWS = 100_000
+#: of messages that are deleted in one checkpoint
+_GARBAGE_PER_CHECKPOINT = 10_000
+#: a log without an end to its retention is swept so often, for messages that are past their own deadlines
+_ROUND_MS = 24 * 3_600_000
+
+
+class LogSweep:
+    """Deletes what the log of an engine need keep no longer."""
+
+    def __init__(self, store: SlateStore, state: StoreState, commits: Commits) -> None:
+        self._store, self._state, self._commits = store, state, commits
+        self._next_at_ms: float = 0  # nothing is past its time before
+
+    def configure(self, seconds: float) -> None:
+        """The retention from now on; before the first checkpoint. After a change the whole log is swept once."""
+        retention_ms = FOREVER if seconds == math.inf else int(1000 * seconds)
+        log = self._state.log
+        if retention_ms != (log.record.retention_ms if log.record is not None else 0):
+            self._set(LogRetention(retention_ms, kept=log.kept))
+        elif log.record is not None and retention_ms == FOREVER and not log.record.position:
+            self._next_at_ms = log.record.swept_at_ms + _ROUND_MS
+
+    def _set(self, stored: LogRetention | None) -> None:
+        self._state.log.record = stored
+        self._state.dirty.log = True
+
+    async def sweep(self, now: int) -> int:
+        """One pass, of a bounded number of messages; returns how many are deleted by the next checkpoint."""
+        deleted = looked = 0
+        while (stored := self._state.log.record) is not None and now >= self._next_at_ms and looked < _PASS_ROWS:
+            began = asyncio.get_running_loop().time()
+            async with self._commits.checkpointing:
+                outdated = await self._step(stored, now)
+            deleted += outdated
+            looked += _STEP_ROWS
+            if len(self._state.dirty.outdated) >= _GARBAGE_PER_CHECKPOINT:
+                await self._commits.checkpoint()
+            await asyncio.sleep(asyncio.get_running_loop().time() - began)  # half of the time is for others
+        return deleted
+
+    async def _step(self, stored: LogRetention, now: int) -> int:
+        """Go on by some messages. No checkpoint is under way: what is kept is what the store's counts say."""
+        start, end = keys.metadata_key(stored.position), keys.kind_range(keys.RecordKind.METADATA)[1]
+        rows = await self._store.scan(start, end, limit=_STEP_ROWS)
+        position, due, is_over = stored.position, [], len(rows) < _STEP_ROWS
+        for key, value in rows:
+            id = int.from_bytes(key[-8:], "big")
+            ends_at = _ends_at(stored.retention_ms, key, value)
+            if stored.retention_ms > 0 and ends_at > now:
+                self._next_at_ms, is_over = ends_at, False
+                break
+            if ends_at <= now:
+                due.append(id)
+            position = id + 1
+        outdated = await self._kept(due)
+        self._state.dirty.outdated.update(outdated)
+        self._move(stored, position, now, is_over=is_over)
+        return len(outdated)
+
+    async def _kept(self, ids: list[int]) -> list[int]:
+        """Which of these messages, in order, only the log keeps."""
+        counts = RouteCounts(self._store)
+        await counts.load(ids)
+        return [id for id in ids if counts.is_kept(id)]
+
+    async def drop_oldest(self, count: int) -> int:
+        """Delete the oldest messages that only the log keeps, before their time; returns how many."""
+        dropped = 0
+        rows: list[tuple[bytes, bytes]] = []
+        position, end = 0, keys.kind_range(keys.RecordKind.METADATA)[1]
+        while dropped < min(count, self._state.log.kept) and (not position or len(rows) == _STEP_ROWS):
+            async with self._commits.checkpointing:
+                rows = await self._store.scan(keys.metadata_key(position), end, limit=_STEP_ROWS)
+                ids = [int.from_bytes(key[-8:], "big") for key, _value in rows]
+                kept, outdated = await self._kept(ids), self._state.dirty.outdated
+                oldest = [id for id in kept if id not in outdated][: count - dropped]
+                outdated.update(oldest)
+                dropped += len(oldest)
+            position = ids[-1] + 1 if ids else 1
+            if len(outdated) >= _GARBAGE_PER_CHECKPOINT:
+                await self._commits.checkpoint()
+        return dropped
+
+    def _move(self, stored: LogRetention, position: int, now: int, *, is_over: bool) -> None:
+        """The messages below ``position`` were looked at; ``is_over``: there are no more."""
+        if is_over and not stored.retention_ms:
+            self._set(None)
+        elif is_over and stored.retention_ms == FOREVER:
+            self._next_at_ms = now + _ROUND_MS
+            self._set(stored._replace(position=0, swept_at_ms=now))
+        else:
+            if is_over:
+                self._next_at_ms = now + stored.retention_ms  # what comes is not due before
+            if position != stored.position:
+                self._set(stored._replace(position=position))
+
+
+def _ends_at(retention_ms: int, key: bytes, value: bytes) -> float:
+    """When a message that no queue needs goes, ms since the epoch."""
+    if not retention_ms:
+        return 0
+    if retention_ms != FOREVER:
+        return metadata.received_at(key, value) + retention_ms
+    if not metadata.retention(key, value):
+        return math.inf
+    message = metadata.decode(key, value)
+    return stored_deadline(message.received_at_ms, message.retention_seconds, message.headers)

@@ -1,0 +1,227 @@
+"""Background routing: the cursors that bring stored messages into a queue (docs/rfcs/0006-replay.md).
+
+A cursor goes through the metadata log in order of ids. A step reads and filters without holding anything up, then
+applies what it found in one go while no checkpoint is under way: so nothing that it adds can have been collected in
+between, and its position and its rows are in one commit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...errors import PreconditionFailed
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..effects.moved import Route
+from ..read import stored_messages
+from ..read.settled_buckets import SettledBuckets, rows_at_hand
+from ..records.cursor import Cursor
+from ..slatedb.store_writer import SlateStore
+from ..state.queue_buckets import QueueRow
+from ..state.settled_list import Taken, Which
+from ..state.store_state import Queue, StoreState
+from .cursor_reader import Accepts, CursorReader, Found, accept_all
+
+#: journal bytes of one row, about
+_ROW_BYTES = 40
+#: how long after its start a cursor begins anew when its queue is bound
+LATE_BINDING_MS = 30_000
+
+
+class Step(NamedTuple):
+    """What one step did.
+
+    ``ids`` were added. ``is_full``: the queue takes no more now. ``is_over``: there is nothing left to do.
+    """
+
+    ids: list[int]
+    seen: int
+    is_over: bool
+    is_full: bool = False
+
+
+class Router:
+    """Moves the cursors of one instance on. Steps of one cursor must not overlap."""
+
+    def __init__(
+        self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits, buckets: SettledBuckets
+    ) -> None:
+        self._store, self._state = store, state
+        self._clock, self._commits = clock, commits
+        self._buckets = buckets
+        self._readers: dict[str, CursorReader] = {}
+
+    # ------------------------------------------------------------------ cursors begin and end
+    def start(self, queue: Queue, cursor: Cursor) -> None:
+        """Give a queue a cursor, instead of one that is done.
+
+        Raises:
+            PreconditionFailed: one is under way.
+        """
+        old = self._state.cursors.get(queue.name)
+        if old is not None and not old.is_done:
+            raise PreconditionFailed(
+                f"queue {queue.name!r} is being filled already, at message {old.position} of {old.end}: wait for its "
+                "end, or stop it",
+                queue=queue.name,
+            )
+        if any(self._state.staged.unrouted()):  # they come into the queue by themselves, maybe before the cursor
+            cursor = cursor._replace(checks=True)
+        self._set(queue, cursor)
+
+    def stop(self, queue: Queue) -> bool:
+        """End a queue's cursor where it stands; returns whether one was under way."""
+        cursor = self._state.cursors.get(queue.name)
+        if cursor is None or cursor.is_done:
+            return False
+        self._set(queue, cursor._replace(end=cursor.position))
+        return True
+
+    def bound(self, name: str) -> None:
+        """The queue's filter grew. What it did not let in until now is looked at again, up to the newest message.
+
+        That is only for a queue that was declared with a start, while its cursor is under way or shortly after: clients
+        bind after they declare, and others publish in between. Messages that are in the queue are not added again.
+        """
+        cursor, end = self._state.cursors.get(name), self._state.next_id
+        if cursor is None or cursor.again or (cursor.position, cursor.end) == (cursor.start, end):
+            return
+        if cursor.is_done and self._clock.now_ms() - cursor.started_at_ms > LATE_BINDING_MS:
+            return
+        queue = self._state.queues[name]
+        self._set(queue, cursor._replace(position=cursor.start, end=end, seen=0, checks=True))
+
+    def _set(self, queue: Queue, cursor: Cursor) -> None:
+        self.forget(queue.name)
+        self._apply(queue, cursor, [], [])
+        self._commits.needs_sync = True
+
+    def _apply(self, queue: Queue, cursor: Cursor, rows: list[QueueRow], taken: list[Taken]) -> None:
+        at = self._clock.now_ms()
+        self._commits.apply(Route(queue.name, cursor._replace(changed_at_ms=at), at, rows, taken))
+        self._commits.sync_soon = True
+
+    # ------------------------------------------------------------------ steps
+    async def step(self, name: str, seconds: float, accepts: Accepts = accept_all) -> Step:
+        """Move a queue's cursor on; it keeps the event loop for about ``seconds`` at a time.
+
+        Raises:
+            StoreFull: the journal takes no more now; try later.
+            CorruptRecord, StoreError: the store can't be read.
+        """
+        cursor, queue = self._state.cursors.get(name), self._state.queues.get(name)
+        if cursor is None or queue is None or cursor.is_done:
+            self.forget(name)
+            return Step([], 0, True)
+        if self._commits.stored_upto < cursor.end:
+            await self._commits.checkpoint()  # what was published just now is in the store only after it
+        reader = self._readers.get(name)
+        if reader is None:
+            reader = self._readers[name] = CursorReader(self._store, self._state, self._clock, self._commits)
+        await reader.fill(queue, cursor)
+        if not self._is_current(reader, queue, cursor):
+            if self._readers.get(name) is not reader:
+                reader.close()  # it was forgotten while this was being looked up
+            return Step([], 0, False)
+        found = reader.select(queue, cursor, seconds, accepts)
+        await stored_messages.measure(self._store, queue, found.rows)
+        if queue.limits.counts_bytes:
+            found = found.cut(_fitting(found.rows, accepts))
+        async with self._buckets.settled_down(found.rows):
+            return await self._take_over(reader, queue, cursor, found)
+
+    def forget(self, name: str) -> None:
+        """Let go of what the cursor of this queue has at hand."""
+        reader = self._readers.pop(name, None)
+        if reader is not None:
+            reader.close()
+
+    def close(self) -> None:
+        """Let go of everything that cursors have at hand."""
+        for name in list(self._readers):
+            self.forget(name)
+
+    def prune(self) -> None:
+        """Let go of what belongs to cursors that are done, or whose queues are gone."""
+        for name in list(self._readers):
+            cursor = self._state.cursors.get(name)
+            if cursor is None or cursor.is_done:
+                self.forget(name)
+
+    def _is_current(self, reader: CursorReader, queue: Queue, cursor: Cursor) -> bool:
+        """Whether nothing happened to the cursor while the store was read."""
+        state, name = self._state, queue.name
+        return (
+            self._readers.get(name) is reader
+            and state.queues.get(name) is queue
+            and state.cursors.get(name) == cursor
+        )  # fmt: skip
+
+    async def _take_over(self, reader: CursorReader, queue: Queue, cursor: Cursor, found: Found) -> Step:
+        """Put what was found into the queue. No checkpoint is under way: what the store has is what is not dirty."""
+        membership = reader.membership
+        try:
+            if membership is not None and cursor.again:
+                for which, number in {membership.settled_in(row.id) for row in found.rows} - {None}:  # type: ignore[misc]
+                    await self._buckets.bring(queue, which, number)
+            if not self._is_current(reader, queue, cursor):
+                return Step([], 0, False)
+            rows, taken = self._sort_out(reader, queue, cursor, found.rows)
+            self._commits.check_room(_ROW_BYTES * (len(rows) + 4))
+            seen = found.next - reader.next
+            stored_messages.place(queue, rows)
+            new = cursor._replace(
+                position=found.position, seen=cursor.seen + seen, routed=cursor.routed + len(rows)
+            )  # fmt: skip
+            if new != cursor:
+                self._apply(queue, new, rows, taken)
+            reader.next = found.next
+            if new.is_done:
+                self.forget(queue.name)
+            return Step([row.id for row in rows], seen, new.is_done, found.is_full)
+        finally:
+            queue.forget_at_hand()
+
+    def _sort_out(
+        self, reader: CursorReader, queue: Queue, cursor: Cursor, rows: list[QueueRow]
+    ) -> tuple[list[QueueRow], list[Taken]]:
+        """Those rows that the queue gets, and what of its settled lists they are."""
+        assert reader.block is not None
+        letters, membership, collected = self._state.dead_letters, reader.membership, reader.block.collected
+        at = self._clock.now_ms()
+        kept: list[QueueRow] = []
+        taken: dict[tuple[Which, int], list[int]] = {}
+        present: dict[tuple[Which, int], set[int]] = {}
+        for row in rows:
+            id = row.id
+            # A dead letter of this queue that waits counts on the message as it was there.
+            if id in collected or (queue.name, id) in letters:
+                continue
+            if membership is not None:
+                if membership.is_active(id):
+                    continue
+                place = membership.settled_in(id)
+                if place is not None and not cursor.again:
+                    continue
+                if place is not None and id in _ids_at(queue, place, present):
+                    taken.setdefault(place, []).append(id)
+                    stored_messages.after_lease(row, at)
+            kept.append(row)
+        return kept, [Taken(which, number, ids) for (which, number), ids in taken.items()]
+
+
+def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:
+    """How many of the first rows a queue takes that counts bytes."""
+    size = 0
+    for number, row in enumerate(rows):
+        size += row.size
+        if not accepts(number + 1, size):
+            return number
+    return len(rows)
+
+
+def _ids_at(queue: Queue, place: tuple[Which, int], known: dict[tuple[Which, int], set[int]]) -> set[int]:
+    """The messages in a bucket of a settled list, which is in memory."""
+    if place not in known:
+        known[place] = {row[0] for row in rows_at_hand(queue, *place)}
+    return known[place]

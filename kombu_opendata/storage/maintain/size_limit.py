@@ -1,0 +1,231 @@
+"""Keeps a store below a size: past it the oldest settled messages go before their retention is over.
+
+What tables take says little about what lives in them, as compaction drops what was overwritten and deleted only when it
+comes to it. So past the limit everything is compacted first, then measured; and what is removed for it is not measured
+again before it was compacted, too. A round goes
+
+1. over the limit: have all tables compacted (minutes for many GB, in the background);
+2. measured: if more than 90 % of the limit lives, remove as many settled messages as the rest makes up, by the average
+   size of a message: those that only the log keeps, done ones by the time when they were settled, then failed ones;
+3. the next round begins when the store has grown by 5 % of the limit, or at once if it was above the limit and enough
+   settled messages were left.
+
+Where the disk has no room to compact everything, the tables count as they are, and are not measured before they have
+grown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import math
+import shutil
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...errors import StoreError
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..history.service import History
+from ..read.settled_buckets import SettledBuckets
+from ..records import keys
+from ..slatedb.slate_settings import SlateSettings
+from ..slatedb.store_writer import SlateStore
+from ..state.settled_list import Which
+from ..state.store_state import Queue, StoreState
+from .disk_space import DiskSpace
+from .log_retention import LogSweep
+
+_TARGET = 0.9
+_GROWTH = 0.05
+_ROOM = 1.5
+#: messages that one step removes at most, and that go with one checkpoint
+_PER_STEP, _PER_CHECKPOINT = 200_000, 10_000
+
+#: the lists that are cut, in this order
+_LISTS: tuple[Which, ...] = ("done", "failed")
+#: how often a step looks for a moment when the compactor does nothing
+_TRIES = 5
+
+
+class SizeLimit:
+    """The limit of one engine's store.
+
+    Args:
+        tidy: brings all that was removed into tables.
+        settings: the store's while it is in use.
+
+    Attributes:
+        limit_bytes: 0 for none.
+        removed: messages that went early, since the start.
+        removed_at_ms: when the last ones did; 0 for never.
+        is_stuck: the store is too large and there is nothing left to remove, or not enough.
+    """
+
+    def __init__(
+        self,
+        store: SlateStore,
+        state: StoreState,
+        clock: Clock,
+        commits: Commits,
+        buckets: SettledBuckets,
+        log_sweep: LogSweep,
+        history: History,
+        disk_space: DiskSpace,
+        *,
+        tidy: Callable[[], Awaitable[None]],
+        settings: SlateSettings,
+        limit_bytes: int,
+    ) -> None:
+        self._store, self._state = store, state
+        self._clock = clock
+        self._commits = commits
+        self._buckets, self._log_sweep, self._history = buckets, log_sweep, history
+        self._disk_space = disk_space
+        self._tidy = tidy
+        self._settings = settings
+        self.limit_bytes = limit_bytes
+        self.removed = 0
+        self.removed_at_ms = 0
+        self.is_stuck = False
+        self._compaction = ""  # the one under way, or that ended
+        self._next_bytes = 0
+        self._to_remove = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What counts: the tables, and the objects of staged batches."""
+        use = self._disk_space.use
+        staged = sum(one.bytes for one in self._state.staged.objects.values())
+        return staged + (use.live_bytes if use is not None else 0)
+
+    async def step(self) -> int:
+        """Go on with the round under way, or begin one; returns how many messages were removed.
+
+        Raises:
+            StoreError: the store failed for good.
+        """
+        if not self.limit_bytes:
+            return 0
+        if not self._to_remove:
+            if not self._compaction:
+                if self.size_bytes <= max(self.limit_bytes, self._next_bytes):
+                    self.is_stuck = self.is_stuck and self.size_bytes > self.limit_bytes
+                    return 0
+                if self._has_room():
+                    await self._begin_compaction()
+                    return 0
+            elif not await self._is_compacted():
+                return 0
+            self._decide()
+        return await self._remove_some()
+
+    # ------------------------------------------------------------------ measuring
+    def _has_room(self) -> bool:
+        """Whether all tables can be there twice, and what is written meanwhile."""
+        folder = self._store.folder
+        return folder is None or shutil.disk_usage(folder).free > _ROOM * self.size_bytes
+
+    async def _begin_compaction(self) -> None:
+        store = self._store
+        if store.settings != self._settings:
+            return  # nobody uses it now, and the compactor rarely looks
+        poll_seconds = store.settings.compactor_poll_ms / 1000
+        await self._tidy()  # what was removed is in tables then
+        for _ in range(_TRIES):
+            with contextlib.suppress(StoreError):  # the compactor came between, for one: at the next step, at worst
+                async with self._commits.checkpointing:  # nothing else is flushed
+                    manifest = await store.admin.manifest_at_rest()
+                    if manifest is not None and len(manifest.unsorted) == 1:
+                        await store.flush_memtable(keys.STORE_HEADER_KEY)  # one is left alone, two are not
+                    else:
+                        self._compaction = await store.admin.compact_all(poll_seconds)
+            if self._compaction:
+                return
+            await asyncio.sleep(poll_seconds)
+
+    async def _is_compacted(self) -> bool:
+        try:
+            ended = await self._store.admin.is_compacted(self._compaction)
+        except StoreError:  # the store did not answer just now
+            return False
+        if ended is None:
+            return False
+        self._compaction = ""
+        if ended:
+            await self._disk_space.look()
+        return ended  # if not, it met another one: again at the next step
+
+    def _decide(self) -> None:
+        """How many messages are to go, and when to look again."""
+        size, target = self.size_bytes, int(_TARGET * self.limit_bytes)
+        queues = self._state.queues.values()
+        settled = sum(queue.done.length + queue.failed.length for queue in queues)
+        settled += self._state.log.kept
+        messages = settled + sum(len(queue.messages) + len(queue.messages.in_flight) for queue in queues)
+        wanted = math.ceil(messages * max(size - target, 0) / size) if size else 0
+        self._to_remove = min(settled, wanted)
+        # What waits makes up the rest: to compact it again and again, for each message that is done, frees nothing.
+        self.is_stuck = size > self.limit_bytes and settled < wanted
+        again = size > self.limit_bytes and not self.is_stuck and self._has_room()
+        self._next_bytes = 0 if again else size + int(_GROWTH * self.limit_bytes)
+
+    # ------------------------------------------------------------------ removing
+    async def _remove_some(self) -> int:
+        newest_at_ms = 0
+        removed = await self._log_sweep.drop_oldest(min(self._to_remove, _PER_STEP))
+        for which in _LISTS:
+            heap = await self._by_age(which)
+            while heap and removed < min(self._to_remove, _PER_STEP):
+                _, _, queue = heapq.heappop(heap)
+                settled = queue.settled_list(which)
+                async with self._commits.checkpointing:
+                    rows = await self._buckets.head(queue, which)
+                    if not rows:
+                        continue
+                    oldest = rows[: self._to_remove - removed]
+                    self._buckets.take(queue, which, rows, len(oldest))
+                    self._state.dirty.outdated.update(row[0] for row in oldest)  # nor does the log keep them
+                removed += len(oldest)
+                newest_at_ms = max(newest_at_ms, oldest[-1][1])
+                if len(self._state.dirty.garbage) >= _PER_CHECKPOINT:
+                    await self._commits.checkpoint()
+                if settled.length:
+                    heapq.heappush(heap, (settled.oldest_at_ms or oldest[-1][1], queue.name, queue))
+        self._to_remove = max(0, self._to_remove - removed) if removed else 0
+        if removed:
+            self.removed += removed
+            self.removed_at_ms = self._clock.now_ms()
+            # the history of what is gone goes, too
+            await self._history.sweep(newest_at_ms + self._history.retention_ms)
+            await self._commits.checkpoint()
+        return removed
+
+    async def _by_age(self, which: Which) -> list[tuple[int, str, Queue]]:
+        """The queues that have settled messages, as a heap by the time of the oldest."""
+        heap: list[tuple[int, str, Queue]] = []
+        for queue in list(self._state.queues.values()):
+            settled = queue.settled_list(which)
+            if not settled.length:
+                continue
+            oldest_at_ms = settled.oldest_at_ms
+            if oldest_at_ms is None:
+                async with self._commits.checkpointing:
+                    rows = await self._buckets.head(queue, which)
+                if not rows:
+                    continue
+                oldest_at_ms = settled.oldest_at_ms = rows[0][1]
+            heap.append((oldest_at_ms, queue.name, queue))
+        heapq.heapify(heap)
+        return heap
+
+    def report(self) -> dict[str, Any]:
+        """For the status call; a time of 0 is never."""
+        return {
+            "limit_bytes": self.limit_bytes,
+            "size_bytes": self.size_bytes,
+            "removed_early": self.removed,
+            "removed_at_ms": self.removed_at_ms,
+            "is_stuck": self.is_stuck,
+        }

@@ -1,0 +1,1 @@
+"""Payloads: new ones, cached ones, and those in batch objects."""

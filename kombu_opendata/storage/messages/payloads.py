@@ -1,0 +1,239 @@
+"""Payloads: how they are stored, and a bounded cache so that the normal path never reads back what it has written."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from ...errors import CorruptRecord
+from ...staging.batch_uri import parse_payload_uri
+from ..records import keys, payload
+from ..slatedb.store_reads import Reads
+from ..slatedb.store_writer import SlateStore
+from .new_message import NewMessage
+from .staged_payloads import BatchReader, Place
+
+#: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
+_MAX_GAP = 64
+_MIN_RUN = 8
+_SCAN_ROWS = 512
+_READ_AHEAD_BYTES = 256 << 10
+
+
+def chunk_count(envelope: bytes) -> int:
+    """How many chunk records the payload has."""
+    return -(-len(envelope) // payload.CHUNK_BYTES) if len(envelope) > payload.MAX_INLINE_BYTES else 0
+
+
+def rows(id: int, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:
+    """The records of one payload: one row, or chunks and a row that points at them."""
+    if len(envelope) <= payload.MAX_INLINE_BYTES:
+        return ((keys.payload_key(id), payload.encode_inline(envelope)),)
+    return _chunks(id, envelope)
+
+
+def _chunks(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
+    starts = range(0, len(envelope), payload.CHUNK_BYTES)
+    for number, start in enumerate(starts):
+        yield keys.chunk_key(id, number), envelope[start : start + payload.CHUNK_BYTES]
+    yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(starts), len(envelope)))
+
+
+def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:
+    """Those runs of the sorted ids that are worth a scan, with gaps up to ``gap``; the others are read one by one."""
+    start = 0
+    for position in range(1, len(ids) + 1):
+        if position == len(ids) or ids[position] - ids[position - 1] > gap:
+            if position - start >= _MIN_RUN:
+                yield ids[start:position]
+            start = position
+
+
+async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
+    """How large stored payloads are, bytes; 0 for a missing one, which its delivery will report."""
+    found: dict[bytes, bytes] = {}
+    for run in dense_runs(sorted(ids)):
+        first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
+        found.update(await store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES))
+    sizes = []
+    for id in ids:
+        key = keys.payload_key(id)
+        value = found.get(key) or await store.get(key)
+        decoded = payload.decode(key, value) if value is not None else b""
+        sizes.append(len(decoded) if isinstance(decoded, bytes) else _size_at(decoded.uri))
+    return sizes
+
+
+def _size_at(uri: str) -> int:
+    """The size of the payload at a URI, bytes; 0 if that is unknown."""
+    chunks, place = payload.parse_chunks_uri(uri), parse_payload_uri(uri)
+    return chunks[1] if chunks is not None else place.length if place is not None else 0
+
+
+class Payloads:
+    """The payloads that are at hand.
+
+    ``pending`` are in the journal but not in the store, ``flushing`` are on their way; both stay until the store has
+    them. The rest is a cache of at most ``cache_bytes``, oldest out first.
+    """
+
+    def __init__(self, store: SlateStore, cache_bytes: int) -> None:
+        self._store = store
+        self._cache_bytes = cache_bytes
+        self._size = 0
+        self._hot: OrderedDict[int, bytes] = OrderedDict()  # taking the oldest of a plain dict costs its holes
+        self.batches: BatchReader | None = None
+        self.pending_staged: dict[int, NewMessage] = {}  # as `pending`; their ids are not the newest
+        self._flushing_staged: dict[int, NewMessage] = {}
+        self.pending: dict[int, bytes] = {}
+        self.flushing: dict[int, bytes] = {}
+        self.pending_metadata: dict[int, bytes] = {}  # metadata records by message, on the same way
+        self.flushing_metadata: dict[int, bytes] = {}
+
+    def find(self, id: int) -> bytes | None:
+        """The payload of a message, if it is in memory."""
+        for held in (self.pending, self._hot, self.flushing):
+            envelope = held.get(id)
+            if envelope is not None:  # it may be empty
+                return envelope
+        return None
+
+    def metadata_at_hand(self, id: int) -> bytes | None:
+        """The metadata record of a message that the store does not have yet."""
+        staged = self._staged_at_hand(id)
+        if staged is not None:
+            return staged.metadata
+        return self.pending_metadata.get(id) or self.flushing_metadata.get(id)
+
+    def _staged_at_hand(self, id: int) -> NewMessage | None:
+        return self.pending_staged.get(id) or self._flushing_staged.get(id)
+
+    def drop(self, id: int) -> None:
+        """The message was delivered or settled: it is not needed soon."""
+        gone = self._hot.pop(id, None)
+        if gone is not None:
+            self._size -= len(gone)
+
+    def begin_flush(self) -> None:
+        """A checkpoint begins: all that is pending is in its batch."""
+        self.flushing, self.pending = self.pending, {}
+        self._flushing_staged, self.pending_staged = self.pending_staged, {}
+        self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
+
+    def end_flush(self, wanted: Iterable[int]) -> None:
+        """The checkpoint is in the store. Of what it wrote, ``wanted`` goes to the cache."""
+        flushed, self.flushing = self.flushing, {}
+        self._flushing_staged = {}
+        self.flushing_metadata = {}
+        for id in wanted:
+            envelope = flushed.get(id)
+            if envelope is not None:
+                self._keep(id, envelope)
+
+    def _keep(self, id: int, envelope: bytes) -> None:
+        hot = self._hot
+        if id not in hot:
+            self._size += len(envelope)
+            hot[id] = envelope
+        while self._size > self._cache_bytes and len(hot) > 1:
+            self._size -= len(hot.popitem(last=False)[1])
+
+    async def read(self, id: int) -> bytes | None:
+        """A payload, wherever it is, without bringing it into the cache; None where there is none.
+
+        Raises:
+            CorruptRecord: it is damaged.
+        """
+        found = self.find(id)
+        if found is not None:
+            return found
+        key = keys.payload_key(id)
+        value = await self._store.get(key)
+        if value is None:
+            return self.find(id)
+        decoded = payload.decode(key, value)
+        return decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
+
+    async def load(self, ids: list[int]) -> None:
+        """Bring payloads into the cache, as many of the first as half of it holds; ``ids`` in the order of delivery.
+
+        Raises:
+            CorruptRecord: a payload is missing or damaged.
+        """
+        for exc in (await self.load_some(ids)).values():
+            raise exc
+
+    async def load_some(self, ids: list[int]) -> dict[int, CorruptRecord]:
+        """As :meth:`load`; returns why payloads of staged batches can't be read, by message id.
+
+        Raises:
+            CorruptRecord: another payload is missing or damaged.
+            StoreError: batches can't be read now.
+        """
+        pending, hot, flushing = self.pending, self._hot, self.flushing
+        ids = [id for id in ids if id not in hot and id not in pending and id not in flushing]
+        found = await self._scan(sorted(ids))
+        room = self._cache_bytes // 2
+        envelopes: dict[int, bytes] = {}
+        places: list[Place] = []
+        for id in ids:
+            key = keys.payload_key(id)
+            value = found.get(key) or self._uri_at_hand(id) or await self._store.get(key)
+            decoded = None if value is None else payload.decode(key, value)
+            place = self._place(id, decoded)
+            if place is None:
+                envelopes[id] = decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
+            room -= place.length if place is not None else len(envelopes[id])
+            if room < 0 and id != ids[0]:
+                envelopes.pop(id, None)
+                break  # it would push out the first, which is waited for
+            if place is not None:
+                places.append(place)
+        broken: dict[int, CorruptRecord] = {}
+        if places and self.batches is not None:
+            staged, broken = await self.batches.read(places)
+            envelopes |= staged
+        for id in ids:
+            if id in envelopes:
+                self._keep(id, envelopes[id])
+        return broken
+
+    def _uri_at_hand(self, id: int) -> bytes | None:
+        """The payload record of a staged row that the store does not have yet."""
+        staged = self._staged_at_hand(id)
+        return None if staged is None else staged.uri
+
+    def _place(self, id: int, decoded: object) -> Place | None:
+        """Where in a staged batch the payload is, if it is in one."""
+        found = parse_payload_uri(decoded.uri) if isinstance(decoded, payload.PayloadURI) else None
+        return Place(id, *found) if found is not None and self.batches is not None else None
+
+    async def _scan(self, ids: list[int]) -> dict[bytes, bytes]:
+        """The records of those sorted ids that lie close together, until half the cache is full."""
+        found: dict[bytes, bytes] = {}
+        room = self._cache_bytes // 2
+        for run in dense_runs(ids):
+            first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
+            batches = self._store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=_READ_AHEAD_BYTES)
+            async for rows in batches:
+                found.update(rows)
+                room -= sum(len(value) for _key, value in rows)
+                if room < 0:
+                    return found
+        return found
+
+    async def _fetch(self, id: int, key: bytes, at: payload.PayloadURI | None) -> bytes:
+        if at is None:
+            raise CorruptRecord(f"the payload of message {id} is missing", key=key, offset=0)
+        chunks = payload.parse_chunks_uri(at.uri)
+        if chunks is None:
+            text = f"the payload of message {id} is at {at.uri}, which can't be read"
+            raise CorruptRecord(text, key=key, offset=0)
+        count, size = chunks
+        parts = [await self._store.get(keys.chunk_key(id, number)) or b"" for number in range(count)]
+        envelope = b"".join(parts)
+        if len(envelope) != size:
+            raise CorruptRecord(
+                f"message {id}: its chunks hold {len(envelope)} bytes instead of {size}", key=key, offset=0
+            )
+        return envelope

@@ -1,0 +1,127 @@
+"""Failed messages that are archived, and settled ones that are deleted: in small steps.
+
+Each step is one effect, so whatever ends this in between leaves every message in exactly one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from ...selectors import Selector
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..effects.moved import ArchiveFailed, MoveSettled
+from ..messages.payloads import Payloads
+from ..read.settled_buckets import SettledBuckets, SettledRow
+from ..read.stored_messages import read_metadata
+from ..slatedb.store_writer import SlateStore
+from ..state.settled_list import Which
+from ..state.store_state import Queue, StoreState
+
+#: collected messages after which a checkpoint is made, so that none is large
+_GARBAGE_PER_CHECKPOINT = 4096
+#: journal bytes of one row, about
+ROW_BYTES = 60
+
+
+class Selection(NamedTuple):
+    """Which settled messages: all that every field lets pass.
+
+    Attributes:
+        ids: of these; None for any.
+        selector: whose metadata headers it matches.
+        before_ms: that were settled before, ms since the epoch.
+        limit: at most so many; 0 for no limit.
+    """
+
+    ids: Collection[int] | None = None
+    selector: Selector | None = None
+    before_ms: int | None = None
+    limit: int = 0
+
+    def takes(self, row: SettledRow) -> bool:
+        """Whether a row passes, as far as it tells."""
+        return (self.ids is None or row[0] in self.ids) and (self.before_ms is None or row[1] < self.before_ms)
+
+
+class SettledMoves:
+    """Archives and deletes settled messages of one instance's queues."""
+
+    def __init__(
+        self,
+        store: SlateStore,
+        state: StoreState,
+        clock: Clock,
+        commits: Commits,
+        payloads: Payloads,
+        buckets: SettledBuckets,
+    ) -> None:
+        self._store, self._state = store, state
+        self._clock, self._commits = clock, commits
+        self._payloads = payloads
+        self._buckets = buckets
+
+    async def archive_failed(self, queue: Queue, selection: Selection, go_on: Callable[[int], bool]) -> int:
+        """Set failed messages of a queue aside; returns how many. They keep all they have, until somebody deletes them.
+
+        Args:
+            go_on: told how many so far after each step; whether to go on.
+
+        Raises:
+            StoreFull: the journal takes no more now; what was archived is archived.
+            CorruptRecord, StoreError: the store can't be read.
+        """
+        log, archived, limit = queue.failed, 0, selection.limit
+        for number in range(log.first, log.tail + 1):
+            async with self._commits.checkpointing, self._buckets.hold(queue, "failed", number) as found:
+                rows = await self._matching([row for row in found if selection.takes(row)], selection.selector)
+                if self._state.queues.get(queue.name) is not queue:
+                    break
+                rows = rows[: limit - archived] if limit else rows
+                if rows:
+                    self._commits.check_room(ROW_BYTES * (len(rows) + 4))
+                    self._commits.apply(ArchiveFailed.of(queue.name, number, rows))
+                    self._commits.needs_sync = True
+                    archived += len(rows)
+            if not go_on(archived) or 0 < limit <= archived:
+                break
+        return archived
+
+    async def _matching(self, rows: list[SettledRow], selector: Selector | None) -> list[SettledRow]:
+        """Those of the rows whose messages' headers the selector is true of."""
+        if selector is None:
+            return rows
+        found = await read_metadata(self._store, self._payloads, [row[0] for row in rows])
+        return [row for row in rows if row[0] in found and selector.matches(found[row[0]].headers)]
+
+    async def delete(self, queue: Queue, which: Which, selection: Selection, go_on: Callable[[int], bool]) -> int:
+        """Delete settled messages of a queue; returns how many. Those that no other queue has are collected.
+
+        Args:
+            go_on: told how many so far after each step; whether to go on.
+
+        Raises:
+            StoreFull: the journal takes no more now; what was deleted is deleted.
+            CorruptRecord, StoreError: the store can't be read.
+        """
+        log, deleted = queue.settled_list(which), 0
+        for number in range(log.first, log.tail + 1):
+            async with self._commits.checkpointing, self._buckets.hold(queue, which, number) as rows:
+                if self._state.queues.get(queue.name) is not queue:
+                    break
+                ids = [row[0] for row in rows if selection.takes(row)]
+                if ids:
+                    self._commits.check_room(ROW_BYTES * (len(ids) + 4))
+                    self._commits.apply(MoveSettled(queue.name, self._clock.now_ms(), which, number, ids, "", []))
+                    self._commits.needs_sync = True
+                    for id in ids:
+                        self._payloads.drop(id)
+                    deleted += len(ids)
+            is_by_age = which != "archived_failed"  # that list is in the order of archiving
+            rest_is_younger = rows and selection.before_ms is not None and rows[-1][1] >= selection.before_ms
+            if not go_on(deleted) or (is_by_age and rest_is_younger):
+                break
+            if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
+                await self._commits.checkpoint()
+        return deleted

@@ -1,0 +1,284 @@
+"""What can be done to the messages of durable queues. Each operation changes memory at once and notes its effect.
+
+Nothing that an operation did may be shown to anybody before :class:`~kombu_opendata.storage.commit.commits.Commits`
+has committed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from ...errors import InvalidMessage
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..effects.by_id import Archive, Delay, Delete, Extend
+from ..effects.deliveries import Ack, Claim, ClaimAgain, Fail, GiveUp, Remove, Renew, Return, ReturnLater
+from ..effects.publishes import DeadLetterSent, Publish, ReserveIds
+from ..effects.sessions import ForgetSession, NameSession
+from ..messages.payloads import Payloads
+from ..records.dead_letter import REVOKED
+from ..records.producer import Producer
+from ..state.queue_buckets import Entry
+from ..state.queue_limits import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
+from ..state.store_state import UNLIMITED_ATTEMPTS, Queue, StoreState
+
+#: message ids of one SeqBlock, as in OpenData-Log
+BLOCK_IDS = 4096
+
+
+class Operations:
+    """The operations on the queues of one instance.
+
+    Attributes:
+        expired: messages that were removed because they were past their deadline, since the start.
+        on_dead_letters: is called when there are new dead letters.
+    """
+
+    def __init__(self, state: StoreState, payloads: Payloads, clock: Clock, commits: Commits) -> None:
+        self._state = state
+        self._payloads = payloads
+        self._clock = clock
+        self._commits = commits
+        self._effects = commits.effects
+        self.expired = 0
+        self.on_dead_letters: Callable[[], None] = lambda: None
+
+    # ------------------------------------------------------------------ publishing
+    def allocate_id(self) -> int:
+        """A message id that was never used. Its block is stored in the same commit or an earlier one."""
+        state = self._state
+        id = state.next_id
+        if id >= state.block_end:
+            self._commits.apply(ReserveIds(id, BLOCK_IDS))
+        state.next_id = id + 1
+        return id
+
+    def allocate_ids(self, count: int) -> int:
+        """The first of ``count`` consecutive message ids that were never used, as :meth:`allocate_id`."""
+        state = self._state
+        first = state.next_id
+        if first + count > state.block_end:
+            self._commits.apply(ReserveIds(first, count + BLOCK_IDS))
+        return first
+
+    def published(self, session: bytes, seq: int) -> Producer | None:
+        """The session's last publish, if ``seq`` was applied before (that one, or one before it)."""
+        last = self._state.producers.get(session)
+        return last if last is not None and last.has(seq) else None
+
+    def publish(
+        self,
+        queues: list[Queue],
+        envelope: bytes,
+        headers: dict[str, str],
+        *,
+        priority: int,
+        created_at: int,
+        visible_at: int,
+        ttl_ms: int,
+        session: bytes,
+        seq: int,
+        total: int,
+    ) -> int:
+        """Store one message in these queues; returns its id.
+
+        Args:
+            priority: the stored one, lower first.
+            ttl_ms: how long it may be delivered, -1 for ever.
+            total: how many queues got it, the transient ones included.
+
+        Raises:
+            InvalidMessage: the headers don't fit a metadata record; nothing was changed.
+        """
+        if not 0 <= priority <= 255:
+            raise InvalidMessage(f"priority {priority} is not within 0–255", priority=priority)
+        now = self._clock.now_ms()
+        id = self.allocate_id()
+        deadline = min(now + ttl_ms, MAX_DEADLINE_MS) if ttl_ms >= 0 else 0
+        retention = retention_of(ttl_ms)
+        if not is_exact(ttl_ms):
+            headers = {**headers, TTL_HEADER: str(ttl_ms)}
+        visible_at = max(visible_at, now)
+        effect = Publish(
+            id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, [], session, seq, total
+        )
+        value = effect.metadata()
+        effect.places = [(queue.name, queue.messages.place()) for queue in queues]
+        effect.apply(self._state)
+        self._effects.append(effect)
+        commits = self._commits
+        commits.needs_sync = True
+        commits.new_bytes += len(envelope)
+        commits.stage(id, value, envelope)
+        return id
+
+    # ------------------------------------------------------------------ consuming
+    def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes, lease_ms: int = 0) -> None:
+        """Lease these available messages to a session, for the queue's lease or so many ms."""
+        # One that was returned within this millisecond is claimed as of the next: the token is the claim's time.
+        at = self._clock.now_ms()
+        pairs: list[int] = []
+        redelivered = 0
+        for entry in entries:
+            pairs += entry.id, entry.bucket
+            if entry.visible_at > at:
+                at = entry.visible_at
+            if entry.attempts or entry.returned:
+                redelivered += 1
+        until = at + (lease_ms or 1000 * queue.options.lease_seconds)
+        effect = (
+            ClaimAgain(queue.name, session, at, until, pairs, redelivered)
+            if redelivered
+            else Claim(queue.name, session, at, until, pairs)
+        )
+        effect.apply(self._state)
+        self._effects.append(effect)
+
+    def ack(self, queue: Queue, entries: Iterable[Entry]) -> None:
+        """in flight → done."""
+        at = self._clock.now_ms()
+        pairs: list[int] = []
+        for entry in entries:
+            self._payloads.drop(entry.id)
+            pairs += entry.id, entry.bucket
+        effect = Ack(queue.name, at, pairs)
+        effect.apply(self._state)
+        last = self._effects[-1] if self._effects else None
+        if type(last) is Ack and last.at_ms == at and last.queue == queue.name:
+            last.pairs += pairs
+        else:
+            self._effects.append(effect)
+
+    def fail(
+        self,
+        queue: Queue,
+        entries: Iterable[Entry],
+        consumer: str,
+        reason: str = "rejected",
+        *,
+        lease_expired: bool = False,
+    ) -> None:
+        """in flight → failed. With a reason they are dead letters as well, if the queue has an exchange for them."""
+        at = self._clock.now_ms()
+        given_up = reason == "delivery_limit"
+        reason = reason if queue.dead_letters_to is not None else ""
+        pairs = _pairs(entries)
+        if given_up:
+            self._commits.apply(GiveUp(queue.name, at, pairs, consumer, reason, given_up, lease_expired))
+        else:
+            self._commits.apply(Fail(queue.name, at, pairs, consumer, reason))
+        if reason:
+            self.on_dead_letters()
+
+    def put_back(
+        self,
+        queue: Queue,
+        entries: Iterable[Entry],
+        consumer: str,
+        *,
+        costs_attempt: bool,
+        at_once: bool = False,
+        lease_expired: bool = False,
+    ) -> None:
+        """in flight → available; to failed when it costs an attempt and none is left.
+
+        Args:
+            at_once: also where the queue has a delay between attempts.
+            lease_expired: the lease ended by itself; nobody rejected or released the message.
+        """
+        at = self._clock.now_ms()
+        back: list[int] = []
+        spent: list[Entry] = []
+        for entry in entries:
+            if costs_attempt and UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
+                spent.append(entry)
+                continue
+            if costs_attempt and queue.limits.retry_delay_ms and not at_once:
+                visible_at = queue.limits.retry_at(at, entry.attempts)
+                pair = [entry.id, entry.bucket]
+                self._commits.apply(Return.of(queue.name, at, pair, costs_attempt, consumer, visible_at, lease_expired))
+            else:
+                back += entry.id, entry.bucket
+        if back:
+            self._commits.apply(Return.of(queue.name, at, back, costs_attempt, consumer, 0, lease_expired))
+        if spent:
+            self.fail(queue, spent, consumer, "delivery_limit", lease_expired=lease_expired)
+
+    def remove(self, queue: Queue, entries: Collection[Entry], reason: str = "") -> int:
+        """available → gone: expired, dropped or purged. Returns how many.
+
+        With a reason they become dead letters, if the queue has an exchange for them, or if they expired and the
+        results of their tasks may be due.
+        """
+        at = self._clock.now_ms()
+        why = reason
+        if queue.dead_letters_to is None:
+            reason = REVOKED if why == "expired" and self._state.results.has_revocable else ""
+        pairs = _pairs(entries)
+        if not reason:
+            self._drop_payloads(entries)
+        count = len(pairs) // 2
+        if pairs:
+            self._commits.apply(Remove.of(queue.name, pairs, reason, at, why))
+            if reason:
+                self.on_dead_letters()
+        if why == "expired":
+            self.expired += count
+        return count
+
+    def dead_letter_sent(self, queue: str, id: int) -> None:
+        """Forget a dead letter, in one step with its publish: both are in the same commit."""
+        self._payloads.drop(id)
+        self._commits.apply(DeadLetterSent(queue, id))
+
+    def renew_by_queue(self, session: bytes) -> None:
+        """Prolong all leases of a session, each by its queue's lease from now."""
+        at = self._clock.now_ms()
+        self._commits.apply(Renew(session, at, at))
+
+    # ------------------------------------------------------------------ by id, and leases for a time
+    def extend(self, queue: Queue, entries: Collection[Entry], lease_ms: int) -> int:
+        """Have leases that nobody renews end in so many ms; returns when, ms since the epoch."""
+        at = self._clock.now_ms()
+        until = at + lease_ms
+        self._commits.apply(Extend(queue.name, at, _pairs(entries), until))
+        return until
+
+    def delay(self, queue: Queue, entries: Collection[Entry], delay_ms: int) -> None:
+        """Make available messages visible in so many ms, sooner or later than they were."""
+        at = self._clock.now_ms()
+        self._commits.apply(Delay(queue.name, at, _pairs(entries), at + delay_ms))
+
+    def release(self, queue: Queue, entries: Collection[Entry], consumer: str, delay_ms: int) -> None:
+        """in flight → available in so many ms, at no cost of an attempt."""
+        at = self._clock.now_ms()
+        self._commits.apply(ReturnLater(queue.name, at, _pairs(entries), False, consumer, at + delay_ms))
+
+    def delete(self, queue: Queue, entries: Collection[Entry]) -> None:
+        """available or in flight → gone, without a trace in the done or failed messages."""
+        at = self._clock.now_ms()
+        self._drop_payloads(entries)
+        self._commits.apply(Delete(queue.name, at, _pairs(entries)))
+
+    def archive(self, queue: Queue, entries: Collection[Entry], operator: str) -> None:
+        """available → done, without a claim."""
+        at = self._clock.now_ms()
+        self._drop_payloads(entries)
+        self._commits.apply(Archive(queue.name, at, _pairs(entries), operator))
+
+    # ------------------------------------------------------------------ sessions
+    def name_session(self, session: bytes, name: str) -> None:
+        if self._state.session_names.get(session) != name:
+            self._commits.apply(NameSession(session, name))
+
+    def forget_session(self, session: bytes) -> None:
+        self._commits.apply(ForgetSession(session))
+
+    def _drop_payloads(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._payloads.drop(entry.id)
+
+
+def _pairs(entries: Iterable[Entry]) -> list[int]:
+    """The flat list id, bucket, id, bucket, … of these messages."""
+    return [part for entry in entries for part in (entry.id, entry.bucket)]

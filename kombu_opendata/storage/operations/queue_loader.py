@@ -1,0 +1,130 @@
+"""Loads what durable queues need and memory does not have: cold buckets, and payloads ahead of their delivery."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from ...errors import CorruptRecord, StoreError
+from ..clock import Clock
+from ..messages.payloads import Payloads
+from ..records import active, keys
+from ..slatedb.store_writer import SlateStore
+from ..state.queue_buckets import Entry
+from ..state.store_state import Queue, StoreState
+from .message_operations import Operations
+
+log = logging.getLogger(__name__)
+
+#: messages of a backlog that are read from the store in one go, and how few left to deliver make it happen
+_AHEAD = 2048
+_AHEAD_MIN = 512
+#: a queue whose payloads could not be read is tried again after
+_RETRY_SECONDS = 1.0
+#: who fails messages whose payloads are lost
+_BROKER_SESSION = bytes(16)
+
+
+class QueueLoader:
+    """Brings cold buckets and payloads of one instance's queues into memory.
+
+    Attributes:
+        on_loaded: is called when a load that :meth:`next_entry` began is over.
+    """
+
+    def __init__(
+        self, store: SlateStore, state: StoreState, payloads: Payloads, clock: Clock, operations: Operations
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._payloads = payloads
+        self._clock = clock
+        self._operations = operations
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self.on_loaded: Callable[[Queue], None] = lambda _queue: None
+
+    def next_entry(self, queue: Queue, now: int) -> tuple[Entry | None, bool]:
+        """The next message to deliver, with its payload at hand, or (None, whether one is being loaded).
+
+        Expired messages on the way are removed. After a load the ``on_loaded`` callback runs.
+        """
+        messages = queue.messages
+        queue.at_hand -= 1
+        if queue.at_hand < _AHEAD_MIN and messages.cold and messages.cold.next() is not None:
+            self._load(queue)  # what comes next, before it is needed
+        while True:
+            entry = messages.peek(now)
+            wanted = messages.cold.wanted(now, entry)
+            if wanted is not None or (entry is not None and self._payloads.find(entry.id) is None):
+                self._load(queue)
+                return None, True
+            if entry is None or not entry.deadline or entry.deadline > now or entry.id in messages.fresh:
+                return entry, False
+            self._operations.remove(queue, [entry], "expired")
+
+    async def load_bucket(self, queue: Queue, number: int) -> None:
+        """Bring a cold bucket into memory."""
+        key = keys.active_key(queue.name, number)
+        summary = queue.messages.cold.get(number)
+        value = await self._store.get(key)
+        current = summary is not None and queue.messages.cold.get(number) is summary
+        if current and self._state.queues.get(queue.name) is queue:
+            lists = active.decode(key, value or b"")
+            queue.messages.restore(number, lists[0], lists[1], self._clock.now_ms())
+
+    async def find_entries(self, queue: Queue, ids: Iterable[int]) -> None:
+        """Load the cold buckets that may have these messages, usually one for each: ids ascend with the buckets."""
+        for number in queue.messages.cold_buckets_of(ids):
+            if number in queue.messages.cold and self._state.queues.get(queue.name) is queue:
+                await self.load_bucket(queue, number)
+
+    def close(self) -> None:
+        """Stop every load under way."""
+        for task in self._loading.values():
+            task.cancel()
+
+    # ------------------------------------------------------------------ ahead of the delivery
+    def _load(self, queue: Queue) -> None:
+        if queue.name not in self._loading:
+            task = asyncio.get_running_loop().create_task(self._load_next(queue))
+            self._loading[queue.name] = task
+            task.add_done_callback(lambda done: self._load_done(queue, done))
+
+    def _load_done(self, queue: Queue, task: asyncio.Task[None]) -> None:
+        self._loading.pop(queue.name, None)
+        if not task.cancelled():
+            exc = task.exception()
+            if exc is not None:
+                log.error("queue %r can't be read: %s", queue.name, exc)
+                if isinstance(exc, StoreError) and not isinstance(exc, CorruptRecord):
+                    asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.on_loaded, queue)
+                return
+            self.on_loaded(queue)
+
+    async def _load_next(self, queue: Queue) -> None:
+        now = self._clock.now_ms()
+        messages = queue.messages
+        number = messages.cold.wanted(now, messages.peek(now))
+        upcoming: list[Entry] = []
+        while number is not None or len(upcoming := messages.upcoming(_AHEAD)) < _AHEAD:
+            number = messages.cold.next() if number is None else number
+            if number is None:
+                break
+            await self.load_bucket(queue, number)
+            if number in messages.cold:
+                return  # the queue was deleted, or the bucket changed meanwhile
+            messages.promote(now)
+            number = None
+        broken = await self._payloads.load_some([entry.id for entry in upcoming])
+        queue.at_hand = len(upcoming) - len(broken)
+        for id, exc in broken.items():
+            self._give_up(queue, id, exc)
+
+    def _give_up(self, queue: Queue, id: int, reason: CorruptRecord) -> None:
+        """A message whose payload is lost goes to the failed list; the others are delivered."""
+        entry = queue.messages.available.get(id)
+        if entry is not None and self._state.queues.get(queue.name) is queue:
+            log.error("message %d of queue %r can't be delivered and has failed: %s", id, queue.name, reason)
+            self._operations.claim(queue, (entry,), _BROKER_SESSION)
+            self._operations.fail(queue, (entry,), "opendata-queue broker", "")

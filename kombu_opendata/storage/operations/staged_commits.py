@@ -1,0 +1,233 @@
+"""Staged jobs: what can be done with them. Nothing may be shown to anybody before the commit.
+
+docs/rfcs/0008-staged-batches.md has the protocol, :mod:`.staged_state` the state; the broker decides what goes where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from itertools import groupby
+
+from ...errors import InvalidURL, OpenDataError
+from ...staging.batch_block import Block
+from ...staging.folder import Folder
+from ...staging.folder_url import open_folder
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..effects.staged_jobs import CommitStaged, RouteStaged
+from ..messages.staged_payloads import BatchReader
+from ..records import keys, staged
+from ..slatedb.store_writer import SlateStore
+from ..state import queue_state
+from ..state.queue_state import QueueState
+from ..state.staged_job import StagedBatch, StagedJob
+from ..state.staged_rows import Chunk, records_of
+from ..state.store_state import Queue, StoreState
+from .message_operations import Operations
+
+log = logging.getLogger(__name__)
+
+#: how long a job is remembered after its last message was settled
+JOB_RETENTION_MS = 7 * 86_400_000
+#: staged objects that no committed job refers to go when they are older
+ORPHAN_AGE_MS = 24 * 3_600_000
+#: files that are removed in one go
+_DELETE = 1000
+_FORGET_LIMIT = 10_000
+#: counts of queues in one page of jobs
+_PAGE_COUNTS = 20_000
+#: ids of the commit's batches that are in an effect count as so many bytes
+_BATCH_BYTES = 150
+
+
+class Staging:
+    """The staged jobs of one instance."""
+
+    def __init__(
+        self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits, operations: Operations
+    ) -> None:
+        self._store, self._state = store, state
+        self._clock, self._commits, self._operations = clock, commits, operations
+        self.state = state.staged
+        self._folder: Folder | None = None
+        self.reader = BatchReader(self.folder)
+        self.orphan_age_ms = ORPHAN_AGE_MS
+        self.removed = 0  # objects, since the start
+
+    @property
+    def url(self) -> str:
+        """Where batches are staged: beside the database."""
+        store = self._store
+        return f"{store.url.rstrip('/')}/{store.path}.staged"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The store's settings, secrets among them."""
+        return self._store.options
+
+    def folder(self) -> Folder:
+        """The folder of staged batches.
+
+        Raises:
+            InvalidURL: the store can't hold any.
+            StoreError: a package is missing, or the settings are refused.
+        """
+        if self._folder is None:
+            self._folder = open_folder(self.url, self.options)
+        return self._folder
+
+    # ------------------------------------------------------------------ jobs
+    async def find(self, job_id: str) -> StagedJob | None:
+        """A committed job; one that is settled comes from the store and must not be changed.
+
+        Raises:
+            CorruptRecord: its record does not decode.
+        """
+        found = self.state.jobs.get(job_id)
+        if found is not None:
+            return found
+        key = keys.staged_job_key(job_id)
+        value = await self._store.get(key)
+        return self.state.jobs.get(job_id) or (StagedJob.of(job_id, staged.decode_job(key, value)) if value else None)
+
+    def commit(self, job_id: str, batches: list[StagedBatch]) -> StagedJob:
+        """A new job, whose messages are these batches' rows.
+
+        Raises:
+            StoreFull: the disk is full, or the store takes no writes.
+        """
+        self._commits.check_room(_BATCH_BYTES * (1 + len(batches)))
+        first_id = self._operations.allocate_ids(sum(batch.rows for batch in batches))
+        self._commits.apply(CommitStaged(job_id, self._clock.now_ms(), first_id, batches))
+        self._commits.needs_sync = True
+        return self.state.jobs[job_id]
+
+    def route(self, chunk: Chunk, block: Block | None, targets: list[list[Queue]], runs: list[int]) -> None:
+        """Put a job's next rows into queues.
+
+        Args:
+            block: the chunk's, decoded; None for rows that are damaged.
+            targets: lists of queues.
+            runs: flat list target, rows, …; -1 for rows that no queue takes.
+
+        Raises:
+            StoreFull: the disk is full, or the store takes no writes; nothing happened.
+        """
+        size = len(chunk.block) + len(chunk.payload)
+        self._commits.check_room(size)
+        names = [[queue.name for queue in queues] for queues in targets]
+        places = _choose_places(targets, runs) if block is not None else {}
+        effect = RouteStaged.of(chunk, names, runs, places)
+        effect.apply_block(self._state, block)
+        self._commits.effects.append(effect)
+        self._commits.new_bytes += size
+        self._commits.sync_soon = True
+        if block is not None:
+            self._commits.stage_all(records_of(chunk, block, runs))
+
+    async def page(self, after: str, limit: int) -> tuple[list[StagedJob], bool]:
+        """The jobs after an id, in the order of the ids' bytes, and whether there are more."""
+        found: dict[bytes, StagedJob] = {}
+        start = keys.staged_job_key(after) + b"\0" if after else keys.kind_range(keys.RecordKind.STAGED_JOB)[0]
+        end = keys.kind_range(keys.RecordKind.STAGED_JOB)[1]
+        for key, value in await self._store.scan(start, end, limit=limit + 1):
+            found[key] = StagedJob.of(keys.parse(key).name or "", staged.decode_job(key, value))
+        for job in self.state.jobs.values():  # newer than the store's
+            key = keys.staged_job_key(job.id)
+            if start <= key:
+                found[key] = job
+        ordered = [found[key] for key in sorted(found)]
+        page: list[StagedJob] = []
+        counts = 0
+        for job in ordered[:limit]:
+            counts += len(job.queues)
+            if page and counts > _PAGE_COUNTS:
+                break
+            page.append(job)
+        return page, len(ordered) > len(page)
+
+    # ------------------------------------------------------------------ collection
+    async def forget_old(self, now: int) -> int:
+        """Forget jobs that were settled long ago; returns how many."""
+        start = keys.kind_range(keys.RecordKind.STAGED_EXPIRY)[0]
+        end = keys.staged_expiry_key(max(now - JOB_RETENTION_MS, 0))
+        rows = await self._store.scan(start, end, limit=_FORGET_LIMIT)
+        for key, value in rows:
+            staged.decode_expiry(key, value)
+            parsed = keys.parse(key)
+            self.state.forget(parsed.name or "", parsed.expires_at_ms or 0)
+        return len(rows)
+
+    async def remove_unneeded(self) -> None:
+        """Remove the objects whose messages are all collected, after a sync. Errors are logged and tried again."""
+        while self.state.unneeded:
+            paths, self.state.unneeded = self.state.unneeded[:_DELETE], self.state.unneeded[_DELETE:]
+            try:
+                self.removed += await asyncio.to_thread(self.folder().delete, paths)
+            except OpenDataError as exc:
+                log.warning("staged batches that are needed no more can't be removed now: %s", exc)
+                self.state.unneeded += paths
+                break
+
+    async def remove_orphans(self, now: int, alone: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
+        """Remove staged objects that no committed job refers to and that are old.
+
+        Args:
+            alone: a lock for a job's folder, which whoever commits or aborts the job holds as well.
+        """
+        try:
+            folder = self.folder()
+            pages = folder.files()
+            while (page := await asyncio.to_thread(next, pages, None)) is not None:
+                old = [found.path for found in page if found.changed_at_ms < now - self.orphan_age_ms]
+                for job, paths in groupby(old, lambda path: path.partition("/")[0]):
+                    async with alone(job):
+                        going = set(self.state.unneeded)
+                        orphans = [path for path in paths if path not in self.state.needed and path not in going]
+                        if orphans:
+                            self.removed += await asyncio.to_thread(folder.delete, orphans)
+        except InvalidURL:
+            return
+        except OpenDataError as exc:
+            log.warning("staged batches of jobs that were never committed can't be looked for: %s", exc)
+
+    def close(self) -> None:
+        """Close open files."""
+        if self._folder is not None:
+            self._folder.close()
+
+
+class _Filling:
+    """The buckets that the next rows of a queue go to; ``runs`` is a flat list bucket, rows, …"""
+
+    def __init__(self, messages: QueueState) -> None:
+        self._bucket, self._used = messages.tail, messages.tail_used
+        self.runs: list[int] = []
+
+    def add(self, rows: int) -> None:
+        """So many more rows."""
+        while rows:
+            if self._used >= queue_state.BUCKET_ENTRIES:
+                self._bucket, self._used = self._bucket + 1, 0
+            fitting = min(rows, queue_state.BUCKET_ENTRIES - self._used)
+            if self.runs and self.runs[-2] == self._bucket:
+                self.runs[-1] += fitting
+            else:
+                self.runs += self._bucket, fitting
+            self._used += fitting
+            rows -= fitting
+
+
+def _choose_places(targets: list[list[Queue]], runs: list[int]) -> dict[str, list[int]]:
+    """Which buckets the rows of a chunk go to, by queue."""
+    filling: dict[str, _Filling] = {}
+    for target, rows in zip(runs[::2], runs[1::2], strict=True):
+        for queue in targets[target] if target >= 0 else ():
+            found = filling.get(queue.name)
+            if found is None:
+                found = filling[queue.name] = _Filling(queue.messages)
+            found.add(rows)
+    return {name: found.runs for name, found in filling.items()}

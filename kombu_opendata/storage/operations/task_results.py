@@ -1,0 +1,217 @@
+"""Results of tasks and the parts of chords: what can be done to them. Values not at hand are read from the store."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..effects.effect import Effect
+from ..effects.task_results import CloseChord, ForgetResults, OpenChord, StoreResult
+from ..records import keys
+from ..records import results as records
+from ..records.results import FINAL, Result
+from ..slatedb.store_writer import SlateStore
+from ..state.result_state import HAS_REVOCABLE
+from ..state.store_state import StoreState
+
+#: expired results that one sweep removes at most, and how many are looked at together
+_SWEEP_LIMIT = 50_000
+_SWEEP_PAGE = 100
+#: by how much a client's idea of a task's age may be wrong
+_AGE_SLACK_MS = 1000
+
+
+class Results:
+    """What can be done to the results of one instance. Nothing may be shown to anybody before the commit.
+
+    ``stored`` results and ``chords_completed`` (their callbacks were sent) are counted since the start.
+    """
+
+    def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
+        self._store, self._state = store, state
+        self._clock, self._commits = clock, commits
+        self.state = state.results
+        self.stored = self.chords_completed = 0
+
+    # ------------------------------------------------------------------ reading
+    def find(self, name: bytes, age_ms: int = -1) -> tuple[bool, Result | None]:
+        """Whether it is known what the result is, and the result.
+
+        Args:
+            age_ms: the result is not older than so much; -1 for unknown.
+        """
+        shelf, now = self.state.results, self._clock.now_ms()
+        known, found = shelf.find(name)
+        if not known and age_ms >= 0:
+            known = now - age_ms - _AGE_SLACK_MS >= shelf.complete_since_ms
+        return known, _alive(found, now)
+
+    async def get(self, name: bytes) -> Result | None:
+        """The result, or None.
+
+        Raises:
+            CorruptRecord: its record does not decode.
+        """
+        known, found = self.find(name)
+        if known:
+            return found
+        stored = await self._read(name)
+        known, found = self.find(name)
+        if known:
+            return found  # it changed meanwhile
+        self.state.results.keep(name, stored)
+        return _alive(stored, self._clock.now_ms())
+
+    async def _read(self, name: bytes) -> Result | None:
+        """What the store has; anything if it changes meanwhile."""
+        found = await self._record(name)
+        if found is None or found.value:
+            return found
+        key = keys.result_key(name)
+        async with self._commits.checkpointing:
+            if self.find(name)[0]:
+                return found
+            found = await self._record(name)  # it may have been forgotten or replaced before
+            if found is None or found.value or key not in self.state.large:
+                return found
+            return found._replace(value=await self.state.large.read(self._store, key))
+
+    async def _record(self, name: bytes) -> Result | None:
+        """What the store has, without a value that is in chunks."""
+        key = keys.result_key(name)
+        value = await self._store.get(key)
+        return None if value is None else records.decode_result(key, value)
+
+    async def part(self, key: bytes) -> bytes:
+        """The value of a chord's part; empty when it is gone.
+
+        Raises:
+            CorruptRecord: its record does not decode.
+        """
+        known, found = self.state.parts.find(key)
+        if not known:
+            value = await self._store.get(key)
+            found = None if value is None else records.decode_part(key, value)
+            if not found and key in self.state.large:
+                async with self._commits.checkpointing:
+                    if key in self.state.large:
+                        found = await self.state.large.read(self._store, key)
+        return found or b""
+
+    # ------------------------------------------------------------------ writing
+    def store(
+        self,
+        name: bytes,
+        kind: int,
+        value: bytes,
+        ttl_ms: int,
+        group: bytes = b"",
+        index: int = records.NO_INDEX,
+        member: bytes = b"",
+        chord_ttl_ms: int = 0,
+    ) -> bool:
+        """Store a result, a chord's part, or both; returns whether the result was stored.
+
+        A final result that is at hand is kept. TTLs of 0 are for ever.
+
+        Raises:
+            StoreFull: the disk is full, or the store takes no writes.
+        """
+        now = self._clock.now_ms()
+        stored = bool(name)
+        if name:
+            current = self.find(name)[1]
+            if current is not None and current.kind == FINAL:
+                name, stored = b"", False
+        if group and self._has_part(group, index, member):
+            group = b""
+        if not name and not group:
+            return stored
+        self._commits.check_room(len(value))
+        self._state.time(now)
+        expires_at, chord_expires_at = _until(now, ttl_ms), _until(now, chord_ttl_ms)
+        self._apply(StoreResult(name, kind, expires_at, value, group, index, member, chord_expires_at), len(value))
+        self.stored += stored
+        return stored
+
+    def _has_part(self, group: bytes, index: int, member: bytes) -> bool:
+        chord = self.state.chords.get(group)
+        return chord is not None and (index, member) in chord.parts
+
+    def forget(self, names: list[bytes]) -> None:
+        """Results that nobody wants any more."""
+        self._apply(ForgetResults(names))
+
+    def note_revocable(self) -> None:
+        """A message is published that says what result it leaves when it expires."""
+        if not self.state.has_revocable:
+            self._apply(StoreResult(HAS_REVOCABLE, FINAL, 0, b"", b"", records.NO_INDEX, b"", 0))
+
+    def open_chord(
+        self,
+        group: bytes,
+        ttl_ms: int,
+        size: int = -1,
+        added: int = 0,
+        header: bytes = b"",
+        *,
+        again: bool = False,
+        body: bytes = b"",
+    ) -> None:
+        """Say what is known of a chord; ``again`` forgets an earlier one of this name."""
+        expires_at = _until(self._clock.now_ms(), ttl_ms)
+        self._apply(OpenChord(group, expires_at, size, added, header, again, body), len(header))
+
+    def close_chord(self, group: bytes) -> None:
+        """The chord is over."""
+        chord = self.state.chords.get(group)
+        if chord is not None:
+            self.chords_completed += chord.is_complete
+            self._apply(CloseChord(group))
+
+    def _apply(self, effect: Effect, size: int = 0) -> None:
+        commits = self._commits
+        commits.apply(effect)
+        commits.new_bytes += size
+        commits.sync_soon = True
+
+    # ------------------------------------------------------------------ retention
+    async def sweep(self, now: int) -> int:
+        """Remove what has expired; returns how many results."""
+        for group in [group for group, chord in self.state.chords.items() if 0 < chord.expires_at_ms <= now]:
+            self.close_chord(group)
+        start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")
+        removed = seen = 0
+        while seen < _SWEEP_LIMIT:
+            async with self._commits.checkpointing:  # what is put meanwhile stays pending, and so known
+                rows = await self._store.scan(start, end, limit=_SWEEP_PAGE)
+                reached = [keys.parse(key) for key, _value in rows]
+                stored = await asyncio.gather(*(self._peek(row.result or b"") for row in reached))
+                removed += sum(self._expire(row, result, now) for row, result in zip(reached, stored, strict=True))
+            if len(rows) < _SWEEP_PAGE:
+                break
+            seen += len(rows)
+            start = rows[-1][0] + b"\0"
+        return removed
+
+    async def _peek(self, name: bytes) -> Result | None:
+        """As :meth:`get`, but leaves the cache as it is, and chunks where they are."""
+        known, found = self.state.results.find(name)
+        return found if known else await self._record(name)
+
+    def _expire(self, row: keys.Key, stored: Result | None, now: int) -> bool:
+        name = row.result or b""
+        known, found = self.state.results.find(name)
+        is_over = _alive(found if known else stored, now) is None
+        self.state.expire(name, row.expires_at_ms or 0, is_over=is_over)
+        return is_over
+
+
+def _until(now: int, ttl_ms: int) -> int:
+    return now + ttl_ms if ttl_ms > 0 else 0
+
+
+def _alive(result: Result | None, now: int) -> Result | None:
+    """The result, unless it has expired: the store goes on showing an expired row until the collector removes it."""
+    return None if result is None or 0 < result.expires_at_ms <= now else result

@@ -1,0 +1,159 @@
+"""The metadata log, read block by block in the order of ids: the next one is on its way while one is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import NamedTuple
+
+from ..commit.commits import Commits
+from ..records import keys
+from ..slatedb.rows import Pair
+from ..slatedb.store_writer import SlateStore
+from .stored_messages import id_of
+
+_READ_AHEAD_BYTES = 512 << 10
+#: a block ends after so many rows or bytes
+_BLOCK_ROWS = 4096
+_BLOCK_BYTES = 1 << 20
+#: rows by which is found out how large they are, and about what one call reads then
+_FIRST_ROWS = 32
+_CALL_BYTES = 256 << 10
+#: but at most so many: others may be larger
+_CALL_ROWS = 1024
+#: collected messages that are remembered before the blocks are read again
+_MAX_COLLECTED = 100_000
+
+
+class Block(NamedTuple):
+    """All metadata records from some id on, and before ``upto``.
+
+    ``collected`` are messages that were removed from the store since they were read, among others.
+    """
+
+    rows: list[Pair]
+    upto: int
+    collected: set[int]
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether so much was collected that it is to be read again."""
+        return len(self.collected) > _MAX_COLLECTED
+
+
+class BlockReader:
+    """Reads the blocks of one cursor. To be closed.
+
+    Attributes:
+        block: the one that was read last; None before the first, after a failure and once it is closed.
+    """
+
+    def __init__(self, store: SlateStore, commits: Commits) -> None:
+        self._store, self._commits = store, commits
+        self.block: Block | None = None
+        self._ahead: asyncio.Task[Block] | None = None
+        self._ahead_start = -1
+        self._is_closed = False
+        self._row_bytes = 0  # of the block that was read last, on average
+
+    async def read(self, start: int, end: int) -> None:
+        """Make ``block`` the one that begins at ``start``; the one after it is read from now on. Of ids below ``end``.
+
+        Raises:
+            CorruptRecord, StoreError: the store can't be read.
+        """
+        self._drop()
+        if self._ahead is not None and self._ahead_start != start:
+            self._abandon()
+        if self._ahead is None:
+            self._ahead = asyncio.create_task(self._read(start, end), name="metadata block")
+        reading = self._ahead
+        try:
+            block = await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            if self._ahead is reading:
+                self._abandon()
+            raise
+        except BaseException:
+            if self._ahead is reading:
+                self._ahead = None
+            raise
+        if self._is_closed:
+            return  # meanwhile: nobody will use it
+        self.block, self._ahead = block, None
+        if block.upto < end:
+            self._ahead_start = block.upto
+            self._ahead = asyncio.create_task(self._read(block.upto, end), name="metadata ahead")
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._is_closed = True
+        self._drop()
+        self._abandon()
+
+    async def _read(self, start: int, end: int) -> Block:
+        collected: set[int] = set()
+        async with self._commits.checkpointing:  # what one under way deletes may still be seen
+            self._commits.watches.append(collected)
+        try:
+            rows, upto = await read_block(self._store, start, end, self._row_bytes)
+            self._row_bytes = mean_bytes(rows) if rows else 0
+            return Block(rows, upto, collected)
+        except BaseException:
+            self._commits.unwatch(collected)
+            raise
+
+    def _drop(self) -> None:
+        if self.block is not None:
+            self._commits.unwatch(self.block.collected)
+            self.block = None
+
+    def _abandon(self) -> None:
+        """Let go of the block that is being read. It is read to its end: somebody may be waiting for it."""
+
+        def end(task: asyncio.Task[Block]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                self._commits.unwatch(task.result().collected)
+
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.add_done_callback(end)
+
+
+async def read_block(store: SlateStore, low: int, high: int, row_bytes: int = 0) -> tuple[list[Pair], int]:
+    """Entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which these are all there are.
+
+    Args:
+        row_bytes: what an entry takes, if that is known: else it is found out first.
+    """
+    found: list[Pair] = []
+    if not row_bytes:
+        found = await store.scan(
+            keys.metadata_key(low), keys.metadata_key(high), limit=_FIRST_ROWS, cache_blocks=False, in_thread=True
+        )
+        if len(found) < _FIRST_ROWS:
+            return found, high
+        row_bytes = mean_bytes(found)
+        low = id_of(found[-1][0]) + 1
+        if len(found) >= _BLOCK_ROWS:
+            return found, low
+    size = row_bytes * len(found)
+    batches = store.scan_batches(
+        keys.metadata_key(low),
+        keys.metadata_key(high),
+        batch=max(min(_BLOCK_ROWS, _CALL_ROWS, _CALL_BYTES // row_bytes), 1),
+        read_ahead_bytes=_READ_AHEAD_BYTES,
+        in_thread=True,
+    )
+    async with aclosing(batches) as reading:
+        async for part in reading:
+            found += part
+            size += sum(len(value) for _key, value in part)
+            if size >= _BLOCK_BYTES or len(found) >= _BLOCK_ROWS:
+                return found, id_of(found[-1][0]) + 1
+    return found, high
+
+
+def mean_bytes(rows: list[Pair]) -> int:
+    """What a value of these takes on average, at least 1."""
+    return max(sum(len(value) for _key, value in rows) // max(len(rows), 1), 1)

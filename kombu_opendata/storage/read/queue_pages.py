@@ -1,0 +1,223 @@
+"""Looking at a queue's messages without changing or claiming anything: by state, in pages, by id.
+
+Cold buckets are read and not brought into memory. What is shown is what was true at some moment of the call; a message
+that moves meanwhile may be missed or shown where it was. Reads of a call are bounded, so a page may be short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..messages.payloads import Payloads
+from ..records import active, keys, settled
+from ..records.metadata import Metadata
+from ..slatedb.store_writer import SlateStore
+from ..state.queue_buckets import Entry, Summary
+from ..state.queue_state import QueueState
+from ..state.settled_list import LISTS, Which, bucket_key
+from ..state.store_state import Queue
+from .settled_buckets import SettledBuckets
+from .stored_messages import read_metadata
+
+AVAILABLE, IN_FLIGHT, DELAYED = "available", "in_flight", "delayed"
+STATES = (AVAILABLE, IN_FLIGHT, DELAYED, *LISTS)
+#: buckets that one call reads from the store
+MAX_READS = 256
+#: buckets of a settled list that are counted one by one, the newest, and how many are read together
+_COUNTED = 4096
+_COUNTED_AT_ONCE = 64
+#: a position in a settled list is bucket × this + place
+_PLACES = 1 << 16
+
+
+class Row(NamedTuple):
+    """A message in a queue, as its state says it. Times are ms since the epoch; 0 where there is none."""
+
+    id: int
+    state: str
+    priority: int = 0  # the stored one: lower first
+    visible_at_ms: int = 0
+    attempts: int = 0
+    token: int = 0
+    lease_until_ms: int = 0
+    session: bytes = b""
+    settled_at_ms: int = 0
+
+
+def is_visible(entry: Entry, now: int) -> bool:
+    """Whether an available message can be delivered; see :meth:`QueueState.peek`."""
+    return entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1
+
+
+def row_of(entry: Entry, now: int) -> Row:
+    """A loaded message that waits."""
+    state = AVAILABLE if is_visible(entry, now) else DELAYED
+    return Row(entry.id, state, entry.priority, entry.visible_at, entry.attempts)
+
+
+def row_in_flight(entry: Entry) -> Row:
+    """A message that somebody holds."""
+    until = entry.lease_until
+    return Row(entry.id, IN_FLIGHT, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session)
+
+
+class _Part(NamedTuple):
+    """A bucket with messages from ``lowest`` on."""
+
+    lowest: int
+    number: int
+    summary: Summary | None  # None: it is loaded
+
+
+def _cut(found: dict[int, Row], limit: int) -> tuple[list[Row], int]:
+    ids = sorted(found)
+    return [found[id] for id in ids[:limit]], ids[limit - 1] if len(ids) > limit else -1
+
+
+def _parts(queue: Queue, after: int, states: tuple[str, ...], now: int) -> Iterator[_Part]:
+    messages = queue.messages
+    for number, bucket in messages.buckets.items():
+        if bucket.available and max(bucket.available) > after:
+            yield _Part(min(bucket.available), number, None)
+    for number, summary in messages.cold.items():
+        wanted = (DELAYED in states and summary.delayed) or (AVAILABLE in states and _may_have_visible(summary, now))
+        if summary.highest_id > after and wanted:
+            yield _Part(summary.lowest_id, number, summary)
+
+
+def _may_have_visible(summary: Summary, now: int) -> bool:
+    return summary.delayed < summary.messages or (summary.next_visible_at or 0) <= now
+
+
+def in_flight(queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
+    """What is claimed, by id from above ``after``; and from where to go on, -1 at the end."""
+    return _cut({id: row_in_flight(entry) for id, entry in queue.messages.in_flight.items() if id > after}, limit)
+
+
+def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
+    """A message in memory."""
+    entry = messages.in_flight.get(id)
+    if entry is not None:
+        return row_in_flight(entry)
+    entry = messages.available.get(id)
+    return None if entry is None else row_of(entry, now)
+
+
+class QueuePages:
+    """Reads the messages of durable queues, wherever they are."""
+
+    def __init__(
+        self, store: SlateStore, clock: Clock, commits: Commits, payloads: Payloads, buckets: SettledBuckets
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._commits = commits
+        self._payloads = payloads
+        self._buckets = buckets
+
+    async def waiting(self, queue: Queue, after: int, limit: int, states: tuple[str, ...]) -> tuple[list[Row], int]:
+        """Available or delayed messages above an id, by id; and from where to go on, -1 at the end."""
+        now = self._clock.now_ms()
+        found: dict[int, Row] = {}
+        reads = 0
+        parts = sorted(_parts(queue, after, states, now))
+        for place, part in enumerate(parts):
+            enough = sorted(id for id in found if id < part.lowest)[limit - 1 : limit]
+            if enough:
+                return _cut(found, limit)
+            if part.summary is not None:
+                if reads >= MAX_READS:
+                    done = sorted(id for id in found if id < part.lowest)
+                    rows = [found[id] for id in done[:limit]]
+                    return rows, (rows[-1].id if len(done) > limit else parts[place].lowest - 1)
+                reads += 1
+            for row in await self._rows_of(queue, part, now):
+                if row.id > after and row.state in states:
+                    found.setdefault(row.id, row)
+        return _cut(found, limit)
+
+    async def _rows_of(self, queue: Queue, part: _Part, now: int) -> list[Row]:
+        bucket = queue.messages.buckets.get(part.number)
+        if bucket is None and part.number in queue.messages.cold:
+            key = keys.active_key(queue.name, part.number)
+            value = await self._store.get(key)
+            bucket = queue.messages.buckets.get(part.number)
+            if bucket is None and value is not None:
+                return [
+                    Row(id, AVAILABLE if visible_at <= now else DELAYED, priority, visible_at, attempts)
+                    for id, priority, visible_at, _deadline, attempts in active.decode(key, value)[0]
+                ]
+        return [row_of(entry, now) for entry in bucket.available.values()] if bucket is not None else []
+
+    # ------------------------------------------------------------------ settled lists
+    async def settled_rows(self, queue: Queue, which: Which, position: int, limit: int) -> tuple[list[Row], int]:
+        """A page of a list, the oldest first; and the position to go on from, -1 at the end."""
+        log = queue.settled_list(which)
+        number, place = divmod(max(position, 0), _PLACES)
+        if number < log.first:
+            number, place = log.first, 0
+        found: list[Row] = []
+        for _ in range(MAX_READS):
+            if number > log.tail:
+                return found, -1
+            rows = await self._buckets.read(queue, which, number)
+            for id, at, attempts in rows[place : place + limit - len(found)]:
+                found.append(Row(id, which, attempts=attempts, settled_at_ms=at))
+                place += 1
+            if place < len(rows):
+                return found, number * _PLACES + place
+            number, place = number + 1, 0
+            if len(found) >= limit:
+                break
+        return found, number * _PLACES if number <= log.tail else -1
+
+    async def count_settled(self, queue: Queue, which: Which) -> int:
+        """How long a list is. After a start its buckets are read once; past 4,096 of them, older ones count as full."""
+        log = queue.settled_list(which)
+        while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
+            async with self._commits.checkpointing:
+                numbers = range(max(oldest, log.unread - _COUNTED_AT_ONCE), log.unread)
+                values = await self._store.get_many([bucket_key(queue.name, which, number) for number in numbers])
+                log.learn(numbers.start, [0 if value is None else settled.count_of(value) for value in values])
+        return log.length
+
+    # ------------------------------------------------------------------ one message
+    async def metadata_of(self, id: int) -> Metadata | None:
+        """A message's metadata, if it still has it."""
+        return (await self.metadata([id])).get(id)
+
+    async def metadata(self, ids: Iterable[int]) -> dict[int, Metadata]:
+        """The metadata of those of these messages that still have it."""
+        return await read_metadata(self._store, self._payloads, ids)
+
+    async def state_of(self, queue: Queue, id: int, received_at_ms: int, reads: int) -> tuple[Row | None, int]:
+        """Where a message is in a queue, and how many of the allowed reads are left; with none left it may be anywhere.
+
+        The done and failed lists are ordered by time and nothing is settled before it was received, so the search goes
+        from the newest bucket back until then. The order of the archive is that of archiving.
+        """
+        now = self._clock.now_ms()
+        row = loaded_row(queue.messages, id, now)
+        if row is not None:
+            return row, reads
+        for number in queue.messages.cold_buckets_of([id]):
+            reads -= 1
+            for row in await self._rows_of(queue, _Part(0, number, None), now):
+                if row.id == id:
+                    return row, reads
+        for which in LISTS:
+            log = queue.settled_list(which)
+            for number in range(log.tail, log.first - 1, -1):
+                if reads <= 0:
+                    return None, 0
+                reads -= number != log.tail
+                rows = await self._buckets.read(queue, which, number)
+                for found, at, attempts in rows:
+                    if found == id:
+                        return Row(id, which, attempts=attempts, settled_at_ms=at), reads
+                if rows and rows[0][1] < received_at_ms and which != "archived_failed":
+                    break
+        return None, reads

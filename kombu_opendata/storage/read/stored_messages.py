@@ -1,0 +1,123 @@
+"""What is stored of messages: their metadata by id and by time, and the rows that they become in a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..messages.payloads import Payloads, dense_runs, read_sizes
+from ..records import keys, metadata
+from ..records.metadata import Metadata
+from ..slatedb.store_reads import Reads
+from ..slatedb.store_writer import SlateStore
+from ..state import queue_state
+from ..state.queue_buckets import QueueRow
+from ..state.queue_limits import stored_deadline
+from ..state.store_state import Queue
+
+#: the header with a message's priority, Kombu's way: higher first
+PRIORITY = "priority"
+_PRIORITIES = {str(number): 255 - number for number in range(256)}
+_READ_AHEAD_BYTES = 512 << 10
+#: of messages that are read by their ids: the gaps that a scan goes over, what a record usually takes, rows of a call,
+#: point reads that run at once
+_MAX_GAP = 32
+_USUAL_BYTES = 512
+_SCAN_ROWS = 512
+_AT_ONCE = 32
+
+
+def id_of(metadata_key: bytes) -> int:
+    """The message id in the key of a metadata record."""
+    return int.from_bytes(metadata_key[-8:], "big")
+
+
+async def first_received_from(store: SlateStore, at_ms: int, low: int, high: int) -> int:
+    """An id below or at which everything received from ``at_ms`` on begins; of ids from ``low`` to ``high``.
+
+    Ids ascend with the time they were received at, so this takes as many reads as ``high - low`` has bits.
+    """
+    while low < high:
+        middle = (low + high) // 2
+        rows = await store.scan(keys.metadata_key(middle), keys.metadata_key(high), limit=1, read_ahead_bytes=4096)
+        if rows and metadata.decode(*rows[0]).received_at_ms < at_ms:
+            low = id_of(rows[0][0]) + 1
+        else:
+            high = middle
+    return low
+
+
+async def read_metadata(store: Reads, payloads: Payloads, ids: Iterable[int]) -> dict[int, Metadata]:
+    """The metadata of those of these messages that still have it."""
+    found = await read_metadata_records(store, payloads, ids)
+    return {id: metadata.decode(keys.metadata_key(id), value) for id, value in found.items()}
+
+
+async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[int]) -> dict[int, bytes]:
+    """As :func:`read_metadata`, not decoded."""
+    wanted = set(ids)
+    found: dict[int, bytes] = {}
+    for id in wanted:
+        value = payloads.metadata_at_hand(id)
+        if value is not None:
+            found[id] = value
+    missing = sorted(wanted - found.keys())
+    seen: set[int] = set()
+    for run in dense_runs(missing, _MAX_GAP):
+        first, last = keys.metadata_key(run[0]), keys.metadata_key(run[-1]) + b"\0"
+        ahead = min(_READ_AHEAD_BYTES, _USUAL_BYTES * (run[-1] - run[0] + 1))
+        async for rows in store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=ahead):
+            found.update((id, value) for key, value in rows if (id := id_of(key)) in wanted)
+        seen.update(run)
+    single = [id for id in missing if id not in seen]
+    for start in range(0, len(single), _AT_ONCE):
+        some = single[start : start + _AT_ONCE]
+        values = await store.get_many([keys.metadata_key(id) for id in some])
+        found.update((id, value) for id, value in zip(some, values, strict=True) if value is not None)
+    return found
+
+
+# ---------------------------------------------------------------------- rows of a queue
+def after_lease(row: QueueRow, at: int) -> None:
+    """The message was leased in this queue before, at the latest now: no two leases may have one token."""
+    row.visible_at_ms = max(row.visible_at_ms, at + 1)
+
+
+def priority_of(headers: Mapping[str, str]) -> int:
+    """The stored priority (lower first) of a message with these metadata headers; what is no priority counts as 0."""
+    return _PRIORITIES.get(headers.get(PRIORITY, ""), 255)
+
+
+def row_of(message: Metadata, priority: int, queue: Queue, at: int) -> QueueRow | None:
+    """What the queue must know of a message that comes at ``at``; None if that is after its deadline.
+
+    ``priority`` is the stored one. The bucket and the size are 0.
+    """
+    deadline = 0
+    if message.retention_seconds:
+        deadline = stored_deadline(message.received_at_ms, message.retention_seconds, message.headers)
+        if deadline <= at:
+            return None
+    visible_at = message.visible_at_ms
+    if visible_at < at:
+        visible_at = at
+    if queue.limits.message_ttl_ms >= 0:
+        deadline = queue.limits.deadline(deadline, visible_at, at)
+    return QueueRow(message.message_id, 0, priority, visible_at, deadline, 0)
+
+
+def place(queue: Queue, rows: list[QueueRow]) -> None:
+    """Choose the bucket of each row."""
+    messages = queue.messages
+    tail, used = messages.tail, messages.tail_used
+    for row in rows:
+        if used >= queue_state.BUCKET_ENTRIES:
+            tail, used = tail + 1, 0
+        row.bucket = tail
+        used += 1
+
+
+async def measure(store: SlateStore, queue: Queue, rows: list[QueueRow]) -> None:
+    """Find the sizes of the messages, if the queue counts bytes."""
+    if queue.limits.counts_bytes:
+        for row, size in zip(rows, await read_sizes(store, [row.id for row in rows]), strict=True):
+            row.size = size

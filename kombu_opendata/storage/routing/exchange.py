@@ -1,0 +1,59 @@
+"""One exchange and its bindings. Memory only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...selectors.topic_match import topic_matches
+from . import header_match
+
+ALTERNATE_EXCHANGE = "alternate-exchange"
+
+
+class Exchange:
+    """One exchange.
+
+    ``bindings`` maps a routing key (or pattern) to the queues bound with it, in order of binding, and each queue to its
+    bindings: identity → arguments. The arguments are part of a binding's identity at a headers exchange only;
+    elsewhere a queue has one binding with a key, whose identity is empty.
+    """
+
+    __slots__ = ("arguments", "auto_delete", "bindings", "durable", "name", "type")
+
+    def __init__(self, name: str, type: str, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
+        self.name = name
+        self.type = type
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+        self.bindings: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+
+    def identity(self, arguments: dict[str, Any]) -> str:
+        """What tells a binding with these arguments from others of the same queue with the same key."""
+        return header_match.identity(arguments) if self.type == "headers" else ""
+
+    @property
+    def alternate(self) -> str | None:
+        """Where messages go that no queue here takes."""
+        name = self.arguments.get(ALTERNATE_EXCHANGE)
+        return name if isinstance(name, str) else None
+
+    def queues_by_headers(self, headers: Mapping[Any, Any]) -> Iterator[str]:
+        """The queues that a headers exchange sends a message with these headers to; one may come twice."""
+        for bound in self.bindings.values():
+            for queue, bindings in bound.items():
+                if any(header_match.matches(arguments, headers) for arguments in bindings.values()):
+                    yield queue
+
+    def queues(self, routing_key: str) -> Iterator[str]:
+        """The queues a message with this key goes to; one may come twice. Not for a headers exchange."""
+        if self.type == "direct":
+            yield from self.bindings.get(routing_key, ())
+        elif self.type == "fanout":
+            for bound in self.bindings.values():
+                yield from bound
+        else:
+            for pattern, bound in self.bindings.items():
+                if topic_matches(pattern, routing_key):
+                    yield from bound

@@ -1,0 +1,284 @@
+"""Exchanges, bindings and routing (docs/rfcs/0001-records.md). Memory only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ...errors import NotFound, PreconditionFailed, RequestError
+from . import header_match
+from .exchange import ALTERNATE_EXCHANGE, Exchange
+from .queue_definition import Binding, QueueDefinition
+from .queue_filters import QueueFilters
+
+EXCHANGE_TYPES = ("direct", "topic", "fanout", "headers")
+PREDECLARED = {
+    "amq.direct": "direct", "amq.topic": "topic", "amq.fanout": "fanout", "amq.headers": "headers",
+    "amq.match": "headers",
+}  # fmt: skip
+_MAX_CACHED_ROUTES = 10_000
+
+#: (exchange, routing key) → queues
+Routes = dict[tuple[str, str], tuple[str, ...]]
+
+#: asks for a message's headers, as they are only needed where a headers exchange is
+Headers = Callable[[], Mapping[Any, Any]]
+
+
+def _unknown() -> Mapping[Any, Any]:
+    """The headers of no message in particular."""
+    raise LookupError
+
+
+class Topology:
+    """All exchanges and bindings of an instance. The default exchange ``""`` reaches every queue by its name."""
+
+    def __init__(self) -> None:
+        self.exchanges: dict[str, Exchange] = {n: Exchange(n, t, True, False, {}) for n, t in PREDECLARED.items()}
+        self.queue_names: set[str] = set()
+        self.version = 0  # another one after each change
+        self.filters = QueueFilters()
+        self._routes: Routes = {}
+        self._steps: Routes = {}  # what one exchange's bindings give, without its alternates
+
+    def changed(self) -> None:
+        """Forget cached routes."""
+        self.version += 1
+        self._routes.clear()
+        self._steps.clear()
+
+    def route(
+        self,
+        exchange: str,
+        routing_key: str,
+        headers: Headers = dict,
+        metadata: Mapping[str, str] | None = None,
+        before: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
+        """The queues a message goes to, each once. What no queue takes goes on to the alternate exchange, if any.
+
+        Args:
+            headers: gives the message's headers; called when a headers exchange is asked.
+            metadata: the message's metadata headers, which filters see; None: bindings alone decide.
+            before: a dead letter's metadata headers before it died: filters that it met then have had their turn.
+
+        Raises:
+            NotFound: no such exchange.
+        """
+        if self.filters and metadata is not None:
+            return self._route_with_filters(exchange, routing_key, headers, metadata, before)
+        found = self._routes.get((exchange, routing_key))
+        if found is None:
+            found, by_key = self._resolve(exchange, routing_key, headers)
+            if by_key:
+                self._remember(self._routes, exchange, routing_key, found)
+        return found
+
+    def _remember(self, cache: Routes, exchange: str, routing_key: str, found: tuple[str, ...]) -> None:
+        if len(cache) >= _MAX_CACHED_ROUTES:
+            cache.clear()
+        cache[(exchange, routing_key)] = found
+
+    def route_by_key(self, exchange: str, routing_key: str) -> tuple[str, ...] | None:
+        """As :meth:`route`; None where exchange and routing key alone don't decide, or there is no such exchange."""
+        if self.filters or (exchange and exchange not in self.exchanges):
+            return None
+        try:
+            self.route(exchange, routing_key, _unknown)
+        except LookupError:
+            return None
+        return self._routes.get((exchange, routing_key))
+
+    def _resolve(self, name: str, routing_key: str, headers: Headers) -> tuple[tuple[str, ...], bool]:
+        """The queues by bindings, and whether exchange and routing key alone decide that."""
+        by_key = True
+        found: tuple[str, ...] = ()
+        for exchange in self._chain(name):
+            by_key = by_key and not (exchange is not None and exchange.type == "headers")
+            found = self._bound(exchange, routing_key, headers)
+            if found:
+                break
+        return found, by_key
+
+    def _route_with_filters(
+        self,
+        name: str,
+        routing_key: str,
+        headers: Headers,
+        metadata: Mapping[str, str],
+        before: Mapping[str, str] | None,
+    ) -> tuple[str, ...]:
+        """As :meth:`_resolve`; what a filter takes is routed, so the alternate exchange does not get it."""
+        filters = self.filters
+        taking = filters.taking(metadata)
+        if before is not None and taking:
+            taking = [queue for queue in taking if (own := filters.get(queue)) and not own.selector.matches(before)]
+        for exchange in self._chain(name):
+            bound = self._steps.get((exchange.name if exchange is not None else "", routing_key))
+            if bound is None:
+                bound = self._bound(exchange, routing_key, headers)
+                if exchange is not None and exchange.type != "headers":
+                    self._remember(self._steps, exchange.name, routing_key, bound)
+            found = filters.passing(bound, metadata)
+            if taking:
+                return tuple(dict.fromkeys((*found, *taking)))
+            if found:
+                return found
+        return ()
+
+    def _chain(self, name: str) -> Iterator[Exchange | None]:
+        """The exchange and its alternates, each once; None is the default exchange."""
+        exchange = self.get(name) if name else None
+        asked = {name}
+        while True:
+            yield exchange
+            if exchange is None or exchange.alternate is None or exchange.alternate in asked:
+                return
+            asked.add(exchange.alternate)
+            if exchange.alternate and exchange.alternate not in self.exchanges:
+                return
+            exchange = self.exchanges.get(exchange.alternate)
+
+    def _bound(self, exchange: Exchange | None, routing_key: str, headers: Headers) -> tuple[str, ...]:
+        """The queues that the bindings of one exchange give."""
+        if exchange is None:
+            return (routing_key,) if routing_key in self.queue_names else ()
+        if exchange.type == "headers":
+            return tuple(dict.fromkeys(exchange.queues_by_headers(headers())))
+        return tuple(dict.fromkeys(exchange.queues(routing_key)))
+
+    def get(self, name: str) -> Exchange:
+        """The exchange of this name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no exchange {name!r}: declare it first", exchange=name)
+        return exchange
+
+    def check_declare(self, name: str, type: str, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> bool:
+        """Whether the exchange must be created.
+
+        Raises:
+            RequestError: unknown type, the default exchange, or an alternate exchange that is no name.
+            PreconditionFailed: it exists with other properties.
+        """
+        if type not in EXCHANGE_TYPES:
+            raise RequestError(f"exchange type {type!r} is not supported: use {', '.join(EXCHANGE_TYPES)}", type=type)
+        if name == "":
+            raise RequestError("the default exchange can't be declared")
+        alternate = arguments.get(ALTERNATE_EXCHANGE)
+        if alternate is not None and not isinstance(alternate, str):
+            raise RequestError(
+                f"exchange {name!r}: {ALTERNATE_EXCHANGE} must be the name of an exchange, not {alternate!r}",
+                argument=ALTERNATE_EXCHANGE,
+            )
+        old = self.exchanges.get(name)
+        if old is None:
+            return True
+        theirs = {"type": type, "durable": durable, "auto_delete": auto_delete, "arguments": arguments}
+        for key, value in theirs.items():
+            have = getattr(old, key)
+            if have != value:
+                raise PreconditionFailed(
+                    f"exchange {name!r} exists with {key}={have!r}, declared again with {value!r}: "
+                    "delete it first or declare it alike",
+                    exchange=name,
+                )
+        return False
+
+    def add_exchange(self, name: str, type: str, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
+        self.exchanges[name] = Exchange(name, type, durable, auto_delete, arguments)
+        self.changed()
+
+    def remove_exchange(self, name: str) -> None:
+        self.exchanges.pop(name, None)
+        self.changed()
+
+    def add_queue(self, name: str, arguments: Mapping[str, Any] | None = None) -> None:
+        self.queue_names.add(name)
+        self.filters.add(name, arguments or {})
+        self.changed()
+
+    def remove_queue(self, name: str) -> list[tuple[str, str, str]]:
+        """Forget a queue and its bindings; returns them as (exchange, routing key, identity)."""
+        gone = [
+            (exchange, key, self.exchanges[exchange].identity(arguments))
+            for queue, exchange, key, arguments in self.bindings() if queue == name
+        ]  # fmt: skip
+        for exchange, key, _identity in gone:
+            self._forget(name, exchange, key)
+        self.queue_names.discard(name)
+        self.filters.remove(name)
+        self.changed()
+        return gone
+
+    def check_binding(self, exchange: str, arguments: dict[str, Any]) -> None:
+        """Check the arguments of a binding.
+
+        Raises:
+            NotFound: no such exchange.
+            RequestError: a headers exchange can't match by them.
+        """
+        if self.get(exchange).type == "headers":
+            header_match.check(arguments)
+
+    def binding(self, queue: str, exchange: str, routing_key: str, identity: str) -> dict[str, Any] | None:
+        """The arguments of a binding, None when there is no such binding."""
+        found = self.exchanges.get(exchange)
+        return None if found is None else found.bindings.get(routing_key, {}).get(queue, {}).get(identity)
+
+    def is_bound(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> bool:
+        """Whether there is this binding, which at a headers exchange means: with these arguments."""
+        identity = self.get(exchange).identity(arguments)
+        return self.binding(queue, exchange, routing_key, identity) is not None
+
+    def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        found = self.get(exchange)
+        found.bindings.setdefault(routing_key, {}).setdefault(queue, {})[found.identity(arguments)] = arguments
+        self.changed()
+
+    def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        """Remove a binding, which at a headers exchange is the one with these arguments."""
+        found = self.get(exchange)
+        bindings = found.bindings.get(routing_key, {}).get(queue, {})
+        bindings.pop(found.identity(arguments), None)
+        if not bindings:
+            self._forget(queue, exchange, routing_key)
+        self.changed()
+
+    def _forget(self, queue: str, exchange: str, routing_key: str) -> None:
+        found = self.get(exchange).bindings
+        bound = found.get(routing_key, {})
+        bound.pop(queue, None)
+        if not bound:
+            found.pop(routing_key, None)
+
+    def bindings(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+        """Every binding as (queue, exchange, routing key, arguments); they may change meanwhile."""
+        for exchange in list(self.exchanges.values()):
+            for key, bound in list(exchange.bindings.items()):
+                for queue, bindings in list(bound.items()):
+                    for arguments in list(bindings.values()):
+                        yield queue, exchange.name, key, arguments
+
+    def definition_of(self, queue: str, *more: Binding) -> QueueDefinition:
+        """What the queue is; with ``more`` bindings what it would be."""
+        found = [
+            Binding(exchange.name, exchange.type, key, arguments)
+            for exchange in self.exchanges.values()
+            for key, bound in exchange.bindings.items()
+            for arguments in bound.get(queue, {}).values()
+        ]
+        return QueueDefinition(queue, [*found, *more], self.filters.get(queue))
+
+    def filter_of(self, queue: str) -> str:
+        """The queue's filter over metadata headers, the RFC's definition of a queue."""
+        return self.definition_of(queue).text
+
+    def filter_size(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> int:
+        """How many bytes the queue's filter has once it is bound like this as well."""
+        more = Binding(exchange, self.get(exchange).type, routing_key, arguments)
+        return len(self.definition_of(queue, more).text.encode())

@@ -1,0 +1,256 @@
+"""What stands around a SlateDB database: its checkpoints, its tables, and the collection of files that nobody needs.
+
+When SlateDB's compactor replaces tables it leaves a checkpoint without a name, which keeps the old tables for
+:attr:`~.slate.SlateSettings.replaced_seconds`. Our readers make checkpoints with a name. A table may be deleted when
+neither the current manifest nor a checkpoint that has not expired refers to it. Whether this process still reads from
+it is for the caller to know: see :meth:`~.slate.SlateStore.collect_garbage`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from kombu_opendata.storage.slatedb import ffi
+from kombu_opendata.storage.slatedb.object_store import Location
+from kombu_opendata.storage.slatedb.slate_errors import translated
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Something that keeps the files of an earlier manifest.
+
+    Attributes:
+        name: who made it; empty for SlateDB's compactor.
+        expires_at_ms: when it no longer counts; None for never.
+    """
+
+    id: str
+    name: str
+    manifest_id: int
+    created_at_ms: int
+    expires_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeCheckpoint:
+    """A new checkpoint, and which manifest it keeps."""
+
+    id: str
+    manifest_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One version of what is in a database.
+
+    Attributes:
+        tables: id → bytes, about.
+        runs: the numbers of the sorted runs; a compaction makes a new one, or one less.
+        unsorted: the tables that are in no run yet, newest first.
+    """
+
+    id: int
+    tables: dict[str, int]
+    runs: tuple[int, ...]
+    unsorted: tuple[str, ...]
+    checkpoints: tuple[Checkpoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """What a database's tables take.
+
+    Attributes:
+        live_bytes: of the tables in use. Their records may have been overwritten or deleted since they were written.
+        held: tables that were replaced, but that a checkpoint keeps: id → bytes.
+        checkpoints: all that have not expired.
+    """
+
+    at_ms: int
+    live_bytes: int
+    held: dict[str, int]
+    checkpoints: tuple[Checkpoint, ...]
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(self.held.values())
+
+
+class SlateAdmin:
+    """Calls about one database, by whoever may write to its store; none of them fences its writer.
+
+    All raise StoreError when the store does not do as it is told.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._url = location.url
+        self._admin: Any = ffi.public().AdminBuilder(location.path, location.store).build()
+        self._tables: dict[int, dict[str, int]] = {}  # of the manifests that checkpoints keep
+
+    # ------------------------------------------------------------------ checkpoints
+    async def checkpoints(self) -> list[Checkpoint]:
+        """All checkpoints of the current manifest, expired ones included."""
+        with translated(self._url):
+            return [_checkpoint(one) for one in await self._admin.list_checkpoints(None)]
+
+    async def create_checkpoint(self, name: str, lifetime_seconds: float) -> MadeCheckpoint:
+        """Keep the tables of the current manifest for so long."""
+        options = ffi.public().CheckpointOptions(lifetime_ms=int(lifetime_seconds * 1000), source=None, name=name)
+        with translated(self._url):
+            made = await self._admin.create_detached_checkpoint(options)
+        return MadeCheckpoint(made.id, made.manifest_id)
+
+    async def refresh_checkpoint(self, id: str, lifetime_seconds: float) -> None:
+        """Have a checkpoint expire so long from now."""
+        with translated(self._url):
+            await self._admin.refresh_checkpoint(id, int(lifetime_seconds * 1000))
+
+    async def delete_checkpoint(self, id: str) -> None:
+        """Remove a checkpoint; none of that id is fine."""
+        with translated(self._url):
+            await self._admin.delete_checkpoint(id)
+
+    # ------------------------------------------------------------------ tables
+    async def manifest(self, id: int | None = None) -> Manifest | None:
+        """A manifest, by default the current one; None if it is gone. It is decoded in a thread: 12 µs a table."""
+
+        def read() -> Manifest | None:
+            found = asyncio.run(self._admin.read_manifest(id))
+            return None if found is None else _manifest(found)
+
+        with translated(self._url):
+            return await asyncio.to_thread(read)
+
+    async def disk_use(self, now_ms: int) -> DiskUse:
+        """What the tables take now."""
+        current = await self.manifest()
+        if current is None:
+            return DiskUse(now_ms, 0, {}, ())
+        holding = tuple(one for one in current.checkpoints if one.expires_at_ms is None or one.expires_at_ms > now_ms)
+        self._tables = {id: self._tables[id] for one in holding if (id := one.manifest_id) in self._tables}
+        held: dict[str, int] = {}
+        for one in holding:
+            if one.manifest_id not in self._tables:
+                earlier = await self.manifest(one.manifest_id)
+                self._tables[one.manifest_id] = earlier.tables if earlier is not None else {}
+            held |= self._tables[one.manifest_id]
+        held = {id: size for id, size in held.items() if id not in current.tables}
+        return DiskUse(now_ms, sum(current.tables.values()), held, holding)
+
+    async def compact_all(self, poll_seconds: float) -> str:
+        """Have the compactor make one run of all runs; returns the compaction's id, when the compactor knows of it.
+
+        Nothing may be flushed meanwhile. It is empty where there is no run, there are tables in none, or the compactor
+        has something to do: SlateDB does not see that two compactions write to the same run if it did not plan both
+        itself, and panics. So the compactor, which looks every ``poll_seconds``, must have found nothing to do. Tables
+        that are in no run stay out, as SlateDB compacts no newer ones while it has some of them in hand, and takes no
+        more of them than ``l0_max_ssts``. Try again a moment later, as after an error.
+        """
+        u = ffi.public()
+        manifest = await self.manifest_at_rest()
+        if manifest is None or manifest.unsorted or not manifest.runs:
+            return ""
+        await asyncio.sleep(1.5 * poll_seconds)
+        if await self.manifest_at_rest() != manifest:
+            return ""
+        sources = [u.SourceId.SORTED_RUN(id) for id in manifest.runs]
+        spec = u.CompactionSpec.TIERED(segment=b"", sources=sources, destination=min(manifest.runs))
+        with translated(self._url):
+            submitted = await self._admin.submit_compaction(spec)
+            for _ in range(20):
+                found = await self._admin.read_compaction(submitted.id, None)
+                if found is None or found.status is not u.CompactionStatus.SUBMITTED:
+                    break
+                await asyncio.sleep(poll_seconds / 10)
+        return str(submitted.id)
+
+    async def manifest_at_rest(self) -> Manifest | None:
+        """The current manifest, but None while a compaction is planned or under way."""
+        with translated(self._url):
+            planned = await self._admin.read_compactions(None)
+        if planned is None or any(one.active for one in planned.recent_compactions):
+            return None
+        return await self.manifest()
+
+    async def is_compacted(self, id: str) -> bool | None:
+        """Whether a compaction was done; None while it is under way.
+
+        SlateDB keeps the one that ended last; of others, earlier versions of its list know, for a minute at least: if
+        two end together, as much as that it was compacted.
+        """
+        status = ffi.public().CompactionStatus
+        with translated(self._url):
+            found = await self._admin.read_compaction(id, None)
+            if found is None:
+                for version in reversed(await self._admin.list_compactions(None, None)):
+                    found = next((one for one in version.recent_compactions if one.id == id), None)
+                    if found is not None:
+                        return found.status in (status.COMPACTED, status.COMPLETED)
+                return False
+        return {status.COMPLETED: True, status.FAILED: False}.get(found.status)
+
+    async def collect_garbage(
+        self,
+        *,
+        tables: bool = True,
+        wal_min_age_seconds: float,
+        manifest_min_age_seconds: float,
+        compacted_min_age_seconds: float,
+    ) -> None:
+        """Delete the files that neither the current manifest nor a checkpoint needs and that are older than these ages.
+
+        Args:
+            tables: delete tables; otherwise only the other files.
+        """
+        u = ffi.public()
+
+        def older_than(seconds: float) -> Any:
+            return u.GarbageCollectorDirectoryOptions(min_age_ms=int(seconds * 1000), dry_run=False)
+
+        with translated(self._url):
+            if tables:  # alone and first: soon after the caller has seen that it may
+                await self._admin.run_gc_once(
+                    u.GarbageCollectorOptions(
+                        wal_options=None,
+                        manifest_options=None,
+                        compactions_options=None,
+                        compacted_options=older_than(compacted_min_age_seconds),
+                    )
+                )
+            await self._admin.run_gc_once(
+                u.GarbageCollectorOptions(
+                    wal_options=older_than(wal_min_age_seconds),
+                    manifest_options=older_than(manifest_min_age_seconds),
+                    compactions_options=older_than(manifest_min_age_seconds),
+                    compacted_options=None,
+                )
+            )
+
+
+async def collect_all(admin: SlateAdmin) -> None:
+    """Delete all that the current manifest and named checkpoints don't need, after the database was closed."""
+    for one in await admin.checkpoints():
+        if not one.name:
+            await admin.delete_checkpoint(one.id)
+    await admin.collect_garbage(wal_min_age_seconds=0, manifest_min_age_seconds=60, compacted_min_age_seconds=0)
+
+
+def _checkpoint(found: Any) -> Checkpoint:
+    expires = found.expire_time_secs
+    return Checkpoint(
+        found.id, found.name or "", found.manifest_id, found.create_time_secs * 1000,
+        None if expires is None else expires * 1000,
+    )  # fmt: skip
+
+
+def _manifest(found: Any) -> Manifest:
+    views = [*found.l0, *(view for run in found.compacted for view in run.sst_views)]
+    return Manifest(
+        found.id,
+        {view.sst.id.value: view.estimated_size_bytes for view in views},
+        tuple(run.id for run in found.compacted),
+        tuple(view.id for view in found.l0),
+        tuple(_checkpoint(one) for one in found.checkpoints),
+    )

@@ -1,0 +1,76 @@
+"""Databases of a store: whether there is one, which there are, and opening one within a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable
+from typing import Any
+from urllib.parse import unquote
+
+from kombu_opendata import errors
+from kombu_opendata.storage.slatedb import ffi
+from kombu_opendata.storage.slatedb.object_store import locate
+from kombu_opendata.storage.slatedb.slate_errors import translated
+
+
+async def database_exists(url: str, path: str, *, deadline_seconds: float = 30) -> bool:
+    """Whether the store at `url` has a database `path`. Nothing is created.
+
+    Raises:
+        errors.StoreError: the store does not say.
+    """
+    if url.startswith("file://"):
+        return path in databases(url)
+    location = locate(url, path)
+    with translated(url):
+        reading = ffi.public().AdminBuilder(location.path, location.store).build().read_manifest(None)
+        return await _in_time(reading, url, deadline_seconds) is not None
+
+
+def databases(url: str) -> list[str]:
+    """The databases in a local store's folder; of other stores none can be told.
+
+    Raises:
+        errors.StoreError: the folder can't be read.
+    """
+    if not url.startswith("file://"):
+        return []
+    root = unquote(url.removeprefix("file://"))
+    try:
+        return [name for name in os.listdir(root) if os.path.isdir(os.path.join(root, name, "manifest"))]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise errors.StoreError(f"the folder {root} can't be read: {error.strerror}", path=root) from error
+
+
+async def build(builder: Any, url: str, deadline_seconds: float) -> Any:
+    """Open what a builder of the binding describes.
+
+    Raises:
+        errors.StoreError: the store did not answer within `deadline_seconds`, or refused.
+        errors.CorruptRecord: the database is damaged.
+    """
+    u = ffi.public()
+    try:
+        with translated(url):
+            return await _in_time(builder.build(), url, deadline_seconds)
+    except errors.StoreError as error:
+        # A manifest has no checksum: SlateDB says "internal error" of one that does not decode, or panics.
+        if isinstance(error.__cause__, (u.Error.Internal, u.InternalError)):
+            text = f"the store {url} is damaged: SlateDB can't decode its files: {error.__cause__}"
+            raise errors.CorruptRecord(text, url=url, key=b"", offset=0) from error.__cause__
+        raise
+
+
+async def _in_time(call: Awaitable[Any], url: str, deadline_seconds: float) -> Any:
+    try:
+        return await asyncio.wait_for(call, deadline_seconds)
+    except TimeoutError as error:
+        raise errors.StoreError(
+            f"the store {url} did not answer within {deadline_seconds:g} s: see that the endpoint, the bucket and the "
+            "credentials are right",
+            url=url,
+            deadline_seconds=deadline_seconds,
+        ) from error

@@ -1,0 +1,121 @@
+"""What crosses the border to the SlateDB binding, encoded as its generated module of slatedb 0.17 does (big-endian).
+
+=============  ==========================================================================
+bytes          length i32, then the bytes
+optional T     ``00``, or ``01`` then T
+sequence of T  count i32, then each T
+KeyRange       optional bytes start, bool, optional bytes end, bool (a bool is one byte)
+KeyValue       bytes key, bytes value, seq u64, created i64, optional i64 expires
+=============  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+
+from kombu_opendata.storage.slatedb.rows import Pair, Rows, Run
+
+_LENGTH = struct.Struct(">i")
+_LARGEST = 2**31 - 1 - _LENGTH.size
+_SEQ_AND_CREATED_BYTES = 16
+_EXPIRES_BYTES = 8
+#: fewer rows that are alike are not worth looking for; so many are read one by one where there were none, at most
+_FEW = 8
+_MANY = 512
+#: so many are looked at first, and all that are left only where these are alike
+_WINDOW = 64
+
+
+def encode_bytes(data: bytes) -> bytes:
+    """`data` with its length in front."""
+    if len(data) > _LARGEST:
+        raise ValueError(f"{len(data)} bytes are too many for one value: at most {_LARGEST}")
+    return _LENGTH.pack(len(data)) + data
+
+
+def encode_range(start: bytes, end: bytes | None) -> bytes:
+    """``start <= key < end``; an empty `start` and no `end` mean unbounded."""
+    low = b"\1" + encode_bytes(start) if start else b"\0"
+    high = b"\0" if end is None else b"\1" + encode_bytes(end)
+    return low + b"\1" + high + b"\0"
+
+
+def decode_optional_bytes(data: bytes) -> bytes | None:
+    """Optional bytes."""
+    if data == b"\0":
+        return None
+    if data[:1] != b"\1" or _LENGTH.unpack_from(data, 1)[0] != len(data) - 5:
+        raise ValueError("an optional value from SlateDB does not decode")
+    return data[5:]
+
+
+def decode_pairs(data: bytes) -> list[Pair]:
+    """The keys and values of a sequence of KeyValue."""
+    length_at = _LENGTH.unpack_from
+    at = _LENGTH.size
+    pairs = []
+    for _ in range(length_at(data)[0]):
+        key_at = at + 4
+        key_end = key_at + length_at(data, at)[0]
+        value_at = key_end + 4
+        value_end = value_at + length_at(data, key_end)[0]
+        pairs.append((data[key_at:key_end], data[value_at:value_end]))
+        at = value_end + _SEQ_AND_CREATED_BYTES
+        at += 1 + _EXPIRES_BYTES * data[at]
+    if at != len(data):
+        raise ValueError("a batch of rows from SlateDB does not decode")
+    return pairs
+
+
+def decode_rows(data: bytes) -> Rows:
+    """The keys and values of a sequence of KeyValue, left where they are.
+
+    Rows that follow each other are mostly alike: what is the same in all of them is compared for many at once. Where
+    they are not, more and more are taken one by one before that is tried again.
+    """
+    length_at = _LENGTH.unpack_from
+    at = _LENGTH.size
+    count: int = length_at(data)[0]
+    left, singles = count, _FEW
+    runs: list[Run] = []
+    while left:
+        key = length_at(data, at)[0]
+        start = at + key + 8
+        value = length_at(data, start - 4)[0]
+        expires = start + value + _SEQ_AND_CREATED_BYTES
+        step = expires + 1 + _EXPIRES_BYTES * data[expires] - at
+        rows = _alike(data, at, (start - at, expires - at), step, min(left, _WINDOW))
+        if rows == _WINDOW:
+            rows = _alike(data, at, (start - at, expires - at), step, left)
+        runs.append((start, step, key, value, rows))
+        at += step * rows
+        left -= rows
+        singles = _FEW if rows >= _FEW else min(2 * singles, _MANY)
+        for _ in range(min(singles, left) if rows < _FEW else 0):
+            key = length_at(data, at)[0]
+            start = at + key + 8
+            value = length_at(data, start - 4)[0]
+            runs.append((start, 0, key, value, 1))
+            at = start + value + _SEQ_AND_CREATED_BYTES + 1
+            at += _EXPIRES_BYTES * data[at - 1]
+            left -= 1
+    if at != len(data):
+        raise ValueError("a batch of rows from SlateDB does not decode")
+    return Rows(data, runs, count)
+
+
+def _alike(data: bytes, at: int, places: tuple[int, int], step: int, limit: int) -> int:
+    """How many rows from the one at this place on have its lengths, and an expiry if it has one.
+
+    Args:
+        places: of the value and of what says whether there is an expiry, in the row.
+        step: the size of the row.
+        limit: how many rows are looked at.
+    """
+    value, expires = places
+    for place in (value - 1, value - 2, 3, 2, expires, 0, 1, value - 3, value - 4):  # of lengths, low bytes differ most
+        if limit == 1:
+            break
+        column = data[at + place : at + step * limit : step]
+        limit = len(column) - len(column.lstrip(column[:1]))
+    return limit

@@ -1,0 +1,297 @@
+"""The fast way into the SlateDB binding: one native copy per value instead of a Python loop over its bytes.
+
+Everything here relies on how the generated module of slatedb 0.17 works inside; :func:`.ffi.select` decides whether
+it may be used. :mod:`.ffi_encoding` has what crosses the border, :mod:`.ffi_polls` waits for futures.
+
+Ownership: a native call consumes the buffers and the object handle it is given, even when it fails, so each call gets
+a clone of the handle. A buffer that a call returns is ours to free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kombu_opendata.storage.slatedb.ffi import Batch, Binding, Range, ScanSettings, public, stock_scan_options
+from kombu_opendata.storage.slatedb.ffi_encoding import (
+    decode_optional_bytes,
+    decode_pairs,
+    decode_rows,
+    encode_bytes,
+    encode_range,
+)
+from kombu_opendata.storage.slatedb.ffi_polls import Polls, Wait
+from kombu_opendata.storage.slatedb.rows import Pair, Rows
+
+_SYMBOL = "uniffi_slatedb_uniffi_fn_"
+_RUNTIME = "ffi_slatedb_uniffi_"
+
+T = TypeVar("T")
+
+
+class _RustBuffer(ctypes.Structure):
+    _fields_ = (("capacity", ctypes.c_uint64), ("len", ctypes.c_uint64), ("data", ctypes.c_void_p))
+
+
+class _ForeignBytes(ctypes.Structure):
+    # c_char_p, where the generated code has POINTER(c_char): it takes a bytes object as it is.
+    _fields_ = (("len", ctypes.c_int32), ("data", ctypes.c_char_p))
+
+
+class _Native:
+    """The native functions with argument types that take bytes cheaply.
+
+    A library object of our own keeps these types apart from the generated module's. Its calls return at once, so they
+    keep the interpreter lock. Polls and the end of a future run SlateDB's code, or wait for it, and call back: they are
+    the generated module's own, which let go of the lock, and must be.
+    """
+
+    def __init__(self) -> None:
+        self.generated: Any = importlib.import_module("slatedb.uniffi._slatedb_uniffi.slatedb")
+        library = ctypes.PyDLL(self.generated._UniffiLib._name)
+        self.status_type: Any = self.generated._UniffiRustCallStatus
+        status = ctypes.POINTER(self.status_type)
+        u64, buffer = ctypes.c_uint64, _RustBuffer
+
+        def bind(name: str, result: Any, *arguments: Any) -> Any:
+            function = library[name]
+            function.argtypes, function.restype = arguments, result
+            return function
+
+        self.from_bytes = bind(_RUNTIME + "rustbuffer_from_bytes", buffer, _ForeignBytes, status)
+        self.free = bind(_RUNTIME + "rustbuffer_free", None, buffer, status)
+        self.complete_buffer = bind(_RUNTIME + "rust_future_complete_rust_buffer", buffer, u64, status)
+        self.complete_handle = bind(_RUNTIME + "rust_future_complete_u64", u64, u64, status)
+        self.clone_batch = bind(_SYMBOL + "clone_writebatch", u64, u64, status)
+        self.batch_put = bind(_SYMBOL + "method_writebatch_put", None, u64, buffer, buffer, status)
+        self.batch_delete = bind(_SYMBOL + "method_writebatch_delete", None, u64, buffer, status)
+        shared = self.generated._UniffiLib  # these let go of the interpreter lock
+        self.poll_buffer = shared.ffi_slatedb_uniffi_rust_future_poll_rust_buffer
+        self.poll_handle = shared.ffi_slatedb_uniffi_rust_future_poll_u64
+        self.free_buffer_future = shared.ffi_slatedb_uniffi_rust_future_free_rust_buffer
+        self.free_handle_future = shared.ffi_slatedb_uniffi_rust_future_free_u64
+        self._polls = Polls(self.generated)
+        kinds = ("db", "dbreader")
+        self.clone = {kind: bind(f"{_SYMBOL}clone_{kind}", u64, u64, status) for kind in (*kinds, "dbiterator")}
+        self.get = {kind: bind(f"{_SYMBOL}method_{kind}_get", u64, u64, buffer) for kind in kinds}
+        self.scan = {
+            kind: bind(f"{_SYMBOL}method_{kind}_scan_with_options", u64, u64, buffer, buffer) for kind in kinds
+        }
+        self.next_batch = bind(f"{_SYMBOL}method_dbiterator_next_batch", u64, u64, ctypes.c_uint32)
+
+    def handle(self, object: Any) -> int:
+        """A clone of the handle of a database, a reader or an iterator; the native call that gets it frees it."""
+        status = self.status_type()
+        handle: int = self.clone[type(object).__name__.lower()](object._handle, ctypes.byref(status))
+        self.check(status)
+        return handle
+
+    def check(self, status: Any) -> None:
+        """Raise what `status` reports."""
+        if status.code:
+            generated = self.generated
+            generated._uniffi_check_call_status(generated._UniffiFfiConverterTypeError, status)
+
+    def lower(self, data: bytes) -> _RustBuffer:
+        """`data` in a native buffer; the native call that gets it frees it."""
+        status = self.status_type()
+        buffer: _RustBuffer = self.from_bytes(_ForeignBytes(len(data), data), ctypes.byref(status))
+        self.check(status)
+        return buffer
+
+    def lift(self, buffer: _RustBuffer) -> bytes:
+        """The content of a native buffer, which is freed."""
+        try:
+            return ctypes.string_at(buffer.data, buffer.len) if buffer.len else b""
+        finally:
+            self.free(buffer, ctypes.byref(self.status_type()))
+
+    async def call(self, future: int, *, rows: int = 1, in_thread: bool = False) -> bytes:
+        """Wait for a native future that gives a buffer, of about so many rows."""
+        try:
+            cancelled = await self._polls.ready(future, self.poll_buffer, rows, in_thread=in_thread)
+            found = self._take_bytes(future)
+        finally:
+            self.free_buffer_future(future)
+        if cancelled is not None:
+            raise cancelled  # only now: nobody else would free the buffer
+        return found
+
+    async def call_for_iterator(self, future: int) -> Any:
+        """Wait for a native future that gives a scan iterator."""
+        try:
+            await self._polls.ready(future, self.poll_handle, 1)
+            return self._take_iterator(future)
+        finally:
+            self.free_handle_future(future)
+
+    async def call_all(self, futures: Sequence[int]) -> list[bytes]:
+        """Wait for several native futures that give buffers."""
+        return await self._all(futures, self.poll_buffer, self._take_bytes, self.free_buffer_future)
+
+    async def call_all_for_iterators(self, futures: Sequence[int]) -> list[Any]:
+        """Wait for several native futures that give scan iterators."""
+        return await self._all(futures, self.poll_handle, self._take_iterator, self.free_handle_future)
+
+    async def _all(self, futures: Sequence[int], poll: Any, take: Callable[[int], T], free: Any) -> list[T]:
+        """Poll each once; then those that were woken, until all are ready: each goes on only where it is polled."""
+        polls = self._polls
+        waits: list[Wait] = []
+        found: list[T] = []
+        try:
+            for future in futures:
+                await polls.turn(1)
+                waits.append(polls.begin(future, poll))
+            while pending := [at for at, wait in enumerate(waits) if not polls.is_ready(wait)]:
+                woken = [at for at in pending if waits[at].code >= 0]
+                for at in woken:
+                    await polls.turn(1)
+                    waits[at] = polls.begin(futures[at], poll)
+                if not woken:
+                    await polls.any_woken([waits[at] for at in pending])
+            found.extend(map(take, futures))
+            return found
+        finally:
+            for future, wait in zip(futures[len(found) :], waits[len(found) :], strict=False):
+                if polls.is_ready(wait):
+                    with contextlib.suppress(self.generated.Error, self.generated.InternalError):
+                        take(future)  # nobody else would free what it gives
+            for future in futures:
+                free(future)
+
+    def _take_bytes(self, future: int) -> bytes:
+        status = self.status_type()
+        buffer = self.complete_buffer(future, ctypes.byref(status))
+        self.check(status)
+        return self.lift(buffer)
+
+    def _take_iterator(self, future: int) -> Any:
+        status = self.status_type()
+        handle = self.complete_handle(future, ctypes.byref(status))
+        self.check(status)
+        return self.generated._UniffiFfiConverterTypeDbIterator.lift(handle)
+
+
+# ---- the binding
+class FastBatch(Batch):
+    """A batch that is filled through the native symbols.
+
+    The call's status and the two argument structures are made once: building them costs as much as the native calls.
+    """
+
+    __slots__ = ("_handle", "_key", "_native", "_reference", "_status", "_value")
+
+    def __init__(self, native: _Native) -> None:
+        super().__init__(public().WriteBatch())
+        self._native = native
+        self._handle: int = self.raw._handle
+        self._key, self._value = _ForeignBytes(), _ForeignBytes()
+        self._reset_status()
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        native, reference = self._native, self._reference
+        _fill(self._key, key)
+        _fill(self._value, value)
+        native.batch_put(
+            native.clone_batch(self._handle, reference),
+            native.from_bytes(self._key, reference),
+            native.from_bytes(self._value, reference),
+            reference,
+        )
+        if self._status.code:
+            self._raise()
+
+    def _delete(self, key: bytes) -> None:
+        native, reference = self._native, self._reference
+        _fill(self._key, key)
+        native.batch_delete(
+            native.clone_batch(self._handle, reference), native.from_bytes(self._key, reference), reference
+        )
+        if self._status.code:
+            self._raise()
+
+    def _reset_status(self) -> None:
+        self._status = self._native.status_type()
+        self._reference = ctypes.byref(self._status)
+
+    def _raise(self) -> None:
+        failed = self._status
+        self._reset_status()
+        self._native.check(failed)
+
+
+def _fill(argument: _ForeignBytes, data: bytes) -> None:
+    encoded = encode_bytes(data)
+    argument.len = len(encoded)
+    argument.data = encoded
+
+
+class FastBinding(Binding):
+    """The native symbols, where that pays; the public interface for the rest."""
+
+    fast_path = True
+
+    def __init__(self) -> None:
+        self._native = _Native()
+
+    def batch(self) -> Batch:
+        return FastBatch(self._native)
+
+    async def get(self, db: Any, key: bytes) -> bytes | None:
+        native = self._native
+        lowered = native.lower(encode_bytes(key))
+        future = native.get[_kind(db)](native.handle(db), lowered)
+        return decode_optional_bytes(await native.call(future))
+
+    async def get_many(self, db: Any, keys: Sequence[bytes]) -> list[bytes | None]:
+        native = self._native
+        start = native.get[_kind(db)]
+        lowered = [native.lower(encode_bytes(key)) for key in keys]
+        futures = [start(native.handle(db), key) for key in lowered]
+        return list(map(decode_optional_bytes, await native.call_all(futures)))
+
+    async def scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> Any:
+        return await self._native.call_for_iterator(self._begin_scan(db, start, end, settings))
+
+    def _begin_scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> int:
+        """The native future of an iterator."""
+        native = self._native
+        keys = native.lower(encode_range(start, end))
+        options = native.lower(_scan_options(native, settings))
+        future: int = native.scan[_kind(db)](native.handle(db), keys, options)
+        return future
+
+    async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
+        native = self._native
+        future = native.next_batch(native.handle(iterator), limit)
+        return decode_pairs(await native.call(future, rows=limit, in_thread=in_thread))
+
+    async def next_rows(self, iterator: Any, limit: int) -> Rows:
+        native = self._native
+        return decode_rows(await native.call(native.next_batch(native.handle(iterator), limit), rows=limit))
+
+    async def scan_many(self, db: Any, ranges: Sequence[Range], limit: int, settings: ScanSettings) -> list[list[Pair]]:
+        native = self._native
+        scans = [self._begin_scan(db, *one, settings) for one in ranges]
+        iterators = await native.call_all_for_iterators(scans)
+        futures = [native.next_batch(native.handle(iterator), limit) for iterator in iterators]
+        return list(map(decode_pairs, await native.call_all(futures)))
+
+
+def _kind(db: Any) -> str:
+    return type(db).__name__.lower()
+
+
+@functools.lru_cache(maxsize=64)
+def _scan_options(native: _Native, settings: ScanSettings) -> bytes:
+    """`settings` as the generated module encodes them."""
+    converter = native.generated._UniffiFfiConverterTypeScanOptions
+    buffer = converter.lower(stock_scan_options(settings))
+    try:
+        return ctypes.string_at(buffer.data, buffer.len)
+    finally:
+        buffer.free()

@@ -1,0 +1,134 @@
+"""From an object-store URL to the binding's object store, with the errors a user can act on.
+
+==================  ==============================================================================
+URL                 store
+==================  ==============================================================================
+``file:///folder``  a local folder, created with mode 0700 when it is missing
+``memory://name``   this process's memory; the same name gives the same store until the process ends
+``s3://bucket/p``   and ``gs:``, ``az:``, …: a bucket; ``p`` becomes a prefix of every database's path
+==================  ==============================================================================
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from kombu_opendata import errors
+from kombu_opendata.storage.slatedb import ffi
+
+_PROVIDERS = {"s3": "S3", "s3a": "S3", "gs": "GCS", "az": "AZURE", "azure": "AZURE", "abfs": "AZURE", "abfss": "AZURE"}
+# The local store and the bucket clients escape other characters, not everywhere in the same way.
+_SAFE_PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+
+_memory_stores: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a database is.
+
+    Attributes:
+        url: as it was given, for messages.
+        store: the binding's object store.
+        path: of the database in the store.
+        name: of the database, as it was given: the path without the URL's prefix.
+        options: the provider's settings, as they were given.
+        folder: of the database in the file system; None when it is elsewhere.
+    """
+
+    url: str
+    store: Any
+    path: str
+    folder: Path | None = None
+    name: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def locate(url: str, path: str, options: dict[str, str] | None = None, *, create: bool = True) -> Location:
+    """The database `path` in the store at `url`.
+
+    Args:
+        url: see the module's table.
+        path: letters, digits, ``._-``, and ``/`` between the parts.
+        options: the provider's settings (``endpoint``, ``region``, …); they win over the environment's.
+        create: make the folders of a local store and see whether they can be written.
+
+    Raises:
+        errors.InvalidURL: the URL or the path can't be used.
+        errors.StoreUnwritable: the folder can't be created or written.
+        errors.StoreError: the store's settings are refused.
+    """
+    if not _SAFE_PATH.fullmatch(path):
+        raise errors.InvalidURL(
+            f"{path!r} can't name a database: use letters, digits, '.', '_' and '-', not starting with '.'", path=path
+        )
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        return Location(url, _memory(parts.netloc + parts.path), path, name=path)
+    if parts.scheme == "file":
+        return _local(url, path, create)
+    if parts.scheme not in _PROVIDERS or not parts.netloc:
+        raise errors.InvalidURL(f"{url!r} is no object-store URL: use file:///folder or s3://bucket/prefix", url=url)
+    prefix = unquote(parts.path).strip("/")
+    store = _bucket(url, options or {})
+    return Location(url, store, f"{prefix}/{path}" if prefix else path, name=path, options=dict(options or {}))
+
+
+def _memory(name: str) -> Any:
+    if not _memory_stores:
+        atexit.register(_memory_stores.clear)  # the binding is gone when module globals are
+    if name not in _memory_stores:
+        _memory_stores[name] = ffi.public().ObjectStore.resolve("memory:///")
+    return _memory_stores[name]
+
+
+def _bucket(url: str, options: dict[str, str]) -> Any:
+    u, parts = ffi.public(), urlsplit(url)
+    try:
+        builder = u.ObjectStoreBuilder.from_env(u.ObjectStoreType[_PROVIDERS[parts.scheme]])
+        builder.with_url(f"{parts.scheme}://{parts.netloc}")
+        for key, value in options.items():
+            builder.with_config(key, value)
+        return builder.build()
+    except u.Error as error:
+        raise errors.StoreError(f"the store {url} can't be used: {error}", url=url) from error
+
+
+def _local(url: str, path: str, create: bool) -> Location:
+    root = Path(unquote(url.removeprefix("file://")))  # not urlsplit's path: a folder's name may hold '#' or '?'
+    if not root.is_absolute() or root == Path("/"):
+        raise errors.InvalidURL(f"{url!r} names no folder: write file:///absolute/folder", url=url)
+    folder = root / path
+    if create:
+        _make_writable(url, root, folder)
+    elif not folder.is_dir():
+        raise errors.StoreError(f"there is no store at {folder}", url=url)
+    u = ffi.public()
+    builder = u.ObjectStoreBuilder(u.ObjectStoreType.LOCAL)
+    builder.with_config("local_path", str(root))
+    return Location(url, builder.build(), path, folder, name=path)
+
+
+def _make_writable(url: str, root: Path, folder: Path) -> None:
+    """Create `folder` and see that a file can be made in it."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for step in [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]:
+            (root / step).mkdir(mode=0o700, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}"
+        os.close(os.open(probe, os.O_CREAT | os.O_WRONLY, 0o600))
+        probe.unlink()
+    except OSError as error:
+        raise errors.StoreUnwritable(
+            f"the store's folder {folder} can't be written: {error.strerror} ({error.filename}); "
+            "name another folder, or give this user the right to write there",
+            url=url,
+            path=str(folder),
+            reason=error.strerror,
+        ) from error

@@ -1,0 +1,206 @@
+"""Results of tasks and the parts of chords in memory.
+
+A result is a value with a name and an expiry. A chord collects the parts of a group of tasks, each once, and knows when
+all are there. Memory holds what the store does not have yet, a bounded cache of the rest, and of each open chord the
+names of its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..records import keys
+from ..records import results as records
+from ..records.results import Result
+from ..slatedb.ffi import Batch
+from ..slatedb.store_reads import Reads
+from .large_values import LargeValues
+from .write_back_cache import Shelf
+
+#: the name of a result that belongs to no task: it records that messages may leave results when they expire
+HAS_REVOCABLE = b"\0has-revocable"
+
+
+class ChordState:
+    """A chord whose callback was not sent yet.
+
+    Attributes:
+        size: of the header; -1 while it is not known.
+        added: tasks that came to the header later.
+        header: what the client wants to remember of the header's structure.
+        body: the task id of its callback; empty where it is not known.
+        parts: (index, member) → key, of the tasks that are done.
+        sender: the session that sends the callback; only in memory, so that after a restart another one may.
+    """
+
+    __slots__ = ("added", "body", "expires_at_ms", "header", "is_stored", "parts", "sender", "size", "written")
+
+    def __init__(
+        self, expires_at_ms: int = 0, size: int = -1, added: int = 0, header: bytes = b"", body: bytes = b""
+    ) -> None:
+        self.expires_at_ms = expires_at_ms
+        self.size = size
+        self.added = added
+        self.header = header
+        self.body = body
+        self.parts: dict[tuple[int, bytes], bytes] = {}
+        self.written: set[bytes] = set()  # keys of parts that the store has, or gets with the checkpoint under way
+        self.is_stored = False
+        self.sender: bytes | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every task of the header is done."""
+        return self.size >= 0 and len(self.parts) == self.size + self.added
+
+
+class ResultState:
+    """The results and chords of one instance, and what each effect does to them.
+
+    Attributes:
+        has_revocable: some message says which result to store when it expires. Once True, it stays so.
+    """
+
+    def __init__(self) -> None:
+        self.results: Shelf[Result] = Shelf(lambda result: len(result.value))
+        self.parts: Shelf[bytes] = Shelf(len)
+        self.chords: dict[bytes, ChordState] = {}
+        self.large = LargeValues()
+        self.has_revocable = False
+        self._expired: dict[bytes, set[int]] = {}  # by name: the expiry rows that go; 0 is the result itself
+        self._gone: list[bytes] = []  # keys of closed chords and their parts
+        self._changed: set[bytes] = set()  # chords
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a checkpoint has something to write."""
+        shelves = self.results.is_dirty or self.parts.is_dirty
+        return bool(shelves or self._expired or self._gone or self._changed)
+
+    # ------------------------------------------------------------------ what effects change
+    def store(
+        self,
+        name: bytes,
+        kind: int,
+        expires_at_ms: int,
+        value: bytes,
+        group: bytes,
+        index: int,
+        member: bytes,
+        chord_expires_at_ms: int,
+        at_ms: int = 0,
+    ) -> None:
+        """A result (if it has a name), which may be a chord's part as well (if it has a group)."""
+        if name:
+            self.results.put(name, Result(kind, expires_at_ms, value), at_ms)
+            self.has_revocable = self.has_revocable or name == HAS_REVOCABLE
+        if not group:
+            return
+        chord = self.chords.get(group)
+        if chord is None:
+            chord = self.chords[group] = ChordState()
+        if (index, member) not in chord.parts:
+            key = chord.parts[index, member] = keys.chord_part_key(group, index, member)
+            self.parts.put(key, value, at_ms)
+        chord.expires_at_ms = chord_expires_at_ms
+        self._changed.add(group)
+
+    def forget(self, names: Iterable[bytes]) -> None:
+        """Drop results that nobody wants any more."""
+        for name in names:
+            self.results.put(name, None)
+
+    def open_chord(
+        self, group: bytes, expires_at_ms: int, size: int, added: int, header: bytes, again: bool, body: bytes = b""
+    ) -> None:
+        """What is known of a chord: its size (-1: not yet), ``added`` more tasks, its header; ``again`` starts anew."""
+        if again:
+            self.close_chord(group)
+        chord = self.chords.get(group)
+        if chord is None:
+            chord = self.chords[group] = ChordState()
+        chord.expires_at_ms = expires_at_ms
+        chord.size = size if size >= 0 else chord.size
+        chord.added += added
+        chord.header = header or chord.header
+        chord.body = body or chord.body
+        self._changed.add(group)
+
+    def close_chord(self, group: bytes) -> None:
+        """The chord is over: its parts go."""
+        chord = self.chords.pop(group, None)
+        if chord is None:
+            return
+        for key in chord.parts.values():
+            self.parts.discard(key)
+        self._gone += chord.written
+        if chord.is_stored:
+            self._gone.append(keys.chord_key(group))
+        self._changed.discard(group)
+
+    def expire(self, name: bytes, expires_at_ms: int, *, is_over: bool) -> None:
+        """Note an expiry row whose time has come. ``is_over``: the result itself has expired as well."""
+        rows = self._expired.setdefault(name, set())
+        rows.add(expires_at_ms)
+        if is_over:
+            rows.add(0)
+            self.results.forget(name)
+
+    # ------------------------------------------------------------------ checkpoints
+    def snapshot(self, batch: Batch) -> None:
+        """Add what changed to a checkpoint's batch."""
+        for name, rows in self._expired.items():
+            if 0 in rows and not self.results.is_pending(name):
+                self._delete(batch, keys.result_key(name))
+            for expires_at in rows - {0}:
+                batch.delete(keys.result_expiry_key(expires_at, name))
+        for key in self._gone:
+            self._delete(batch, key)
+        for name, result in self.results.begin_flush().items():
+            key = keys.result_key(name)
+            if result is None:
+                self._delete(batch, key)
+                continue
+            inline = self.large.put(batch, key, result.value)
+            batch.put(key, records.encode_result(result._replace(value=inline)))
+            if result.expires_at_ms:
+                batch.put(keys.result_expiry_key(result.expires_at_ms, name), records.encode_expiry())
+        for key, value in self.parts.begin_flush().items():
+            if value is not None:
+                batch.put(key, records.encode_part(self.large.put(batch, key, value)))
+                self._written(key)
+        for group in self._changed:
+            chord = self.chords[group]
+            head = records.Chord(chord.expires_at_ms, chord.size, chord.added, chord.header, chord.body)
+            batch.put(keys.chord_key(group), records.encode_chord(head))
+            chord.is_stored = True
+        self._expired, self._gone, self._changed = {}, [], set()
+
+    def _delete(self, batch: Batch, key: bytes) -> None:
+        batch.delete(key)
+        self.large.drop(batch, key)
+
+    def _written(self, key: bytes) -> None:
+        chord = self.chords.get(keys.parse(key).chord or b"")
+        if chord is not None:
+            chord.written.add(key)
+
+    def end_flush(self) -> None:
+        """The checkpoint is in the store."""
+        self.results.end_flush()
+        self.parts.end_flush()
+
+    async def load(self, store: Reads) -> None:
+        """Find the chords that are open; the values stay where they are."""
+        await self.large.load(store)
+        self.has_revocable = await store.get(keys.result_key(HAS_REVOCABLE)) is not None
+        async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.CHORD)):
+            for key, value in rows:
+                chord = self.chords[keys.parse(key).chord or b""] = ChordState(*records.decode_chord(key, value))
+                chord.is_stored = True
+        async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.CHORD_PART)):
+            for key, _value in rows:
+                parsed = keys.parse(key)
+                chord = self.chords.setdefault(parsed.chord or b"", ChordState())
+                chord.parts[parsed.header_index or 0, parsed.result or b""] = key
+                chord.written.add(key)

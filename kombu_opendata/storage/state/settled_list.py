@@ -1,0 +1,161 @@
+"""A settled list of a queue (done, failed, archived failed): buckets to append to, only the tail of them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from ...errors import RequestError
+from ..records import keys, settled
+
+Which = Literal["done", "failed", "archived_failed"]
+
+#: all settled lists of a queue
+LISTS: tuple[Which, ...] = ("done", "failed", "archived_failed")
+_KEYS: dict[Which, Callable[[str, int], bytes]] = {
+    "done": keys.done_key,
+    "failed": keys.failed_key,
+    "archived_failed": keys.archived_failed_key,
+}
+#: entries of a bucket; at the usual commit sizes rewriting the tail stays below the cost of its messages' payloads
+BUCKET_ENTRIES = 1024
+
+
+class Taken(NamedTuple):
+    """Messages in one bucket of one of a queue's settled lists."""
+
+    which: Which
+    bucket: int
+    ids: list[int]
+
+
+def which_list(name: str) -> Which:
+    """The settled list of this name.
+
+    Raises:
+        RequestError: there is none.
+    """
+    for which in LISTS:
+        if which == name:
+            return which
+    raise RequestError(f"settled messages are {', '.join(LISTS)}, not {name[:40]!r}", which=name[:40])
+
+
+def bucket_key(queue: str, which: Which, number: int) -> bytes:
+    """The key of a bucket of a settled list."""
+    return _KEYS[which](queue, number)
+
+
+class SettledLog:
+    """Buckets ``first`` … ``tail``.
+
+    Bucket 0 always has a record, also when it is empty and not the first; but an ``optional`` list has no records
+    before its first entry, and none for empty buckets before the tail.
+
+    ``dirty`` maps the buckets that changed since the last checkpoint to their packed entries. ``at_hand`` has others
+    that were read for :meth:`take`, which is all that looks there. ``sizes`` has how many entries buckets before the
+    tail have where they are not full; of those below ``unread`` that may not be known. ``watchers`` are told
+    (id, bucket) of what is added.
+    """
+
+    def __init__(self, *, optional: bool = False) -> None:
+        self.optional = optional
+        self.first = 0
+        self.tail = 0
+        self.rows: list[bytes] = []
+        self.oldest_at_ms: int | None = None  # of bucket `first`; None when not known
+        self.dirty: dict[int, list[bytes]] = {} if optional else {0: self.rows}
+        self.at_hand: dict[int, list[bytes]] = {}
+        self.sizes: dict[int, int] = {}
+        self.unread = 0
+        self.watchers: list[Callable[[int, int], None]] = []
+
+    def restore(self, first: int, tail: int, rows: list[tuple[int, int, int]]) -> None:
+        """Load the tail bucket from the store."""
+        self.first, self.tail = first, tail
+        self.rows = [settled.pack_entry(*row) for row in rows]
+        self.oldest_at_ms = rows[0][1] if rows and first == tail else None
+        self.dirty = {}
+        self.sizes = {}
+        self.unread = tail
+
+    def append(self, id: int, at_ms: int, attempts: int) -> None:
+        """Add one message."""
+        rows = self.rows
+        if len(rows) >= BUCKET_ENTRIES:
+            self.tail += 1
+            rows = self.rows = []
+        if not rows and self.first == self.tail:
+            self.oldest_at_ms = at_ms
+        rows.append(settled.pack_entry(id, at_ms, attempts))
+        self.dirty[self.tail] = rows
+        for watcher in self.watchers:
+            watcher(id, self.tail)
+
+    def loaded(self, number: int) -> list[bytes] | None:
+        """The packed entries of a bucket, if they are in memory and newer than the store's."""
+        return self.rows if number == self.tail else self.dirty.get(number)
+
+    def take(self, number: int, ids: Iterable[int]) -> None:
+        """Remove entries. They are in bucket ``number``, which was put ``at_hand`` if it is not :meth:`loaded`.
+
+        In a replay of the journal some may be in other buckets instead, all of them loaded: how full the tail was, and
+        so where the next bucket began, also depends on what retention removed.
+        """
+        left = set(ids)
+        others = [bucket for bucket in (*self.dirty, self.tail) if bucket != number]
+        for bucket in dict.fromkeys((number, *others)):
+            if left:
+                self._take_from(bucket, left)
+
+    def _take_from(self, number: int, ids: set[int]) -> None:
+        """Remove those of ``ids`` that are in one bucket, also from ``ids``."""
+        rows = self.loaded(number)
+        if rows is None:
+            rows = self.at_hand.get(number, [])
+        kept = [row for row in rows if int.from_bytes(row[:8], "little") not in ids]
+        if len(kept) == len(rows):
+            return
+        ids.difference_update(int.from_bytes(row[:8], "little") for row in rows)
+        self.replace(number, kept)
+
+    def replace(self, number: int, rows: list[bytes]) -> None:
+        """A bucket has these entries left."""
+        self.dirty[number] = rows
+        if number == self.tail:
+            self.rows = rows
+        else:
+            self.sizes[number] = len(rows)
+        if number == self.first:
+            self.oldest_at_ms = int.from_bytes(rows[0][8:16], "little") if rows else None
+            self._skip_empty()
+
+    def drop_first(self) -> None:
+        """Bucket ``first`` is empty."""
+        self.sizes[self.first] = 0
+        self.oldest_at_ms = None
+        self._skip_empty()
+
+    def _skip_empty(self) -> None:
+        while self.first < self.tail and self.sizes.get(self.first) == 0:
+            del self.sizes[self.first]
+            self.first += 1
+            self.oldest_at_ms = None
+
+    def learn(self, start: int, counts: Sequence[int]) -> None:
+        """The store has so many entries in the buckets from ``start`` up to ``unread``; no checkpoint is under way."""
+        for number, count in enumerate(counts, start):
+            if self.first <= number < self.tail and number not in self.dirty and count != BUCKET_ENTRIES:
+                self.sizes[number] = count
+        self.unread = start
+        self._skip_empty()
+
+    @property
+    def length(self) -> int:
+        """The number of entries; buckets of which it is not known count as full."""
+        full = (self.tail - self.first) * BUCKET_ENTRIES
+        return full - sum(BUCKET_ENTRIES - size for size in self.sizes.values()) + len(self.rows)
+
+    def unsaved_ids(self) -> list[int]:
+        """The ids in buckets that changed since the last checkpoint."""
+        return [int.from_bytes(row[:8], "little") for rows in self.dirty.values() for row in rows]

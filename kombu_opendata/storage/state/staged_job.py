@@ -1,0 +1,102 @@
+"""A staged job and a batch object, as memory has them (docs/rfcs/0008-staged-batches.md)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..records import staged
+
+#: where a queue's counts are in :attr:`StagedJob.queues`
+ROUTED, DONE, FAILED, REMOVED = range(4)
+#: queues that a job counts one by one; further ones are counted together, under an empty name
+_MAX_QUEUES = 500
+
+
+class StagedBatch(NamedTuple):
+    """One batch of a job as its commit names it. No ``path``: it came with the call, so there is no object."""
+
+    path: str
+    rows: int
+    bytes: int
+    checksum: int
+
+
+class StagedJob:
+    """A committed job.
+
+    Attributes:
+        routed: rows that were routed so far, unroutable and damaged ones included: the cursor.
+        queues: name → [routed, done, failed, removed].
+        settled_at_ms: when its last message was settled; 0 before.
+    """
+
+    __slots__ = (
+        "batches", "bytes", "committed_at_ms", "damaged", "first_id", "id", "queues", "routed", "rows",
+        "settled_at_ms", "unroutable",
+    )  # fmt: skip
+
+    def __init__(self, id: str, first_id: int, rows: int, batches: int, size: int, committed_at_ms: int) -> None:
+        self.id = id
+        self.first_id = first_id
+        self.rows = rows
+        self.batches = batches
+        self.bytes = size
+        self.committed_at_ms = committed_at_ms
+        self.routed = self.unroutable = self.damaged = self.settled_at_ms = 0
+        self.queues: dict[str, list[int]] = {}
+
+    @classmethod
+    def of(cls, id: str, record: staged.Job) -> StagedJob:
+        """From its record."""
+        job = cls(id, record.first_id, record.rows, record.batches, record.bytes, record.committed_at_ms)
+        job.routed, job.unroutable, job.damaged = record.routed, record.unroutable, record.damaged
+        job.settled_at_ms = record.settled_at_ms
+        job.queues = {name: list(counts) for name, counts in record.queues.items()}
+        return job
+
+    def record(self) -> staged.Job:
+        """Its record."""
+        queues = {name: (a, b, c, d) for name, (a, b, c, d) in self.queues.items()}
+        return staged.Job(
+            self.first_id, self.rows, self.batches, self.bytes, self.committed_at_ms, self.routed, self.unroutable,
+            self.damaged, self.settled_at_ms, queues,
+        )  # fmt: skip
+
+    def counts(self, queue: str, *, new: bool = False) -> list[int] | None:
+        """The counts of a queue; None if there are none yet, unless they are to be made."""
+        found = self.queues.get(queue)
+        if found is None and (new or "" in self.queues):
+            name = queue if len(self.queues) < _MAX_QUEUES else ""
+            found = self.queues.setdefault(name, [0, 0, 0, 0]) if new else self.queues.get("")
+        return found
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether every row was routed."""
+        return self.routed == self.rows
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no message of it is waiting."""
+        return self.is_routed and all(counts[0] == sum(counts[1:]) for counts in self.queues.values())
+
+    @property
+    def state(self) -> str:
+        """As :class:`kombu_opendata.staging.JobInfo` names it."""
+        if self.settled_at_ms:
+            return "settled"
+        return "routed" if self.is_routed else "routing"
+
+
+class StagedObject:
+    """A batch object; ``live`` counts its messages that are not collected."""
+
+    __slots__ = ("bytes", "checksum", "first_id", "job_id", "live", "path", "rows")
+
+    def __init__(self, first_id: int, record: staged.Object) -> None:
+        self.first_id = first_id
+        self.rows, self.live, self.bytes, self.checksum, self.path, self.job_id = record
+
+    def record(self) -> staged.Object:
+        """Its record."""
+        return staged.Object(self.rows, self.live, self.bytes, self.checksum, self.path, self.job_id)

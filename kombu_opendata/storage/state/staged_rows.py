@@ -1,0 +1,109 @@
+"""Rows of a staged job on their way into queues, and the records that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
+from typing import Any
+
+import msgspec
+
+from ...staging.batch_block import Block
+from ..messages.new_message import NewMessage
+from ..records import metadata, types
+from .queue_limits import TTL_HEADER, is_exact, retention_of
+
+_decoder = msgspec.msgpack.Decoder(Block)
+_URI = b"\x02"
+
+
+class Chunk(msgspec.Struct, array_like=True, gc=False):
+    """Some rows of a staged job, all of one batch.
+
+    Attributes:
+        first_id: of the first row.
+        at_ms, received_at_ms: now; the job's commit, which is when the messages were received.
+        path, offset: the batch object, and where in it the first row's envelope is; no path: inline.
+        rows: how many.
+        block: the rows' columns: :class:`kombu_opendata.staging.batch_block.Block`; empty if they are damaged.
+        payload: of an inline batch, the envelopes; else empty.
+    """
+
+    job_id: str
+    first_id: int
+    at_ms: int
+    received_at_ms: int
+    path: str
+    offset: int
+    rows: int
+    block: bytes
+    payload: bytes
+
+
+def decode(chunk: Chunk) -> Block:
+    """The chunk's block. It was checked before it became part of the chunk."""
+    return _decoder.decode(chunk.block)
+
+
+def each(value: Any) -> Iterable[Any]:
+    """The value of each row. One value for all rows is repeated without end."""
+    return value if isinstance(value, list) else repeat(value)
+
+
+def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[NewMessage]:
+    """The records of the chunk's rows, but for those that no queue takes.
+
+    Raises:
+        InvalidMessage: a header that no record can hold; checked blocks have none.
+    """
+    created, visible, ttls = map(each, (block.created_at_ms, block.visible_at_ms, block.ttl_ms))
+    constants = metadata.encode_pairs(block.constants.items())
+    columns = [_pairs(name, column) for name, column in block.columns.items()]
+    fixed = len(block.constants)
+    varying = zip(*columns, strict=True) if columns else repeat(())
+    received, encode, join = chunk.received_at_ms, metadata.encode_with, b"".join
+    id = chunk.first_id - 1
+    for target, created_at, visible_at, ttl, texts, place in zip(
+        spread(runs), created, visible, ttls, varying, _places(chunk, block), strict=False
+    ):
+        id += 1
+        if target < 0:
+            continue
+        retention = retention_of(ttl)
+        count = fixed + len(texts) - texts.count(b"")
+        pairs = constants + join(texts)
+        if not is_exact(ttl):
+            if count < metadata.MAX_HEADERS:
+                pairs += metadata.encode_pairs([(TTL_HEADER, str(ttl))])
+                count += 1
+            else:  # there is no place for it
+                retention = max(ttl // 1000, 1)
+        created_at = created_at if created_at > 0 else received
+        value = encode(id, created_at, received, max(visible_at, received), retention, count, pairs)
+        yield NewMessage(id, value, *place)
+
+
+def _places(chunk: Chunk, block: Block) -> Iterator[tuple[bytes, bytes]]:
+    """Of each row the payload record, or else the envelope."""
+    if not chunk.path:
+        at = 0
+        for length in block.lengths:
+            yield b"", chunk.payload[at : at + length]
+            at += length
+        return
+    start, pack, at = f"batch:{chunk.path}:", types.COUNT.pack, chunk.offset
+    for length, checksum in zip(block.lengths, block.checksums, strict=True):
+        uri = f"{start}{at}:{length}:{checksum:08x}".encode()
+        yield _URI + pack(len(uri)) + uri, b""
+        at += length
+
+
+def _pairs(name: str, column: list[str | None]) -> list[bytes]:
+    """A column of headers, encoded; empty where a row does not have it."""
+    key, pack = types.utf8(name), types.COUNT.pack
+    return [b"" if text is None else key + pack(len(raw := text.encode())) + raw for text in column]
+
+
+def spread(runs: list[int]) -> Iterator[int]:
+    """The first of each pair of a flat list, as often as the second says."""
+    return chain.from_iterable(map(repeat, runs[::2], runs[1::2]))

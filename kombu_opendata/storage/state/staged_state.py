@@ -1,0 +1,228 @@
+"""Staged jobs in memory: which ids are whose, what became of them, which batch objects are still needed.
+
+A job is here until all its messages are settled, an object until all of its messages are collected; the rest is in the
+store only. Like all state it changes by effects alone, live and in replay; docs/rfcs/0008-staged-batches.md.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..records import keys, staged
+from ..slatedb.ffi import Batch
+from ..slatedb.store_reads import Reads
+from .staged_job import ROUTED, StagedBatch, StagedJob, StagedObject
+
+
+class StagedState:
+    """The staged jobs of one instance.
+
+    Attributes:
+        jobs: by id, those with messages that are not settled, and those that the store does not have as they are.
+        objects: by the id of their first message.
+        needed: paths of all objects that committed jobs need, as of the last checkpoint that is in the store.
+        unneeded: paths of objects whose messages are all collected, as of a checkpoint that is in the store.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, StagedJob] = {}
+        self.objects: dict[int, StagedObject] = {}
+        self.needed: set[str] = set()
+        self.unneeded: list[str] = []
+        self.active: list[StagedJob] = []  # that are not settled, in the order of their messages' ids
+        self._newest_ms = 0
+        self._settled: list[StagedJob] = []  # whose last state is on its way to the store
+        self._object_starts: list[int] = []
+        self._changed: set[str] = set()
+        self._new_objects: set[int] = set()
+        self._forgotten: list[tuple[str, int]] = []
+        self._releasing: list[str] = []
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a checkpoint has something to write."""
+        return bool(self._changed or self._new_objects or self._forgotten)
+
+    # ------------------------------------------------------------------ effects
+    def commit(self, job_id: str, at: int, first_id: int, batches: Sequence[StagedBatch]) -> StagedJob:
+        """A job whose messages have the ids from ``first_id`` on."""
+        rows, size = sum(batch.rows for batch in batches), sum(batch.bytes for batch in batches)
+        job = self.jobs[job_id] = StagedJob(job_id, first_id, rows, len(batches), size, at)
+        self._changed.add(job_id)
+        at_id = first_id
+        for batch in batches:
+            if batch.path:
+                record = staged.Object(batch.rows, batch.rows, batch.bytes, batch.checksum, batch.path, job_id)
+                self.objects[at_id] = StagedObject(at_id, record)
+                self._object_starts.append(at_id)
+                self.needed.add(batch.path)
+                self._new_objects.add(at_id)
+            at_id += batch.rows
+        if rows:
+            self.active.append(job)
+        else:
+            job.settled_at_ms = max(at, 1)
+        self._newest_ms = max(self._newest_ms, at)
+        return job
+
+    def routed(self, job_id: str, count: int, dropped: int, damaged: bool, at: int) -> None:
+        """The job's next ``count`` rows, all of one batch, were routed; ``dropped`` of them are in no queue."""
+        job = self.jobs[job_id]
+        found = self.object_of(job.first_id + job.routed)
+        job.routed += count
+        if damaged:
+            job.damaged += dropped
+        else:
+            job.unroutable += dropped
+        if dropped and found is not None:
+            found.live -= dropped
+            self._new_objects.add(found.first_id)
+        self._changed.add(job_id)
+        self._look_if_over(job, at)
+
+    def add_routed(self, job_id: str, queue: str, count: int) -> None:
+        """So many rows of a job were put into a queue."""
+        counts = self.jobs[job_id].counts(queue, new=True)
+        assert counts is not None
+        counts[ROUTED] += count
+
+    def count(self, queue: str, id: int, kind: int, at: int = 0) -> None:
+        """A message left a queue for good. Call it if there are ``active`` jobs."""
+        job = self._waiting_job(id)
+        counts = job.counts(queue) if job is not None else None
+        if job is None or counts is None:
+            return
+        counts[kind] += 1
+        self._changed.add(job.id)
+        if counts[0] == counts[1] + counts[2] + counts[3]:
+            self._look_if_over(job, at)
+
+    def joined(self, queue: str, id: int) -> None:
+        """A stored message came into a queue: replayed, or moved there."""
+        job = self._waiting_job(id)
+        if job is not None:
+            counts = job.counts(queue, new=True)
+            assert counts is not None
+            counts[ROUTED] += 1
+            self._changed.add(job.id)
+
+    def back(self, queue: str, id: int, kind: int, *, moved: bool = False) -> None:
+        """A settled message is available again, in its queue or, if it ``moved``, in another one."""
+        job = self._waiting_job(id)
+        counts = job.counts(queue) if job is not None else None
+        if job is not None and counts is not None and counts[kind]:
+            counts[kind] -= 1
+            counts[ROUTED] -= moved
+            self._changed.add(job.id)
+
+    def _waiting_job(self, id: int) -> StagedJob | None:
+        """The job that a message is of, unless that was settled."""
+        jobs = self.active
+        place = bisect_right(jobs, id, key=_first_id) - 1
+        if place < 0:
+            return None
+        job = jobs[place]
+        return job if id < job.first_id + job.rows and not job.settled_at_ms else None
+
+    def _look_if_over(self, job: StagedJob, at: int) -> None:
+        self._newest_ms = max(self._newest_ms, at)
+        if job.is_over and not job.settled_at_ms:
+            job.settled_at_ms = max(at or self._newest_ms, 1)
+
+    # ------------------------------------------------------------------ looking up
+    def object_of(self, id: int) -> StagedObject | None:
+        """The object that a message's payload is in."""
+        starts = self._object_starts
+        place = bisect_right(starts, id) - 1
+        if place < 0:
+            return None
+        found = self.objects[starts[place]]
+        return found if id < found.first_id + found.rows else None
+
+    def unrouted(self) -> Iterator[tuple[int, int]]:
+        """The ids that are committed and not routed yet: from the first, up to and without the second."""
+        for job in self.active:
+            if not job.is_routed:
+                yield job.first_id + job.routed, job.first_id + job.rows
+
+    def routing(self) -> list[StagedJob]:
+        """The jobs with rows to route, the oldest first."""
+        return [job for job in self.active if not job.is_routed]
+
+    # ------------------------------------------------------------------ checkpoints
+    def snapshot(self, batch: Batch) -> None:
+        """Add what changed to a checkpoint's batch."""
+        for job_id, settled_at in self._forgotten:
+            if job_id not in self.jobs:
+                batch.delete(keys.staged_job_key(job_id))
+            batch.delete(keys.staged_expiry_key(settled_at, job_id))
+        for job_id in self._changed:
+            job = self.jobs[job_id]
+            batch.put(keys.staged_job_key(job_id), staged.encode_job(job.record()))
+            if job.settled_at_ms:
+                batch.put(keys.staged_expiry_key(job.settled_at_ms, job_id), staged.encode_expiry())
+                self._settled.append(job)
+        if self._settled:
+            self.active = [job for job in self.active if not job.settled_at_ms]
+        self._put_objects(batch)
+        self._changed, self._forgotten = set(), []
+
+    def collected(self, ids: Iterable[int], batch: Batch) -> None:
+        """These messages go in the checkpoint whose batch this is: objects without a message left go as well."""
+        for id in ids:
+            found = self.object_of(id)
+            if found is not None:
+                found.live -= 1
+                self._new_objects.add(found.first_id)
+        self._put_objects(batch)
+
+    def _put_objects(self, batch: Batch) -> None:
+        gone = False
+        for first_id in self._new_objects:
+            found = self.objects[first_id]
+            if found.live > 0:
+                batch.put(keys.staged_object_key(first_id), staged.encode_object(found.record()))
+                continue
+            batch.delete(keys.staged_object_key(first_id))
+            del self.objects[first_id]
+            self._releasing.append(found.path)
+            gone = True
+        if gone:
+            self._object_starts = sorted(self.objects)
+        self._new_objects = set()
+
+    def end_flush(self) -> None:
+        """The checkpoint is in the store: settled jobs are looked up there, files that it needs no more may go."""
+        for job in self._settled:
+            if self.jobs.get(job.id) is job:
+                del self.jobs[job.id]
+        self._settled = []
+        self.unneeded += self._releasing
+        self.needed.difference_update(self._releasing)
+        self._releasing = []
+
+    def forget(self, job_id: str, settled_at_ms: int) -> None:
+        """A settled job is past its retention: its id may be used again."""
+        self._forgotten.append((job_id, settled_at_ms))
+
+    async def load(self, store: Reads) -> None:
+        """Read what is not settled, and all objects."""
+        async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_JOB)):
+            for key, value in rows:
+                record = staged.decode_job(key, value)
+                if not record.settled_at_ms:
+                    job_id = keys.parse(key).name or ""
+                    self.jobs[job_id] = StagedJob.of(job_id, record)
+        self.active = sorted((job for job in self.jobs.values() if job.rows), key=_first_id)
+        self._newest_ms = max((job.committed_at_ms for job in self.active), default=0)
+        async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_OBJECT)):
+            for key, value in rows:
+                first_id = keys.parse(key).id or 0
+                self.objects[first_id] = StagedObject(first_id, staged.decode_object(key, value))
+        self._object_starts = sorted(self.objects)
+        self.needed = {found.path for found in self.objects.values()}
+
+
+def _first_id(job: StagedJob) -> int:
+    return job.first_id

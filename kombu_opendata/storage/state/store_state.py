@@ -1,0 +1,239 @@
+"""The durable state of an instance in memory. What changes it are effects (:mod:`kombu_opendata.storage.effects`).
+
+The live engine and recovery apply the same effects, so that replaying the journal gives the state that was answered
+for. What changed since the last checkpoint is remembered here for :mod:`kombu_opendata.storage.commit.checkpoint`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..records.cursor import Cursor
+from ..records.dead_letter import REVOKED, DeadLetter
+from ..records.producer import Producer
+from ..records.removal import Removal
+from ..routing.topology import Topology
+from .history_log import HistoryLog
+from .idempotency_state import IdempotencyState
+from .log_retention_state import LogState
+from .queue_buckets import Entry
+from .queue_counters import QueueCounts
+from .queue_limits import Limits
+from .queue_state import QueueState
+from .result_state import ResultState
+from .settled_list import LISTS, SettledLog, Which
+from .staged_state import StagedState
+
+DEFAULT_MAX_ATTEMPTS = 20
+DEFAULT_DONE_RETENTION_SECONDS = 86_400
+DEFAULT_FAILED_RETENTION_SECONDS = 14 * 86_400
+DEFAULT_LEASE_SECONDS = 60
+#: this value of ``max_attempts`` means unlimited attempts
+UNLIMITED_ATTEMPTS = 0xFFFF
+DEAD_LETTER_ARGUMENTS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
+
+
+class QueueOptions(NamedTuple):
+    """The settings of a durable queue. A retention of 0 keeps messages for ever."""
+
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    done_retention_seconds: int = DEFAULT_DONE_RETENTION_SECONDS
+    failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
+    lease_seconds: int = DEFAULT_LEASE_SECONDS
+    arguments: dict[str, Any] = {}  # noqa: RUF012 - a field's default; nobody changes it
+
+
+class Queue:
+    """A durable queue: its messages, its settled lists, its options; and what was counted in it."""
+
+    __slots__ = (
+        "archived_failed", "at_hand", "counts", "dead_letters_to", "done", "failed", "limits", "messages", "name",
+        "options",
+    )  # fmt: skip
+
+    def __init__(self, name: str, options: QueueOptions, created_at_ms: int = 0) -> None:
+        self.name = name
+        self.options = options
+        self.limits = Limits.of(options.arguments)
+        self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes)
+        self.at_hand = 0  # a guess: messages whose payloads were loaded ahead and are not delivered yet
+        self.done = SettledLog()
+        self.failed = SettledLog()
+        self.archived_failed = SettledLog(optional=True)
+        self.dead_letters_to = dead_letters_to(options.arguments)
+        self.counts = QueueCounts(created_at_ms)
+
+    def settled_list(self, which: Which) -> SettledLog:
+        """One of its settled lists."""
+        if which == "done":
+            return self.done
+        return self.failed if which == "failed" else self.archived_failed
+
+    def forget_at_hand(self) -> None:
+        """Let go of the buckets that were read from the store to take messages from them."""
+        for which in LISTS:
+            self.settled_list(which).at_hand.clear()
+
+
+def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
+    """A queue's dead-letter exchange and routing key (None: the message's own); None when it has no such exchange."""
+    exchange, routing_key = (arguments.get(name) for name in DEAD_LETTER_ARGUMENTS)
+    return (exchange, routing_key if isinstance(routing_key, str) else None) if isinstance(exchange, str) else None
+
+
+class DeletedQueue(NamedTuple):
+    """What memory knew of a queue that is gone; the rest is in the store's records of its settled lists."""
+
+    ids: set[int]
+    buckets: dict[Which, set[int]]  # not as the store has them: their messages are in `ids` or collected
+    dead_letters: set[int]  # ids that a dead letter still needs
+
+
+class Dirty:
+    """What the next checkpoint must write besides the queues' own dirty sets."""
+
+    def __init__(self) -> None:
+        self.block: tuple[int, int] | None = None
+        self.queues: set[str] = set()  # config and options
+        self.deleted_queues: dict[str, list[DeletedQueue]] = {}  # by name: it may come again and go again
+        self.redeclared: dict[str, frozenset[bytes]] = {}  # deleted and declared again: the new one's keys
+        self.exchanges: set[str] = set()
+        self.bindings: set[tuple[str, str, str, str]] = set()  # queue, exchange, key, identity
+        self.producers: set[bytes] = set()
+        self.removals: set[bytes] = set()  # sessions
+        self.sessions: set[bytes] = set()
+        self.attempts: dict[int, list[str]] = {}
+        self.whole_attempts: set[int] = set()  # ids whose list starts here: no older record
+        self.routes: dict[int, int] = {}  # of new messages in several queues or in chunks
+        self.garbage: list[int] = []  # settled or removed for good in one queue
+        self.dead_letters: set[tuple[str, int]] = set()  # queue, id
+        self.joined: dict[int, int] = {}  # stored messages that moved, and in how many more queues they are now
+        self.cursors: set[str] = set()
+        self.outdated: set[int] = set()  # messages that the log kept until now
+        self.log = False  # its retention, or how far it was swept
+
+    def __bool__(self) -> bool:
+        return any(bool(value) for value in vars(self).values())
+
+
+class StoreState:
+    """Everything of one instance that must survive."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.topology = Topology()
+        self.producers: dict[bytes, Producer] = {}
+        self.removals: dict[bytes, Removal] = {}  # by session: its last purge or deletion of a queue
+        self.session_names: dict[bytes, str] = {}
+        self.leases: dict[bytes, dict[tuple[str, int], Entry]] = {}
+        self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
+        self.cursors: dict[str, Cursor] = {}  # by queue: what is routed in the background, or was
+        self.newest_ms = 0  # ms since the epoch: no time in what was committed is after it
+        self.next_id = 0
+        self.block_end = 0
+        self.dirty = Dirty()
+        self.results = ResultState()
+        self.idempotency = IdempotencyState()
+        self.staged = StagedState()
+        self.log = LogState()
+        self.history: HistoryLog | None = None  # None: nothing of it is kept
+
+    # ------------------------------------------------------------------ messages
+    def publish(
+        self,
+        id: int,
+        places: list[tuple[str, int]],
+        priority: int,
+        visible: int,
+        deadline: int,
+        now: int,
+        *,
+        large: bool,
+        size: int = 0,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Add one message to its queues. It expires at its ``deadline`` or the queue's, if that is sooner."""
+        if self.history is not None:
+            self.history.published(id, places, headers)
+        for name, bucket in places:
+            queue = self.queues[name]
+            ends = deadline
+            if queue.limits.message_ttl_ms >= 0:
+                ends = queue.limits.deadline(deadline, visible, now)
+            queue.messages.add(bucket, id, priority, visible, ends, now, size).received_at = now
+            queue.counts.published += 1
+        if large or len(places) > 1:
+            self.dirty.routes[id] = len(places)
+
+    def unlease(self, entry: Entry) -> None:
+        """The session that holds the message no longer does."""
+        session = entry.session
+        leases = self.leases.get(session)
+        if leases is not None:
+            leases.pop((entry.queue, entry.id), None)
+            self.dirty.sessions.add(session)
+            if not leases:
+                del self.leases[session]
+
+    def record_attempt(self, entry: Entry, consumer: str) -> None:
+        """Add a consumer to the message's attempts record.
+
+        If it is the first attempt of a message in a single queue, no older record has to be read.
+        """
+        first = entry.attempts == 1 and entry.id not in self.dirty.joined
+        if first and entry.id not in self.dirty.attempts:
+            self.dirty.whole_attempts.add(entry.id)
+        self.dirty.attempts.setdefault(entry.id, []).append(consumer)
+
+    # ------------------------------------------------------------------ dead letters
+    def add_dead_letter(self, queue: Queue, entry: Entry, at: int, reason: str, *, last_use: bool) -> None:
+        """The message is to be published to the queue's dead-letter exchange.
+
+        Args:
+            last_use: the queue itself no longer needs the message.
+        """
+        exchange, routing_key = queue.dead_letters_to or ("", None)
+        place = (queue.name, entry.id)
+        self.dead_letters[place] = DeadLetter(reason, at, entry.priority, exchange, routing_key, last_use)
+        self.dirty.dead_letters.add(place)
+        queue.counts.dead_lettered += reason != REVOKED
+
+    def collect(self, name: str, id: int) -> None:
+        """A queue no longer needs its settled message: it goes, unless another queue or a dead letter needs it."""
+        if not self.keep_for_dead_letter(name, id):
+            self.dirty.garbage.append(id)
+
+    def keep_for_dead_letter(self, name: str, id: int) -> bool:
+        """Whether a dead letter still needs a message that its queue does not: then its publish is the last use."""
+        letter = self.dead_letters.get((name, id))
+        if letter is None:
+            return False
+        self.dead_letters[(name, id)] = letter._replace(last_use=True)
+        self.dirty.dead_letters.add((name, id))
+        return True
+
+    # ------------------------------------------------------------------ queues, exchanges, bindings
+    def declare_queue(self, name: str, options: QueueOptions, at: int = 0) -> Queue:
+        """Create a queue. ``at`` is in ms since the epoch; 0 means that the time is not known."""
+        queue = self.queues[name] = Queue(name, options, at)
+        self.topology.add_queue(name, options.arguments)
+        self.dirty.queues.add(name)
+        return queue
+
+    def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        self.topology.bind(queue, exchange, routing_key, arguments)
+        self._binding_changed(queue, exchange, routing_key, arguments)
+
+    def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        self.topology.unbind(queue, exchange, routing_key, arguments)
+        self._binding_changed(queue, exchange, routing_key, arguments)
+
+    def _binding_changed(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
+        if queue in self.queues:
+            identity = self.topology.get(exchange).identity(arguments)
+            self.dirty.queues.add(queue)
+            self.dirty.bindings.add((queue, exchange, routing_key, identity))
+
+    def time(self, at: int) -> None:
+        """It is ``at`` now, or was."""
+        self.newest_ms = max(self.newest_ms, at)

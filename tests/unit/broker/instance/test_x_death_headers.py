@@ -1,0 +1,115 @@
+"""What is written on a dead letter, also when its envelope is none or was made by somebody hostile."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from kombu_opendata.broker.instance import x_death_headers
+from kombu_opendata.protocol.envelope import decode, encode_fields
+from kombu_opendata.storage.records.dead_letter import DeadLetter
+
+AT = 1_700_000_000_000
+
+
+def letter(reason: str = "rejected", routing_key: str | None = None) -> DeadLetter:
+    return DeadLetter(reason, AT, 250, "dlx", routing_key, False)
+
+
+def envelope(headers: Any, properties: Any = None) -> bytes:
+    return encode_fields((b"body", "text/plain", "utf-8", headers, properties or {}, "x", "k"))
+
+
+def test_one_death_after_the_other() -> None:
+    first = x_death_headers.make_copy(envelope({}, {"expiration": 5}), "one", letter("expired"))
+    second = x_death_headers.make_copy(first.envelope, "two", letter("rejected", "other"))
+    third = x_death_headers.make_copy(second.envelope, "one", letter("expired"))
+    body, content_type, _encoding, headers, properties, exchange, routing_key = decode(third.envelope)
+    assert (body, content_type, properties, exchange, routing_key) == (b"body", "text/plain", {}, "dlx", "other")
+    time = datetime.fromtimestamp(AT // 1000, UTC)
+    assert headers["x-death"] == third.deaths == [
+        {
+            "count": 2, "reason": "expired", "queue": "one", "time": time, "exchange": "x", "routing-keys": ["k"],
+            "original-expiration": "5",
+        },
+        {"count": 1, "reason": "rejected", "queue": "two", "time": time, "exchange": "dlx", "routing-keys": ["k"]},
+    ]  # fmt: skip
+    assert (headers["x-first-death-queue"], headers["x-first-death-exchange"]) == ("one", "x")
+    assert (headers["x-last-death-queue"], headers["x-last-death-exchange"]) == ("one", "dlx")
+    assert third.metadata["x-first-death-reason"] == "expired"
+    assert (third.metadata["exchange"], third.metadata["routing_key"]) == ("dlx", "other")
+    assert third.metadata["priority"] == "5"
+    assert (first.routing_key, second.routing_key) == ("k", "other")
+
+
+@pytest.mark.parametrize("count", [0, -1, True, "1", None, 1 << 60])
+def test_a_count_that_is_none_starts_again(count: Any) -> None:
+    made = {"queue": "q", "reason": "rejected", "count": count}
+    assert x_death_headers.make_copy(envelope({"x-death": [made]}), "q", letter()).deaths == [{**made, "count": 1}]
+
+
+@pytest.mark.parametrize("known", ["text", {"a": 1}, 5, None])
+def test_an_x_death_that_is_no_list_is_replaced(known: Any) -> None:
+    assert len(x_death_headers.make_copy(envelope({"x-death": known}), "q", letter()).deaths) == 1
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"",
+        b"\xc1",
+        b"no envelope",
+        encode_fields([1, 2, 3]),
+        encode_fields((b"", "t", "e", [], {}, "x", "k")),
+        encode_fields((b"", "t", "e", {}, {}, 5, "k")),
+        envelope({"a": 1})[:-1],
+        envelope({"a": 1}) + b"x",
+        encode_fields((b"", "t", "e", {}, {}, "x")) + b"\xa1\xff",
+        b"\x97\xc4\x00\xc0\xc0" + b"\x81" * 200_000,
+        b"\x97\xc4\x00\xc0\xc0\x81\x91\xa1a\xc0\x80\xa0",
+    ],
+    ids=range(11),
+)
+def test_bytes_that_are_no_envelope_become_the_body_of_one(hostile: bytes) -> None:
+    copy = x_death_headers.make_copy(hostile, "q", letter("expired", "key"))
+    body, content_type, encoding, headers, properties, exchange, routing_key = decode(copy.envelope)
+    assert (body, content_type, encoding, properties) == (hostile, "application/data", "binary", {})
+    assert (exchange, routing_key, headers["x-first-death-reason"]) == ("dlx", "key", "expired")
+    assert x_death_headers.is_cycle("q", copy.deaths)
+
+
+def test_strange_headers_stay_as_they_are() -> None:
+    strange = {1: 2, b"b": msgspec.msgpack.Ext(5, b"x"), "t": datetime(2020, 1, 1, tzinfo=UTC), (1, 2): None}
+    copy = x_death_headers.make_copy(envelope(strange), "q", letter())
+    kept = decode(copy.envelope)[3]
+    assert strange.items() <= kept.items()
+
+
+def test_headers_that_are_too_many_for_the_metadata() -> None:
+    copy = x_death_headers.make_copy(envelope({str(number): "v" for number in range(251)}), "q", letter())
+    assert copy.metadata == {"exchange": "dlx", "routing_key": "k", "priority": "5", "content_type": "text/plain"}
+    assert len(decode(copy.envelope)[3]) == 251 + 7
+
+
+def death(queue: str, reason: str) -> dict[str, Any]:
+    return {"queue": queue, "reason": reason}
+
+
+@pytest.mark.parametrize(
+    ("history", "cycle"),
+    [
+        ([death("b", "expired")], False),
+        ([death("a", "expired")], True),
+        ([death("b", "expired"), death("a", "maxlen")], True),
+        ([death("b", "expired"), death("a", "delivery_limit")], True),
+        ([death("b", "expired"), death("a", "rejected")], False),
+        ([death("b", "rejected"), death("a", "expired")], False),
+        ([death("b", "expired"), "not the broker's", death("a", "expired")], False),
+        ([], False),
+    ],
+)
+def test_cycles(history: list[Any], cycle: bool) -> None:
+    assert x_death_headers.is_cycle("a", history) is cycle

@@ -1,0 +1,323 @@
+"""The snapshot gives way to others, bears what they do meanwhile, and a scrape has a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from kombu_opendata.broker.delivery import time_slices
+from kombu_opendata.broker.delivery.time_slices import Pace
+from kombu_opendata.broker.metrics import scrape
+from kombu_opendata.broker.metrics.exposition import cumulated
+from kombu_opendata.broker.metrics.scrape import Metrics
+from kombu_opendata.broker.metrics.snapshot import InstanceView, Snapshot
+from kombu_opendata.broker.model.queue import QueueProperties
+from kombu_opendata.broker.model.queue_arguments import parse
+from kombu_opendata.broker.process.broker_options import Listen, parse_listen, parse_metrics
+from kombu_opendata.broker.process.server import Server
+from kombu_opendata.broker.wire.broker_settings import BrokerSettings
+from kombu_opendata.errors import StartError
+from tests.support.scrape import Scrape, fetch
+from tests.unit.broker.test_counts import World
+
+
+def run(test: Callable[[World], Awaitable[None]], *, durable: bool = True) -> None:
+    async def main() -> None:
+        world = World(durable)
+        await world.open()
+        await test(world)
+        world.instance.upkeep.stop()
+        await world.engine.close()
+
+    asyncio.run(main())
+
+
+def figure(snapshot: Snapshot, name: str, queue: str) -> Any:
+    return snapshot.samples[name].get(("default", queue))
+
+
+@pytest.fixture
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot rests after each queue."""
+    monkeypatch.setattr(time_slices, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slices, "LOOKS", 1)
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_others_have_their_turn_between_the_queues() -> None:
+
+    async def steps(world: World) -> None:
+        for number in range(50):
+            world.declare(f"q{number}")
+        turns = 0
+        done = False
+
+        async def others() -> None:
+            nonlocal turns
+            while not done:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        await InstanceView(world.instance, 10).collect(Snapshot(), Pace())
+        done = True
+        await task
+        assert turns >= 50
+
+    run(steps)
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_queues_that_come_and_go_meanwhile() -> None:
+
+    async def steps(world: World) -> None:
+        view = InstanceView(world.instance, 3)
+        for number in range(20):
+            world.declare(f"q{number}")
+        world.publish()
+        before = Snapshot()
+        await view.collect(before, Pace())
+
+        async def others() -> None:
+            for number in range(20):
+                await world.instance.queues.delete(world.instance.queues[f"q{number}"])
+                world.declare(f"new{number}")
+
+        task = asyncio.create_task(others())
+        for _ in range(5):
+            snapshot = Snapshot()
+            await view.collect(snapshot, Pace())
+            assert figure(snapshot, "messages_published_total", "q") == 1
+            assert len(snapshot.samples["messages_ready"]) <= 5, "three queues and the two sums"
+        await task
+        last = Snapshot()
+        await view.collect(last, Pace())
+        assert last.samples["queues"][("default", "stored")] == 22
+
+    run(steps)
+
+
+def test_a_sum_keeps_what_was_counted_in_queues_that_are_gone() -> None:
+    async def steps(world: World) -> None:
+        view = InstanceView(world.instance, 0)
+        world.publish()
+        for _ in range(2):
+            snapshot = Snapshot()
+            await view.collect(snapshot, Pace())
+            assert figure(snapshot, "messages_published_total", "(other)") == 1
+            if "q" in world.instance.queues:
+                await world.instance.queues.delete(world.instance.queues["q"])
+        assert figure(snapshot, "messages_ready", "(other)") == 0
+
+    run(steps)
+
+
+def test_a_restart_sets_sums_back_to_0_and_nothing_else() -> None:
+    """What was counted in queues that are gone is not stored, so a sum with it would go down, by less than all."""
+
+    async def steps(world: World) -> None:
+        world.publish()
+        for queue in world.engine.state.queues.values():
+            queue.counts.start(world.clock.now_ms())  # as if the store had it
+        world.publish()
+        for labelled, label, expected in ((0, "(other)", 1), (10, "q", 2)):
+            snapshot = Snapshot()
+            await InstanceView(world.instance, labelled).collect(snapshot, Pace())
+            assert figure(snapshot, "messages_published_total", label) == expected
+
+    run(steps)
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_a_queue_that_goes_meanwhile_is_counted_once() -> None:
+    async def steps(world: World) -> None:
+        view = InstanceView(world.instance, 1)
+        for number in range(40):
+            queue = world.declare(f"q{number}")
+            queue.counts.published = 1
+        transient = world.instance.maker.declare("t", QueueProperties(False, False, False, {}), parse("t", {}))
+        transient.counts.published = 7
+        world.instance.queues["t"] = transient
+
+        async def others() -> None:
+            await asyncio.sleep(0)
+            transient.drop()
+            for number in range(20, 40):
+                await world.instance.queues.delete(world.instance.queues[f"q{number}"])
+
+        task: asyncio.Task[None] | None = None
+        for number in range(10):
+            snapshot = Snapshot()
+            await view.collect(snapshot, Pace())
+            published = snapshot.samples["messages_published_total"]
+            assert sum(float(value) for value in published.values() if not isinstance(value, tuple)) == 47
+            assert published[("default", "(transient)")] == 7
+            if number == 1:
+                task = asyncio.create_task(others())
+        assert task is not None
+        await task
+
+    run(steps)
+
+
+@pytest.mark.parametrize(("durable", "label"), [(True, "q"), (False, "(transient)")])
+def test_ages_are_since_the_publish(durable: bool, label: str) -> None:
+    async def steps(world: World) -> None:
+        world.publish()
+        world.clock.advance(5000)
+        world.publish()
+        world.clock.advance(1000)
+        snapshot = Snapshot()
+        await InstanceView(world.instance, 10).collect(snapshot, Pace())
+        assert figure(snapshot, "oldest_ready_message_age_seconds", label) == 6
+        assert figure(snapshot, "newest_ready_message_age_seconds", label) == 1
+
+    run(steps, durable=durable)
+
+
+def serving(test: Callable[[Server, Metrics], None], *, blocked: threading.Event | None = None) -> None:
+    """Run a test, in a thread, beside a broker with metrics."""
+
+    async def main() -> None:
+        server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
+        await server.instances.get("default")
+        served = Metrics(server.instances.open, server.connections.measure, "127.0.0.1", 0)
+        served.start()
+        try:
+            work = asyncio.get_running_loop().run_in_executor(None, test, server, served)
+            if blocked is not None:
+                blocked.wait(30)  # as a loop that does something else
+            await work
+        finally:
+            await asyncio.to_thread(served.stop)
+            await server.close()
+
+    asyncio.run(main())
+
+
+def test_without_a_journal_a_commit_is_a_checkpoint() -> None:
+    def test(_server: Server, served: Metrics) -> None:
+        with fetch(served.port) as answer:
+            found = Scrape(answer.read().decode())
+        assert found.value("opendata_queue_journal_limit_bytes") == 0
+        commits = found.value("opendata_queue_commit_duration_seconds_count")
+        assert commits == found.value("opendata_queue_checkpoint_duration_seconds_count") > 0
+        assert not any(name.startswith("slatedb_") for name in found.families), "not asked for"
+
+    serving(test)
+
+
+def test_a_scrape_does_not_wait_for_a_loop_that_is_busy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(scrape, "SNAPSHOT_SECONDS", 0.2)
+    monkeypatch.setattr(scrape, "FRESH_SECONDS", 0.0)
+    release = threading.Event()
+
+    def test(_server: Server, served: Metrics) -> None:
+        try:
+            page = served.page()
+        finally:
+            release.set()
+        assert page.status is HTTPStatus.SERVICE_UNAVAILABLE
+        assert page.body == b"the broker did not collect its figures within 0.2 s\n"
+        monkeypatch.setattr(scrape, "SNAPSHOT_SECONDS", 20.0)
+        assert served.page().status is HTTPStatus.OK
+
+    serving(test, blocked=release)
+    assert "a scrape of the metrics failed: the broker did not collect" in caplog.text
+
+
+def test_a_failure_in_the_snapshot_is_a_500_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def test(server: Server, served: Metrics) -> None:
+        engine, server.instances.open["default"].engine = server.instances.open["default"].engine, None  # type: ignore[assignment]
+        page = served.page()
+        server.instances.open["default"].engine = engine
+        assert page.status is HTTPStatus.INTERNAL_SERVER_ERROR
+        assert b"see the broker's log" in page.body
+
+    serving(test)
+    assert "AttributeError" in caplog.text
+
+
+def test_scrapes_within_a_second_get_the_same_answer() -> None:
+    def test(_server: Server, served: Metrics) -> None:
+        pages: list[Any] = []
+        threads = [threading.Thread(target=lambda: pages.append(served.page())) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(pages) == 8
+        assert len({id(page) for page in pages}) < 8
+
+    serving(test)
+
+
+def test_after_the_end_there_is_no_answer() -> None:
+    ended: list[Metrics] = []
+    serving(lambda _server, served: ended.append(served))
+    assert ended[0].page().body == b"the broker has stopped\n"
+
+
+def test_a_broker_that_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, pages = threading.Event(), []
+
+    async def never(*_args: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    monkeypatch.setattr(InstanceView, "collect", never)
+    threads = []
+
+    def test(_server: Server, served: Metrics) -> None:
+        threads.append(threading.Thread(target=lambda: pages.append(served.page())))
+        threads[0].start()
+        assert asked.wait(10)
+
+    serving(test)
+    threads[0].join(10)
+    assert [page.body for page in pages] == [b"the broker stops\n"]
+
+
+def test_cumulated() -> None:
+    assert cumulated((0.1, 1), (3, 0, 2)) == [("0.1", 3), ("1.0", 3), ("+Inf", 5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("9464", "127.0.0.1", 9464),
+        (":9464", "127.0.0.1", 9464),
+        ("0", "127.0.0.1", 0),
+        ("0.0.0.0:1", "0.0.0.0", 1),
+        ("[::1]:65535", "::1", 65535),
+        ("metrics.example:80", "metrics.example", 80),
+    ],
+)
+def test_where_metrics_are_served(text: str, host: str, port: int) -> None:
+    assert parse_metrics(text) == Listen(host=host, port=port)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", "1.2.3.4:", "a:b", "::1:9", "[::1]", "h:99999", "99999", "h h:1", "unix:/x", "٣", "h:٣", "-1"]
+)
+def test_an_address_that_is_none(text: str) -> None:
+    with pytest.raises(StartError) as caught:
+        parse_metrics(text)
+    assert str(caught.value) == f"--metrics {text!r} is no HOST:PORT, as in 127.0.0.1:9464 or [::1]:9464"
+    assert caught.value.values == {"value": text}
+
+
+def test_a_listen_address_is_shown_as_it_is_given() -> None:
+    for text in ("unix:/a/b.sock", "tcp:127.0.0.1:5677", "tcp:[::1]:0"):
+        assert str(parse_listen(text)) == text

@@ -1,0 +1,351 @@
+"""The commit journal, byte by byte."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata.errors import CorruptRecord, NewerFormat, StoreFull, StoreUnwritable
+from kombu_opendata.storage.commit.journal import Journal
+
+from ....support.unprivileged import unprivileged
+
+SEGMENT = 4096
+HEADER = 24
+RECORD = 16
+
+
+def opened(folder: Path, after: int = 0, **settings: Any) -> tuple[Journal, list[tuple[int, bytes]]]:
+    """A journal that was replayed and can be appended to, and what was in it."""
+    journal = Journal(folder, **{"segment_bytes": SEGMENT, **settings})
+    found = list(journal.replay(after))
+    journal.start()
+    return journal, found
+
+
+def replayed(folder: Path, after: int = 0) -> list[bytes]:
+    journal = Journal(folder, segment_bytes=SEGMENT)
+    try:
+        return [payload for _sequence, payload in journal.replay(after)]
+    finally:
+        journal.close()
+
+
+def segments(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.journal"))
+
+
+def fill(journal: Journal) -> None:
+    """Append until it is refused."""
+    while True:
+        journal.append(bytes(1000))
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_was_appended_is_replayed_in_order(tmp_path: Path, sync: bool) -> None:
+    journal, found = opened(tmp_path / "new" / "j", sync=sync)
+    assert found == []
+    payloads = [b"", b"one", bytes(1000), b"\xff" * 300]
+    assert [journal.append(payload) for payload in payloads] == [1, 2, 3, 4]
+    journal.sync()
+    journal.close()
+    again, found = opened(tmp_path / "new" / "j")
+    assert found == list(enumerate(payloads, 1))
+    assert again.append(b"next") == 5
+    again.close()
+    assert replayed(tmp_path / "new" / "j", after=3) == [payloads[3], b"next"]
+
+
+def test_an_abandoned_journal_is_replayed(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    journal.append(b"answered")
+    assert replayed(tmp_path) == [b"answered"]
+    journal.close()
+
+
+def test_many_segments_are_replayed_and_released(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    payloads = [b"%04d" % number * 100 for number in range(50)]
+    for payload in payloads:
+        journal.append(payload)
+    assert len(segments(tmp_path)) > 4
+    assert replayed(tmp_path) == payloads
+    before = journal.waiting_bytes
+    journal.release(30)
+    assert journal.waiting_bytes < before
+    assert replayed(tmp_path, after=30) == payloads[30:]
+    journal.release(50)
+    assert len(segments(tmp_path)) == 1
+    journal.close()
+
+
+def test_old_bytes_of_a_segment_that_is_used_again_are_not_replayed(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    for _round in range(8):
+        for number in range(9):
+            journal.append(b"%d" % number * 400)
+        journal.release(journal.sequence)
+    upto = journal.sequence
+    journal.append(b"short")
+    assert replayed(tmp_path, after=upto) == [b"short"]
+    journal.close()
+
+
+@pytest.mark.parametrize("cut", [1, RECORD - 1, RECORD, RECORD + 1, RECORD + 9])
+def test_a_torn_tail_is_the_end(tmp_path: Path, cut: int) -> None:
+    """``cut`` bytes of the last record reached the disk."""
+    journal, _ = opened(tmp_path)
+    journal.append(b"whole")
+    end = HEADER + RECORD + len(b"whole")
+    journal.append(b"torn record")
+    journal.close()
+    overwrite(segments(tmp_path)[0], end + cut, bytes(RECORD + 11 - cut))
+    again, found = opened(tmp_path)
+    assert found == [(1, b"whole")]
+    assert again.append(b"after") == 2
+    again.close()
+    assert replayed(tmp_path) == [b"whole", b"after"]
+
+
+def test_a_shortened_file_is_the_end(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    journal.append(b"whole")
+    journal.append(b"torn record")
+    journal.close()
+    os.truncate(segments(tmp_path)[0], HEADER + 2 * RECORD + len(b"whole") + 4)
+    assert replayed(tmp_path) == [b"whole"]
+
+
+@pytest.mark.parametrize("at", [0, 4, 8, RECORD])
+def test_a_damaged_last_record_is_the_end(tmp_path: Path, at: int) -> None:
+    journal, _ = opened(tmp_path)
+    journal.append(b"whole")
+    journal.append(b"damaged")
+    journal.close()
+    start = HEADER + RECORD + len(b"whole")
+    old = segments(tmp_path)[0].read_bytes()[start + at]
+    overwrite(segments(tmp_path)[0], start + at, bytes([old ^ 1]))
+    assert replayed(tmp_path) == [b"whole"]
+
+
+def test_a_damaged_record_before_others_is_an_error(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    for _ in range(20):
+        journal.append(bytes(500))
+    journal.close()
+    overwrite(segments(tmp_path)[0], HEADER + RECORD, b"x")
+    with pytest.raises(CorruptRecord, match="records 1 to 7 are missing"):
+        replayed(tmp_path)
+
+
+def test_a_missing_segment_is_an_error(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    for _ in range(30):
+        journal.append(bytes(500))
+    journal.close()
+    second = segments(tmp_path)[1]
+    second.rename(tmp_path / "elsewhere")
+    with pytest.raises(CorruptRecord, match="missing") as caught:
+        replayed(tmp_path)
+    assert caught.value.key == segments(tmp_path)[1].name.encode()
+    (tmp_path / "elsewhere").rename(second)
+    segments(tmp_path)[0].unlink()
+    with pytest.raises(CorruptRecord, match="missing"):
+        replayed(tmp_path)
+    assert len(replayed(tmp_path, after=10)) == 20  # what is gone was in the store
+
+
+def test_records_that_the_store_has_may_be_missing(tmp_path: Path) -> None:
+    """After a power loss: unsynced settlements are gone here, but the store has them. A crash in recovery follows."""
+    journal, _ = opened(tmp_path)
+    journal.append(b"one")
+    journal.close()
+    again, found = opened(tmp_path, after=5)
+    assert found == []
+    assert again.append(b"six") == 6
+    again.close()
+    assert replayed(tmp_path, after=5) == [b"six"]
+
+
+def test_a_segment_without_a_header_was_never_used(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    journal.append(b"one")
+    journal.close()
+    (tmp_path / "0000000000000009.journal").write_bytes(bytes(SEGMENT))
+    (tmp_path / "0000000000000010.journal").write_bytes(b"")
+    (tmp_path / "1-1.spare").write_bytes(b"half")
+    assert replayed(tmp_path) == [b"one"]
+    assert [path.name for path in tmp_path.iterdir()] == ["0000000000000001.journal"]
+
+
+def test_a_damaged_header_is_an_error(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    journal.append(b"one")
+    journal.close()
+    overwrite(segments(tmp_path)[0], 0, b"XXXX")
+    with pytest.raises(CorruptRecord, match="header"):
+        replayed(tmp_path)
+    assert segments(tmp_path)
+
+
+def test_a_newer_version_is_refused(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    journal.close()
+    overwrite(segments(tmp_path)[0], 4, struct.pack("<H", 2))
+    with pytest.raises(NewerFormat, match="format 2"):
+        replayed(tmp_path)
+
+
+def test_a_record_larger_than_a_segment(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    large = os.urandom(3 * SEGMENT)
+    payloads = [b"before", large, b"after"]
+    for payload in payloads:
+        journal.append(payload)
+    journal.close()
+    assert replayed(tmp_path) == payloads
+    again, _ = opened(tmp_path)
+    again.release(3)  # a segment of an odd size is not kept as a spare
+    assert all(path.stat().st_size == SEGMENT for path in tmp_path.iterdir())
+    again.close()
+
+
+def test_room_is_what_one_record_can_have(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path, max_bytes=SEGMENT)
+    assert journal.room == SEGMENT - HEADER - RECORD
+    assert not journal.make_room(SEGMENT)
+    journal.append(bytes(journal.room))
+    assert journal.room == 0
+    assert not journal.make_room(1)
+    journal.release(1)
+    journal.close()
+
+
+def test_make_room_allocates_what_is_asked_for(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    for need in (SEGMENT - HEADER - RECORD, SEGMENT - HEADER - RECORD + 1, 5 * SEGMENT):
+        assert journal.make_room(need)
+        assert journal.room >= need
+        segments_before = len(segments(tmp_path))
+        journal.append(bytes(need))
+        assert len(segments(tmp_path)) - segments_before <= 1
+    journal.close()
+
+
+def test_past_max_bytes_appends_are_refused(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path, max_bytes=3 * SEGMENT)
+    with pytest.raises(StoreFull):
+        fill(journal)
+    kept = journal.sequence
+    assert journal.waiting_bytes <= 4 * SEGMENT
+    assert not journal.prepare_spare()
+    journal.release(kept)
+    assert journal.append(b"again") == kept + 1
+    journal.close()
+    assert replayed(tmp_path, after=kept) == [b"again"]
+
+
+def test_a_full_journal_can_be_opened(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path, max_bytes=3 * SEGMENT)
+    with pytest.raises(StoreFull):
+        fill(journal)
+    count = journal.sequence
+    journal.close()
+    for _ in range(3):
+        again, found = opened(tmp_path, max_bytes=3 * SEGMENT)
+        assert len(found) == count
+        again.close()
+
+
+def test_a_full_disk_is_no_room_and_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, _ = opened(tmp_path)
+    journal.append(b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", _failing(errno.ENOSPC))
+        with pytest.raises(StoreFull) as caught:
+            journal.append(b"refused")
+        assert caught.value.path == str(tmp_path)
+        patch.setattr(os, "pwritev", lambda fd, parts, offset: os.pwrite(fd, b"".join(parts)[:19], offset))
+        with pytest.raises(StoreFull):
+            journal.append(b"half")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", _failing(errno.ENOSPC))
+        with pytest.raises(StoreFull):
+            journal.append(bytes(2 * SEGMENT))
+        journal.append(bytes(SEGMENT - 200))  # fits the segment at hand
+        assert not journal.make_room(2 * SEGMENT)
+    assert journal.append(b"two") == 3
+    journal.close()
+    assert [len(payload) for payload in replayed(tmp_path)] == [3, SEGMENT - 200, 3]
+    assert [path.suffix for path in tmp_path.iterdir()].count(".spare") <= 1
+
+
+def test_a_disk_that_fails_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, _ = opened(tmp_path)
+    journal.append(b"one")
+    with monkeypatch.context() as patch:
+        for code in (errno.EIO, errno.ENOSPC):  # a second fdatasync would succeed without having written anything
+            patch.setattr(os, "fdatasync", _failing(code))
+            with pytest.raises(StoreUnwritable):
+                journal.sync()
+        patch.setattr(os, "pwritev", _failing(errno.EIO))
+        with pytest.raises(StoreUnwritable):
+            journal.append(b"two")
+    journal.close()
+
+
+def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with unprivileged(), pytest.raises(StoreUnwritable):
+        Journal(tmp_path / "journal")
+
+
+def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnwritable, match="can't be used"):
+        Journal(tmp_path / "file" / "journal")
+
+
+def test_a_spare_that_is_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread prepares the spare while the journal rolls: neither writes into the other's file."""
+    journal, _ = opened(tmp_path)
+    journal.append(bytes(3900))
+    journal.append(bytes(3900))  # the spare is in use now
+    begun, go_on = threading.Event(), threading.Event()
+    original = os.pwrite
+
+    def slow(fd: int, data: bytes, offset: int) -> int:
+        if threading.current_thread() is thread:
+            begun.set()
+            assert go_on.wait(10)
+        return original(fd, data, offset)
+
+    thread = threading.Thread(target=journal.prepare_spare)
+    monkeypatch.setattr(os, "pwrite", slow)
+    thread.start()
+    assert begun.wait(10)
+    journal.append(b"kept" * 900)
+    assert journal.prepare_spare()
+    go_on.set()
+    thread.join(10)
+    journal.close()
+    assert [len(payload) for payload in replayed(tmp_path)] == [3900, 3900, 3600]
+
+
+def _failing(code: int) -> Any:
+    def fail(*_arguments: Any) -> int:
+        raise OSError(code, os.strerror(code))
+
+    return fail

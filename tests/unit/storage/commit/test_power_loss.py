@@ -1,0 +1,231 @@
+"""Sync points, and what is left of a real database after a power loss."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata import errors
+from kombu_opendata.storage.commit import power_loss
+from kombu_opendata.storage.commit.power_loss import SyncPoint, heal_after_power_loss, mark_clean, sync_tree, sync_wal
+from kombu_opendata.storage.slatedb.store_writer import SlateStore
+
+BEFORE, AFTER = "boot-1", "boot-2"
+
+
+async def commit(store: SlateStore, *keys: bytes) -> None:
+    for key in keys:
+        batch = store.batch()
+        batch.put(key, key * 100)
+        await store.write(batch)
+        await store.flush_wal()
+
+
+def files(folder: Path) -> set[Path]:
+    return {p.relative_to(folder) for p in folder.rglob("*") if p.is_file()}
+
+
+def lose_power(db: Path, synced: set[Path], target: Path) -> None:
+    """A copy of `db` in which everything but `synced` is empty."""
+    shutil.copytree(db, target)
+    shutil.copy(power_loss.sync_file(db), power_loss.sync_file(target))
+    for name in files(target) - synced:
+        (target / name).write_bytes(b"")
+
+
+async def keys_in(root: Path) -> list[bytes]:
+    store = await SlateStore.open(f"file://{root}", "db")
+    pairs = await store.scan(b"", None)
+    assert all(value == key * 100 for key, value in pairs)
+    await commit(store, b"z-new")
+    assert await store.get(b"z-new") == b"z-new" * 100
+    await store.close()
+    return [key for key, _ in pairs]
+
+
+@pytest.mark.parametrize("collect", [False, True])
+@pytest.mark.parametrize("flush_after", [False, True])
+def test_synced_data_survives_a_power_loss(tmp_path: Path, collect: bool, flush_after: bool) -> None:
+    db = tmp_path / "live" / "db"
+
+    async def main() -> list[bytes]:
+        store = await SlateStore.open(f"file://{db.parent}", "db")
+        point = sync_tree(db, None, boot_id=BEFORE)
+        await commit(store, b"a", b"b")
+        await store.flush_memtable()
+        point = sync_tree(db, point, boot_id=BEFORE)
+        if collect:
+            await store.collect_garbage(wal_min_age_seconds=0, manifest_min_age_seconds=0)
+            point = sync_tree(db, point, boot_id=BEFORE)
+        await commit(store, b"c")
+        point = sync_wal(db, point)
+        synced = files(db)
+        await commit(store, b"d", b"e")
+        if flush_after:
+            await store.flush_memtable()
+            await commit(store, b"f")
+        lose_power(db, synced, tmp_path / "lost" / "db")
+        await store.close()
+        moved = heal_after_power_loss(tmp_path / "lost" / "db", boot_id=AFTER)
+        assert sum(name.startswith("wal/") for name in moved) >= 2
+        assert any(name.startswith("manifest/") for name in moved) == flush_after
+        assert {p.as_posix() for p in files(tmp_path / "lost" / "db.lost")} == set(moved)
+        return await keys_in(tmp_path / "lost")
+
+    assert asyncio.run(main()) == [b"a", b"b", b"c"]
+
+
+def test_without_healing_the_torn_files_do_harm(tmp_path: Path) -> None:
+    """The test above proves something only if this one holds."""
+    db = tmp_path / "live" / "db"
+
+    async def main() -> None:
+        store = await SlateStore.open(f"file://{db.parent}", "db")
+        await commit(store, b"a")
+        sync_tree(db, None, boot_id=BEFORE)
+        synced = files(db)
+        await commit(store, b"b")
+        await store.flush_memtable()
+        lose_power(db, synced, tmp_path / "lost" / "db")
+        await store.close()
+        with pytest.raises(errors.StoreError):
+            assert await keys_in(tmp_path / "lost") == [b"a"]
+
+    asyncio.run(main())
+
+
+def make_tree(tmp_path: Path, **numbers: int) -> Path:
+    db = tmp_path / "db"
+    for folder, count in numbers.items():
+        (db / folder).mkdir(parents=True, exist_ok=True)
+        suffix = {"wal": "sst", "compacted": "sst"}.get(folder, folder)
+        for i in range(1, count + 1):
+            (db / folder / f"{i:020d}.{suffix}").write_text("x")
+    return db
+
+
+def test_the_same_boot_touches_nothing(tmp_path: Path) -> None:
+    db = make_tree(tmp_path, wal=2, manifest=1)
+    sync_tree(db, None, boot_id=BEFORE)
+    make_tree(tmp_path, wal=5, manifest=3)
+    assert heal_after_power_loss(db, boot_id=BEFORE) == []
+    assert len(files(db)) == 8
+
+
+def test_a_clean_close_touches_nothing(tmp_path: Path) -> None:
+    db = make_tree(tmp_path, wal=2, manifest=1)
+    mark_clean(db, boot_id=BEFORE)
+    make_tree(tmp_path, wal=3)
+    assert heal_after_power_loss(db, boot_id=AFTER) == []
+    # From here on it is open again: what comes next is at risk.
+    make_tree(tmp_path, wal=4)
+    assert heal_after_power_loss(db, boot_id="boot-3") == ["wal/00000000000000000004.sst"]
+    assert heal_after_power_loss(db, boot_id="boot-4") == []
+
+
+def test_a_reader_that_ends_its_checkpoint_after_a_clean_close(tmp_path: Path) -> None:
+    db, lost = tmp_path / "live" / "db", tmp_path / "lost" / "db"
+
+    async def main() -> set[Path]:
+        store = await SlateStore.open(f"file://{db.parent}", "db")
+        await commit(store, b"a")
+        held = await store.admin.create_checkpoint("reader", 60)
+        await store.close()
+        mark_clean(db, boot_id=BEFORE)
+        synced = files(db)
+        await store.admin.delete_checkpoint(held.id)
+        return synced
+
+    lose_power(db, asyncio.run(main()), lost)
+    assert [name.partition("/")[0] for name in heal_after_power_loss(lost, boot_id=AFTER)] == ["manifest"]
+    assert asyncio.run(keys_in(lost.parent)) == [b"a"]
+
+
+def test_a_folder_without_a_point_or_a_forgotten_one(tmp_path: Path) -> None:
+    assert heal_after_power_loss(tmp_path / "db", boot_id=BEFORE) == []
+    db = make_tree(tmp_path, wal=2)
+    sync_tree(db, None, boot_id=BEFORE)
+    make_tree(tmp_path, wal=4)
+    power_loss.forget(db)
+    assert power_loss.read_sync_point(db) is None
+    assert heal_after_power_loss(db, boot_id=AFTER) == []
+
+
+def test_the_recorded_manifest_is_gone(tmp_path: Path) -> None:
+    db = make_tree(tmp_path, wal=2, manifest=2)
+    sync_tree(db, None, boot_id=BEFORE)
+    make_tree(tmp_path, wal=3, manifest=3)
+    (db / "manifest" / f"{2:020d}.manifest").unlink()
+    assert heal_after_power_loss(db, boot_id=AFTER) == ["wal/00000000000000000003.sst"]
+
+
+def test_the_point_names_what_is_there_and_only_new_files_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = power_loss._sync
+
+    def watched(path: Path) -> None:
+        synced.append(path.name)
+        real(path)
+
+    monkeypatch.setattr(power_loss, "_sync", watched)
+    db = make_tree(tmp_path, wal=2, manifest=1, compacted=1)
+    (db / "wal" / f"{3:020d}.sst#1").write_text("being written")
+    point = sync_tree(db, None, boot_id=BEFORE)
+    assert point.highest == {"wal": f"{2:020d}.sst", "manifest": f"{1:020d}.manifest"}
+    assert point.tables == {f"{1:020d}.sst"}
+    assert power_loss.read_sync_point(db) == point
+    make_tree(tmp_path, wal=4, compacted=2)
+    synced.clear()
+    later = sync_tree(db, point, boot_id=BEFORE)
+    assert sorted(synced) == sorted(
+        [f"{3:020d}.sst", f"{4:020d}.sst", "wal", f"{2:020d}.sst", "compacted", tmp_path.name]
+    )
+    synced.clear()
+    assert sync_tree(db, later, boot_id=BEFORE) == later
+    assert synced == []
+    make_tree(tmp_path, wal=6)
+    assert sync_wal(db, later).highest["wal"] == f"{6:020d}.sst"
+    assert synced == [f"{5:020d}.sst", f"{6:020d}.sst", "wal", tmp_path.name]
+
+
+def test_a_gap_in_the_wal_numbers(tmp_path: Path) -> None:
+    db = make_tree(tmp_path, wal=1)
+    point = sync_tree(db, None, boot_id=BEFORE)
+    assert sync_wal(db, point) == point
+    (db / "wal" / f"{9:020d}.sst").write_text("x")
+    assert sync_wal(db, point).highest["wal"] == f"{9:020d}.sst"
+
+
+def test_a_damaged_point_is_said(tmp_path: Path) -> None:
+    db = make_tree(tmp_path, wal=1)
+    power_loss.sync_file(db).write_text(json.dumps({"boot_id": 1}))
+    with pytest.raises(errors.StoreError, match=r"db\.sync"):
+        heal_after_power_loss(db, boot_id=AFTER)
+
+
+def test_a_failing_disk_is_a_store_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = make_tree(tmp_path, wal=1)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(errors.StoreError, match="Input/output error"):
+        sync_tree(db, None, boot_id=BEFORE)
+    assert power_loss.read_sync_point(db) is None
+
+
+def test_the_boot_id_comes_from_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(power_loss.current_boot_id()) == 36
+    monkeypatch.setattr(power_loss, "BOOT_ID_FILE", tmp_path / "none")
+    with pytest.raises(errors.StartError):
+        power_loss.current_boot_id()
+    assert SyncPoint("x").clean is False

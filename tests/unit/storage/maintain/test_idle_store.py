@@ -1,0 +1,36 @@
+"""When a store is opened again for idleness, and when for use."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+from kombu_opendata.storage.maintain.idle_store import IdleStore
+from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
+from kombu_opendata.storage.slatedb.store_writer import SlateStore
+
+BUSY = SlateSettings()
+
+
+def test_idle_after_a_time_and_busy_after_some_steps() -> None:
+    async def main() -> None:
+        store = await SlateStore.open(f"memory://{uuid.uuid4()}", "db", settings=BUSY)
+        idle = IdleStore(store, BUSY, 0.05)
+        assert idle.change(False) is None
+        await asyncio.sleep(0.06)
+        assert idle.change(True) is None  # it was written
+        await asyncio.sleep(0.06)
+        settings = idle.change(False)
+        assert settings == BUSY.for_idleness()
+        await idle.reopen(settings)
+        assert idle.is_idle
+        for was_written in (True, True, False, True, True):  # now and then is no use yet
+            assert idle.change(was_written) is None
+        settings = idle.change(True)
+        assert settings == BUSY
+        await idle.reopen(settings)
+        assert not idle.is_idle
+        assert store.settings == BUSY
+        await store.close()
+
+    asyncio.run(main())

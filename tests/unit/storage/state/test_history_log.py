@@ -1,0 +1,232 @@
+"""The history log: each row once, under the number that it was shown with, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kombu_opendata.storage.effects import codec
+from kombu_opendata.storage.effects.deliveries import Claim, Renew
+from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.records import history_log, keys
+from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.state import history_log as log
+from kombu_opendata.storage.state.history_log import HistoryLog
+from kombu_opendata.storage.state.queue_buckets import Entry
+from kombu_opendata.storage.state.store_state import QueueOptions, StoreState
+from tests.support.engine import OTHER, SESSION, World, run
+from tests.support.history import attempts
+
+
+async def ack(world: World, count: int = 1) -> None:
+    for _ in range(count):
+        entry = await world.claim("q")
+        world.engine.operations.ack(world.queue("q"), (entry,))
+
+
+async def chunks(engine: Engine) -> list[history_log.Rows]:
+    rows = await engine.store.scan(*keys.kind_range(RecordKind.HISTORY_LOG))
+    return [history_log.decode(key, value) for key, value in rows]
+
+
+def test_a_checkpoint_writes_one_record_and_none_when_nothing_happened(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        for _ in range(50):
+            world.publish("q")
+        await ack(world, 30)
+        await engine.commits.checkpoint()
+        (rows,) = await chunks(engine)
+        assert len(rows.published) == len(rows.routed["q"]) == 50
+        assert len(rows.attempts) == 30
+        await engine.commits.checkpoint()
+        world.engine.commits.apply(Renew(SESSION, world.clock.now_ms() + 1000))
+        await engine.commits.checkpoint()
+        assert len(await chunks(engine)) == 1
+
+    run(tmp_path / "s", steps)
+
+
+def test_what_a_crash_interrupts_comes_again_with_the_same_numbers(tmp_path: Path) -> None:
+    """Also where the chunks were cut elsewhere before it."""
+
+    async def steps(world: World) -> None:
+        world.engine.operations.name_session(SESSION, "worker")
+        for _ in range(9):
+            world.publish("q")
+        await ack(world, 2)
+        await world.engine.commits.checkpoint()
+        await ack(world, 2)
+        await world.engine.commits.commit()
+        shown = await attempts(world.engine)  # closes a chunk
+        await ack(world, 2)
+        await world.engine.commits.commit()
+        shown = await attempts(world.engine)
+        assert [number for number, _id, _outcome in shown] == list(range(6))
+        await world.crash()
+        assert await attempts(world.engine) == shown
+        await world.crash()
+        assert await attempts(world.engine) == shown
+        row = await world.engine.history.attempt(5)
+        assert row is not None
+        assert row.consumer == "worker", "whose name was stored before the journal begins"
+
+    run(tmp_path / "s", steps)
+
+
+def test_long_chunks_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "CHUNK_ROWS", 10)
+
+    async def steps(world: World) -> None:
+        for _ in range(25):
+            world.publish("q")
+        await ack(world, 25)
+        await world.engine.commits.checkpoint()
+        stored = await chunks(world.engine)
+        assert [len(rows.published) for rows in stored if rows.published] == [10, 10, 5]
+        assert [len(rows.attempts) for rows in stored if rows.attempts] == [10, 10, 5]
+        assert [number for number, _id, _outcome in await attempts(world.engine)] == list(range(25))
+
+    run(tmp_path / "s", steps)
+
+
+def test_every_outcome(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine, queue = world.engine, world.queue("q")
+        for _ in range(5):
+            world.publish("q")
+        wanted: list[tuple[str, bool]] = []
+        back = engine.operations.put_back
+        acts: list[tuple[Callable[[Entry], object], str, bool]] = [
+            (lambda entry: engine.operations.ack(queue, (entry,)), "acked", False),
+            (lambda entry: engine.operations.fail(queue, (entry,), "w"), "rejected", False),
+            (lambda entry: back(queue, (entry,), "w", costs_attempt=False), "released", True),
+            (lambda entry: back(queue, (entry,), "w", costs_attempt=True), "rejected", True),
+            (
+                lambda entry: engine.operations.put_back(queue, (entry,), "w", costs_attempt=True, lease_expired=True),
+                "failed",
+                False,
+            ),
+            (
+                lambda entry: engine.operations.put_back(queue, (entry,), "w", costs_attempt=True, lease_expired=True),
+                "expired",
+                True,
+            ),
+        ]
+        for act, outcome, requeued in acts:
+            act(await world.claim("q", OTHER))
+            wanted.append((outcome, requeued))
+        await engine.commits.commit()
+        for again in (False, True):
+            if again:
+                await world.crash()
+            rows = [await world.engine.history.attempt(number) for number in range(6)]
+            assert [(row.outcome, row.requeued) for row in rows if row is not None] == wanted
+
+    run(tmp_path / "s", steps)
+
+
+def test_why_a_message_left(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+        engine.definitions.declare_queue("r", QueueOptions())
+        first = world.publish("q", "r", ttl_ms=5)
+        second = world.publish("q", "r")
+        world.clock.advance(10)
+        await engine.collector.expire(world.queue("q"), world.clock.now_ms())
+        engine.operations.remove(world.queue("q"), list(world.queue("q").messages.available.values()), "maxlen")
+        await engine.removals.purge(world.queue("r"))
+        await engine.commits.commit()
+        await world.crash()
+        for id, status in ((first, "expired"), (second, "dropped")):
+            events = await _statuses(world.engine, id)
+            assert events == {"q": status, "r": "removed"}
+
+    run(tmp_path / "s", steps)
+
+
+async def _statuses(engine: Engine, id: int) -> dict[str, str]:
+    async with engine.history._reading(indexed=True) as reader:
+        found = await reader.statuses([id])
+    return {status.queue: status.status for status in found[id]}
+
+
+@pytest.mark.parametrize(
+    ("effect", "outcome"),
+    [
+        ((5, "q", 9, [1, 0], True, "w"), history_log.REQUEUED),
+        ((5, "q", 9, [1, 0], False, "w"), history_log.RELEASED),
+        ((5, "q", 9, [1, 0], True, "w", 50), history_log.REQUEUED),
+        ((5, "q", 9, [1, 0], True, "w", 0, True), history_log.EXPIRED),
+        ((6, "q", 9, [1, 0], "w", ""), history_log.REJECTED),
+        ((6, "q", 9, [1, 0], "w", "", True), history_log.FAILED),
+        ((4, "q", 9, [1, 0]), history_log.ACKED),
+    ],
+)
+def test_journals_of_before_and_of_now_are_applied(effect: tuple[Any, ...], outcome: int) -> None:
+    state = StoreState()
+    state.history = HistoryLog()
+    state.declare_queue("q", QueueOptions())
+    state.publish(1, [("q", 0)], 255, 0, 0, 0, large=False)
+    Claim("q", SESSION, 5, 100, [1, 0]).apply(state)
+    codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
+    (row,) = state.history.open.attempts
+    assert row[-1] == outcome
+    assert row[3:5] == (5, 9)
+
+
+@pytest.mark.parametrize("effect", [(7, "q", [1, 0], ""), (7, "q", [1, 0], "", 7, "expired")])
+def test_removals_of_before_and_of_now_are_applied(effect: tuple[Any, ...]) -> None:
+    state = StoreState()
+    state.history = HistoryLog()
+    state.declare_queue("q", QueueOptions())
+    state.publish(1, [("q", 0)], 255, 0, 0, 0, large=False)
+    codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
+    (row,) = state.history.open.left
+    assert row == (1, "q", *((7, 1) if len(effect) > 4 else (0, 0)))
+
+
+def test_a_redriven_message_is_an_attempt_by_hand() -> None:
+    history = HistoryLog()
+    history.redriven(5, "q", 77)
+    (row,) = history.open.attempts
+    assert row == (5, "q", "", 77, 77, 0, history_log.REDRIVEN | history_log.MANUAL)
+
+
+def test_without_history_nothing_is_written(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        for _ in range(3):
+            world.publish("q")
+        await ack(world, 3)
+        await world.engine.commits.checkpoint()
+        assert await chunks(world.engine) == []
+        assert not world.engine.history.enabled
+        await world.engine.history.run()  # ends at once
+
+    settings = EngineSettings(sync=False, journal_segment_bytes=64 << 10, history=False)
+    run(tmp_path / "s", steps, settings)
+
+
+def test_history_may_be_switched_off_and_on(tmp_path: Path) -> None:
+    """What happens in between is not known, and what was known stays."""
+
+    async def first(world: World) -> None:
+        for _ in range(6):
+            world.publish("q")
+        await ack(world, 2)
+
+    async def later(world: World) -> None:
+        await ack(world, 2)
+
+    async def last(world: World) -> None:
+        await later(world)
+        assert [number for number, _id, _outcome in await attempts(world.engine)] == [0, 1, 2, 3]
+
+    off = EngineSettings(sync=False, journal_segment_bytes=64 << 10, history=False)
+    run(tmp_path / "s", first)
+    run(tmp_path / "s", later, off)
+    run(tmp_path / "s", last)

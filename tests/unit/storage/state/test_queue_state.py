@@ -1,0 +1,168 @@
+"""Buckets, order and eviction of one queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kombu_opendata.storage.state.queue_buckets import Entry, Summary
+from kombu_opendata.storage.state.queue_state import QueueState
+from tests.support.engine import small_buckets
+
+SESSION = b"s" * 16
+
+
+@pytest.fixture(autouse=True)
+def _small_buckets() -> Iterator[None]:
+    with small_buckets(2, 3):
+        yield
+
+
+def filled(count: int, *, priority: int = 255) -> QueueState:
+    queue = QueueState("q")
+    for id in range(count):
+        queue.add(queue.place(), id, priority, 0, 0, 0)
+    return queue
+
+
+def stored(queue: QueueState) -> None:
+    """As after a checkpoint."""
+    for number in queue.dirty:
+        queue.buckets[number].stored = True
+    queue.dirty.clear()
+    queue.dropped.clear()
+
+
+def take(queue: QueueState, now: int) -> Entry | None:
+    entry = queue.peek(now)
+    if entry is not None:
+        queue.claim(entry, SESSION, now, now + 1000)
+    return entry
+
+
+def order(queue: QueueState, now: int) -> list[int]:
+    found = []
+    while (entry := take(queue, now)) is not None:
+        found.append(entry.id)
+    return found
+
+
+def test_priority_then_id() -> None:
+    queue = QueueState("q")
+    for id, priority in enumerate([255, 250, 255, 250, 0]):
+        queue.add(queue.place(), id, priority, 0, 0, 0)
+    assert order(queue, 0) == [4, 1, 3, 0, 2]
+
+
+def test_a_message_waits_until_it_is_visible() -> None:
+    queue = QueueState("q")
+    queue.add(0, 1, 255, 50, 0, 0)
+    queue.add(0, 2, 255, 0, 0, 0)
+    assert queue.next_visible_at() == 50
+    assert order(queue, 49) == [2]
+    assert order(queue, 50) == [1]
+
+
+def test_a_returned_message_is_first_again() -> None:
+    queue = filled(2)
+    entry = take(queue, 10)
+    assert entry is not None
+    queue.put_back(entry, 10, costs_attempt=False)
+    assert (entry.attempts, entry.visible_at) == (0, 11)  # its next claim is not before that
+    assert take(queue, 10) is entry
+    queue.put_back(entry, 20, costs_attempt=True)
+    assert (entry.attempts, entry.visible_at) == (1, 11)
+    assert order(queue, 20) == [0, 1]
+
+
+def test_full_buckets_and_the_ones_that_go() -> None:
+    queue = filled(6)
+    assert sorted(queue.buckets) == [0, 1, 2]
+    stored(queue)
+    for id in (0, 1, 2, 3, 4, 5):
+        queue.remove(queue.available[id])
+    assert sorted(queue.buckets) == [0, 2]  # 0 always has a record, 2 is the tail
+    assert queue.dropped == {1}
+    assert queue.dirty == {0, 2}
+    queue.add(queue.place(), 6, 255, 0, 0, 0)
+    assert sorted(queue.buckets) == [0, 3]
+    assert queue.dropped == {1, 2}
+
+
+def test_a_bucket_that_was_never_stored_is_not_deleted() -> None:
+    queue = filled(4)
+    for id in (2, 3, 0):
+        queue.remove(queue.available[id])
+    queue.open_tail(2)
+    assert queue.dropped == set()
+    assert 1 not in queue.dirty
+
+
+def test_evicted_messages_come_back_in_order() -> None:
+    queue = filled(12)
+    stored(queue)
+    rows = {number: bucket.rows() for number, bucket in queue.buckets.items()}
+    queue.evict(0)
+    assert len(queue) == 12
+    assert sorted(queue.cold) == [1, 2, 3, 4]  # not the first, not the tail
+    found: list[int] = []
+    while len(found) < 12:
+        best = queue.peek(0)
+        wanted = queue.cold.wanted(0, best)
+        if wanted is not None:
+            queue.restore(wanted, *rows[wanted], 0)
+            continue
+        assert best is not None
+        found.append(best.id)
+        queue.claim(best, SESSION, 0, 1)
+    assert found == list(range(12))
+    assert queue.cold.messages == 0
+
+
+def test_what_is_in_use_stays_loaded() -> None:
+    queue = filled(12)
+    stored(queue)
+    queue.claim(queue.available[4], SESSION, 0, 1)  # makes its bucket dirty
+    queue.remove(queue.available[6])
+    queue.evict(0)
+    assert sorted(queue.cold) == [1, 4]
+    stored(queue)
+    queue.evict(0)
+    assert 2 in queue.buckets
+
+
+def test_a_cold_bucket_is_wanted_when_something_in_it_becomes_visible() -> None:
+    queue = QueueState("q")
+    queue.note_cold(1, Summary.of([(7, 10, 100, 0, 0), (8, 10, 90, 0, 0)], 0))
+    assert queue.next_visible_at() == 90
+    assert queue.cold.wanted(89, None) is None
+    assert queue.cold.wanted(90, None) == 1
+    queue.restore(1, [(7, 10, 100, 0, 0), (8, 10, 90, 0, 0)], [], 90)
+    assert queue.cold.wanted(90, None) is None
+    assert order(queue, 90) == [8]
+    assert order(queue, 100) == [7]
+
+
+def test_a_cold_bucket_is_wanted_only_if_it_is_better() -> None:
+    queue = filled(1, priority=10)
+    queue.note_cold(1, Summary.of([(7, 20, 0, 0, 0)], 0))
+    queue.note_cold(2, Summary.of([(8, 5, 0, 0, 0)], 0))
+    assert queue.cold.wanted(0, queue.peek(0)) == 2
+    queue.restore(2, [(8, 5, 0, 0, 0)], [], 0)
+    assert queue.cold.wanted(0, queue.peek(0)) is None
+    assert order(queue, 0) == [8, 0]
+    assert queue.cold.wanted(0, None) == 1
+
+
+def test_upcoming_begins_with_the_next_one() -> None:
+    queue = QueueState("q")
+    for id in range(20):
+        queue.add(0, id, 255 - id, 0, 0, 0)
+    assert queue.upcoming(3)[0].id == 19
+
+
+def test_summary() -> None:
+    rows = [(1, 9, 0, 0, 0), (2, 3, 0, 0, 0), (3, 3, 0, 0, 0), (4, 0, 50, 70, 0), (5, 0, 40, 60, 0)]
+    assert Summary.of(rows, 10) == Summary((3, 2), 40, 5, 60, 2, 0, 50, 1, 5)
+    assert Summary.of([], 0) == Summary(None, None, 0, None)
