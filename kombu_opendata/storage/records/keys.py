@@ -18,7 +18,6 @@ key                                                                    record
 ``01 14 <session 16 bytes>``                                           producer
 ``01 15 <session 16 bytes>``                                           leases of a session
 ``01 16 <id u64> <chunk number u32>``                                  chunk of a large payload
-``01 17 <id u64>``                                                     routes of a message, until the store is opened
 ``01 29 <id >> 8 as u64>``                                             routes of 256 messages
 ``01 18``                                                              journal position
 ``01 19 <key TB>``                                                     result
