@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.history.lists import query
 from kombu_opendata.storage.state.store_state import Queue, QueueOptions
+from tests.support.clock import ManualClock
 
 from . import clients
 from .peers import Peer, embedded

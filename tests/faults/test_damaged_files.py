@@ -17,10 +17,10 @@ from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import Finding, open_store
 from kombu_opendata.offline.files.database_files import views_of
 from kombu_opendata.offline.files.journal_files import read_tail
-from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.records.kinds import PREFIXES, RecordKind
 from kombu_opendata.storage.slatedb import ffi
 from kombu_opendata.storage.slatedb.object_store import locate
+from tests.support.clock import ManualClock
 
 from ..support.rich_store import build
 from ..support.seeds import seeded_random

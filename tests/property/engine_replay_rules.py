@@ -15,7 +15,7 @@ from kombu_opendata.storage.maintain.routing_cursors import Step
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.operations.redrive import Redriven
 from kombu_opendata.storage.records.cursor import Cursor
-from kombu_opendata.storage.state.settled_list import LISTS, Which
+from kombu_opendata.storage.state.settled_list import LISTS, ListName
 from tests.property.engine_model import Message, ModelQueue
 from tests.property.engine_rules import RETRY_DELAYS, TERMS, TTLS, EngineRules
 
@@ -143,7 +143,7 @@ class ReplayRules(EngineRules):
         which=st.sampled_from(["failed", "failed", "archived_failed"]),
         commit=st.booleans(),
     )
-    def redrive(self, name: str, to: str, steps: int, limit: int, which: Which, commit: bool) -> None:
+    def redrive(self, name: str, to: str, steps: int, limit: int, which: ListName, commit: bool) -> None:
         if name not in self.model.queues or to not in self.model.queues:
             return
         self.clock.advance(10)  # nobody redrives a message in the millisecond that it failed in
@@ -175,7 +175,7 @@ class ReplayRules(EngineRules):
         self.end(commit)
 
     @rule(name=TERMS, which=WHICH, age=st.sampled_from([0, 0, 1500]), commit=st.booleans())
-    def delete_settled(self, name: str, which: Which, age: int, commit: bool) -> None:
+    def delete_settled(self, name: str, which: ListName, age: int, commit: bool) -> None:
         if name not in self.model.queues:
             return
         queue, before = self.engine.state.queues[name], self.clock.now_ms() - age + 1

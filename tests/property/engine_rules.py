@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from kombu_opendata.errors import StoreError
 from kombu_opendata.storage.effects.deliveries import Renew
 from kombu_opendata.storage.operations.queue_removals import Call
-from kombu_opendata.storage.state.settled_list import which_list
+from kombu_opendata.storage.state.settled_list import list_name
 from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.property.engine_model import Message, ModelQueue, StoredMessage
 from tests.property.engine_store import PRODUCER, CrashableEngine
@@ -356,7 +356,7 @@ class EngineRules(CrashableEngine):
                 expected.dead_letter(id, "expired")
             for which, retention in (("done", expected.done_retention), ("failed", expected.failed_retention)):
                 rows = getattr(expected, which)
-                left = self.run(self.settled_rows(queue, which_list(which)))
+                left = self.run(self.settled_rows(queue, list_name(which)))
                 gone = rows[: len(rows) - len(left)]
                 assert rows[len(gone) :] == left
                 assert all(retention and row[1] + 1000 * retention <= now for row in gone)
@@ -401,7 +401,7 @@ class EngineRules(CrashableEngine):
         lengths = {}
         for name, which in swept:
             queue = self.engine.state.queues[name]
-            left = self.run(self.settled_rows(queue, which_list(which)))
+            left = self.run(self.settled_rows(queue, list_name(which)))
             kept = getattr(self.model.queues[name], which)
             lengths[name, which] = len(kept) - len(left)
         without = {place: len(rows) for place, rows in swept.items()}

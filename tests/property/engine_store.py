@@ -20,15 +20,15 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
 from kombu_opendata.errors import StoreError
-from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.records import active, keys, settled
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.state import settled_list
 from kombu_opendata.storage.state.queue_buckets import Entry
-from kombu_opendata.storage.state.settled_list import Which, bucket_key
+from kombu_opendata.storage.state.settled_list import ListName, bucket_key
 from kombu_opendata.storage.state.store_state import Queue
 from tests.property.engine_model import Model
+from tests.support.clock import ManualClock
 from tests.support.engine import small_blocks, small_buckets
 
 #: what SlateDB is still writing has another name
@@ -142,7 +142,7 @@ class CrashableEngine(RuleBasedStateMachine):
             await self.loads()
         raise AssertionError("loading does not end")
 
-    async def settled_rows(self, queue: Queue, which: Which) -> list[tuple[int, ...]]:
+    async def settled_rows(self, queue: Queue, which: ListName) -> list[tuple[int, ...]]:
         """A settled list, from memory where that has it and from the store where not."""
         log = queue.settled_list(which)
         found: list[tuple[int, ...]] = []

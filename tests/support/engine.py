@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.read import metadata_blocks
 from kombu_opendata.storage.state import queue_state
 from kombu_opendata.storage.state.queue_buckets import Entry
 from kombu_opendata.storage.state.store_state import Queue, QueueOptions
+from tests.support.clock import ManualClock
 
 SESSION = b"s" * 16
 OTHER = b"o" * 16

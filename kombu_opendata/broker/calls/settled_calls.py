@@ -9,7 +9,7 @@ from ...protocol import messages as m
 from ...storage.clock import Clock
 from ...storage.operations.archive_and_delete import Selection, SettledMoves
 from ...storage.operations.redrive import Redriven, Redrives
-from ...storage.state.settled_list import Which, which_list
+from ...storage.state.settled_list import ListName, list_name
 from ..delivery.outbox import Outbox
 from ..instance.replay_cursors import Replays, room
 from ..model.queue import BrokerQueue
@@ -42,14 +42,14 @@ class SettledCalls:
         source = stored_queue(call, msg.queue)
         target = stored_queue(call, msg.target) if msg.target else source
         _check_limit(msg.limit)
-        which = which_list(msg.which)
+        which = list_name(msg.which)
         if which == "done":
             raise RequestError("what is done is not redriven: replay it")
         selection = Selection(_ids(msg.ids), selector_of(msg.selector), None, msg.limit)
         call.run(msg.rid, self._redrive(call, msg.rid, source, target, selection, which))
 
     async def _redrive(
-        self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue, selection: Selection, which: Which
+        self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue, selection: Selection, which: ListName
     ) -> m.Redriven:
         """Until all are moved, or the connection is gone."""
         session, connection = call.session, call.session.connection
@@ -66,7 +66,7 @@ class SettledCalls:
     @handles(m.DeleteSettled, query=True)
     def delete_settled(self, call: Context, msg: m.DeleteSettled) -> None:
         queue = stored_queue(call, msg.queue)
-        which_list(msg.which)
+        list_name(msg.which)
         before = self._before(msg.older_than_ms)
         if (msg.older_than_ms >= 0) + (msg.ids is not None) + msg.all != 1:
             raise RequestError("say which messages go by one of: an age (older than), ids, all")
@@ -77,7 +77,7 @@ class SettledCalls:
         self, call: Context, msg: m.DeleteSettled, queue: BrokerQueue, selection: Selection
     ) -> m.SettledDeleted:
         """Until all are gone, or the connection is."""
-        which, go_on = which_list(msg.which), self._go_on(call, queue)
+        which, go_on = list_name(msg.which), self._go_on(call, queue)
         deleted = await self._settled_moves.delete(queue.state(), which, selection, go_on)
         return m.SettledDeleted(msg.rid, deleted)
 

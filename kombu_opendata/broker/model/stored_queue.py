@@ -18,7 +18,7 @@ from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, QueuePages, Row
 from ...storage.routing.exchange import Exchange
 from ...storage.state.queue_buckets import Entry
-from ...storage.state.settled_list import LISTS, which_list
+from ...storage.state.settled_list import LISTS, list_name
 from ...storage.state.store_state import Queue, StoreState
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
 from .queue_arguments import QueueArguments
@@ -144,7 +144,7 @@ class StoredQueue(BrokerQueue):
         if states == (IN_FLIGHT,):
             return queue_pages.in_flight(self.stored, after, limit)
         if states[0] in LISTS:
-            return await self._pages.settled_rows(self.stored, which_list(states[0]), after, limit)
+            return await self._pages.settled_rows(self.stored, list_name(states[0]), after, limit)
         return await self._pages.waiting(self.stored, after, limit, states)
 
     async def locate(self, id: int, envelope: bytes | None, received_at_ms: int, reads: int) -> Located:

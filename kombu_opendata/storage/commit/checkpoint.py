@@ -29,7 +29,7 @@ from ..records.config import QueueConfig
 from ..records.leases import Leases
 from ..slatedb.ffi import Batch
 from ..state.queue_buckets import Entry
-from ..state.settled_list import LISTS, Which, bucket_key
+from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import Dirty, Queue, StoreState
 
 
@@ -84,7 +84,7 @@ def _put_counts(queue: Queue, batch: Batch) -> None:
         batch.put(keys.queue_counts_key(queue.name), queue_counts.encode(stored))
 
 
-def _put_log(queue: Queue, which: Which, batch: Batch) -> None:
+def _put_log(queue: Queue, which: ListName, batch: Batch) -> None:
     log = queue.settled_list(which)
     for number, rows in log.dirty.items():
         key = bucket_key(queue.name, which, number)

@@ -97,28 +97,6 @@ def sync_tree(db_folder: Path, since: SyncPoint | None, *, boot_id: str | None =
     return point
 
 
-def sync_wal(db_folder: Path, since: SyncPoint) -> SyncPoint:
-    """Sync only the WAL files after the point `since`, found without a listing where they follow each other.
-
-    It is what a commit needs, after :func:`sync_tree` has run once since the database was opened.
-    """
-    with _Naming(db_folder):
-        names = []
-        last = since.highest.get("wal", "")
-        following = _next_name(last) if last else f"{1:020d}.sst"
-        while (db_folder / "wal" / following).exists():
-            names.append(following)
-            following = _next_name(following)
-        if not names:
-            names = [n for n in _names(db_folder / "wal", _NUMBERED_NAME) if n > last]
-        if not names:
-            return since
-        _sync_files(db_folder, {"wal": names})
-        point = replace(since, highest={**since.highest, "wal": names[-1]}, clean=False)
-        _record(db_folder, point)
-    return point
-
-
 def mark_clean(db_folder: Path, *, boot_id: str | None = None) -> None:
     """Sync everything and record that the database is closed."""
     point = sync_tree(db_folder, None, boot_id=boot_id)
@@ -223,11 +201,6 @@ def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
             return sorted(e.name for e in entries if pattern.fullmatch(e.name))
     except FileNotFoundError:
         return []
-
-
-def _next_name(name: str) -> str:
-    number, dot, suffix = name.partition(".")
-    return f"{int(number) + 1:020d}{dot}{suffix}"
 
 
 def _sync_files(db_folder: Path, new: dict[str, list[str]], *, every_folder: bool = False) -> None:

@@ -35,7 +35,7 @@ from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog
 from ..state.queue_buckets import Summary
-from ..state.settled_list import SettledLog, bucket_key
+from ..state.settled_list import SettledList, bucket_key
 from ..state.store_state import QueueOptions, StoreState
 from .journal import Journal
 
@@ -160,7 +160,7 @@ async def _load_queue(store: Reads, state: StoreState, name: str, stored: option
     state.dirty.queues.discard(name)
 
 
-async def _load_log(store: Reads, log: SettledLog, prefix: bytes, first: int) -> None:
+async def _load_log(store: Reads, log: SettledList, prefix: bytes, first: int) -> None:
     rows = await store.scan(*keys.prefix_range(prefix), limit=1, descending=True)
     for key, value in rows:
         log.restore(first, keys.parse(key).bucket or 0, settled.decode(key, value))

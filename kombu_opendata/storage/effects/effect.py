@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ..messages.new_message import NewMessage
-from ..state.settled_list import Which
+from ..state.settled_list import ListName
 from ..state.store_state import StoreState
 
 
@@ -28,7 +28,7 @@ class Effect(msgspec.Struct, array_like=True, gc=False):
         """The (queue, bucket) pairs that must be loaded before it can be applied."""
         return ()
 
-    def settled_buckets(self) -> Iterable[tuple[str, Which, int]]:
+    def settled_buckets(self) -> Iterable[tuple[str, ListName, int]]:
         """The (queue, list, bucket) that must be at hand before it can be applied."""
         return ()
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from ..records.cursor import Cursor
 from ..records.settled import Entry
 from ..state.queue_buckets import QueueRow
-from ..state.settled_list import Taken, Which
+from ..state.settled_list import ListName, Taken
 from ..state.staged_job import DONE, FAILED
 from ..state.store_state import Queue, StoreState
 from .effect import Effect
 
 #: where staged jobs count the messages of a list
-_KINDS: dict[Which, int] = {"done": DONE, "failed": FAILED, "archived_failed": FAILED}
+_KINDS: dict[ListName, int] = {"done": DONE, "failed": FAILED, "archived_failed": FAILED}
 
 
 class Route(Effect, tag=41):
@@ -52,7 +52,7 @@ class Route(Effect, tag=41):
         state.cursors[name] = self.cursor
         state.dirty.cursors.add(name)
 
-    def settled_buckets(self) -> Iterable[tuple[str, Which, int]]:
+    def settled_buckets(self) -> Iterable[tuple[str, ListName, int]]:
         return [(self.queue, taken.which, taken.bucket) for taken in self.taken]
 
 
@@ -61,7 +61,7 @@ class MoveSettled(Effect, tag=42):
 
     queue: str
     at_ms: int
-    which: Which
+    which: ListName
     bucket: int
     ids: list[int]
     target: str
@@ -92,7 +92,7 @@ class MoveSettled(Effect, tag=42):
             state.cursors[target] = cursor._replace(checks=True)
             state.dirty.cursors.add(target)
 
-    def settled_buckets(self) -> Iterable[tuple[str, Which, int]]:
+    def settled_buckets(self) -> Iterable[tuple[str, ListName, int]]:
         return ((self.queue, self.which, self.bucket),)
 
 
@@ -115,7 +115,7 @@ class ArchiveFailed(Effect, tag=54):
         for id, failed_at, attempts in zip(ids, self.rows[1::3], self.rows[2::3], strict=True):
             queue.archived_failed.append(id, failed_at, attempts)
 
-    def settled_buckets(self) -> Iterable[tuple[str, Which, int]]:
+    def settled_buckets(self) -> Iterable[tuple[str, ListName, int]]:
         return ((self.queue, "failed", self.bucket),)
 
 

@@ -14,7 +14,7 @@ from ..commit.commits import Commits
 from ..operations.message_operations import Operations
 from ..operations.queue_loader import QueueLoader
 from ..read.settled_buckets import SettledBuckets, SettledRow
-from ..state.settled_list import Which
+from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 
 #: buckets of one list that one sweep removes at most, so that a sweep never blocks for long
@@ -98,7 +98,7 @@ class Collector:
         if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
             await self._commits.checkpoint()
 
-    async def _sweep_list(self, queue: Queue, which: Which, retention_seconds: int, now: int) -> int:
+    async def _sweep_list(self, queue: Queue, which: ListName, retention_seconds: int, now: int) -> int:
         if retention_seconds == 0:
             return 0
         removed, log = 0, queue.settled_list(which)
@@ -117,7 +117,7 @@ class Collector:
         return removed
 
     def _remove(
-        self, queue: Queue, which: Which, rows: list[SettledRow], expired: list[SettledRow]
+        self, queue: Queue, which: ListName, rows: list[SettledRow], expired: list[SettledRow]
     ) -> tuple[int, bool]:
         """Take the expired rows out of the first bucket; returns how many, and whether to look at the next bucket."""
         log = queue.settled_list(which)

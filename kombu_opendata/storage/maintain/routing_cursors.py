@@ -18,7 +18,7 @@ from ..read.settled_buckets import SettledBuckets, rows_at_hand
 from ..records.cursor import Cursor
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
-from ..state.settled_list import Taken, Which
+from ..state.settled_list import ListName, Taken
 from ..state.store_state import Queue, StoreState
 from .cursor_reader import Accepts, CursorReader, Found, accept_all
 
@@ -190,8 +190,8 @@ class Router:
         letters, membership, collected = self._state.dead_letters, reader.membership, reader.block.collected
         at = self._clock.now_ms()
         kept: list[QueueRow] = []
-        taken: dict[tuple[Which, int], list[int]] = {}
-        present: dict[tuple[Which, int], set[int]] = {}
+        taken: dict[tuple[ListName, int], list[int]] = {}
+        present: dict[tuple[ListName, int], set[int]] = {}
         for row in rows:
             id = row.id
             # A dead letter of this queue that waits counts on the message as it was there.
@@ -220,7 +220,7 @@ def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:
     return len(rows)
 
 
-def _ids_at(queue: Queue, place: tuple[Which, int], known: dict[tuple[Which, int], set[int]]) -> set[int]:
+def _ids_at(queue: Queue, place: tuple[ListName, int], known: dict[tuple[ListName, int], set[int]]) -> set[int]:
     """The messages in a bucket of a settled list, which is in memory."""
     if place not in known:
         known[place] = {row[0] for row in rows_at_hand(queue, *place)}

@@ -32,7 +32,7 @@ from ..read.settled_buckets import SettledBuckets
 from ..records import keys
 from ..slatedb.slate_settings import SlateSettings
 from ..slatedb.store_writer import SlateStore
-from ..state.settled_list import Which
+from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 from .disk_space import DiskSpace
 from .log_retention import LogSweep
@@ -44,7 +44,7 @@ _ROOM = 1.5
 _PER_STEP, _PER_CHECKPOINT = 200_000, 10_000
 
 #: the lists that are cut, in this order
-_LISTS: tuple[Which, ...] = ("done", "failed")
+_LISTS: tuple[ListName, ...] = ("done", "failed")
 #: how often a step looks for a moment when the compactor does nothing
 _TRIES = 5
 
@@ -202,7 +202,7 @@ class SizeLimit:
             await self._commits.checkpoint()
         return removed
 
-    async def _by_age(self, which: Which) -> list[tuple[int, str, Queue]]:
+    async def _by_age(self, which: ListName) -> list[tuple[int, str, Queue]]:
         """The queues that have settled messages, as a heap by the time of the oldest."""
         heap: list[tuple[int, str, Queue]] = []
         for queue in list(self._state.queues.values()):

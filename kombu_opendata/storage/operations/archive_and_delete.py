@@ -16,7 +16,7 @@ from ..messages.payloads import Payloads
 from ..read.settled_buckets import SettledBuckets, SettledRow
 from ..read.stored_messages import read_metadata
 from ..slatedb.store_writer import SlateStore
-from ..state.settled_list import Which
+from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 
 #: collected messages after which a checkpoint is made, so that none is large
@@ -95,7 +95,7 @@ class SettledMoves:
         found = await read_metadata(self._store, self._payloads, [row[0] for row in rows])
         return [row for row in rows if row[0] in found and selector.matches(found[row[0]].headers)]
 
-    async def delete(self, queue: Queue, which: Which, selection: Selection, go_on: Callable[[int], bool]) -> int:
+    async def delete(self, queue: Queue, which: ListName, selection: Selection, go_on: Callable[[int], bool]) -> int:
         """Delete settled messages of a queue; returns how many. Those that no other queue has are collected.
 
         Args:

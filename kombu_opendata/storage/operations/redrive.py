@@ -18,7 +18,7 @@ from ..read.stored_messages import after_lease, measure, place, priority_of, rea
 from ..records.metadata import Metadata
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
-from ..state.settled_list import Which
+from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 from .archive_and_delete import ROW_BYTES, Selection
 
@@ -58,7 +58,7 @@ class _Redrive(NamedTuple):
     selection: Selection
     accepts: Callable[[int, int], bool]
     on_step: OnStep
-    which: Which
+    which: ListName
     done: Redriven
 
 
@@ -86,7 +86,7 @@ class Redrives:
         selection: Selection,
         accepts: Callable[[int, int], bool],
         on_step: OnStep,
-        which: Which = "failed",
+        which: ListName = "failed",
     ) -> Redriven:
         """Move messages of one of the settled lists of ``source`` to ``target``, which may be the same queue.
 

@@ -13,7 +13,7 @@ from ...errors import CorruptRecord
 from ..commit.commits import Commits
 from ..records import active, keys, settled
 from ..slatedb.store_writer import SlateStore
-from ..state.settled_list import LISTS, Which, bucket_key
+from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import Queue
 
 #: buckets that are read at a time, so that no scan holds the event loop for long
@@ -30,7 +30,7 @@ class Membership:
         self.queue = queue
         self.wanted = wanted
         self._cold: dict[int, int] = {}  # id → bucket
-        self._settled: dict[Which, dict[int, int]] = {which: {} for which in LISTS}
+        self._settled: dict[ListName, dict[int, int]] = {which: {} for which in LISTS}
         self._notes = {which: self._note_to(which) for which in LISTS}
 
     @classmethod
@@ -58,7 +58,7 @@ class Membership:
         messages = self.queue.messages
         return id in messages.available or id in messages.in_flight or self._cold.get(id, -1) in messages.cold
 
-    def settled_in(self, id: int) -> tuple[Which, int] | None:
+    def settled_in(self, id: int) -> tuple[ListName, int] | None:
         """The list and the bucket that has the message, unless it was removed from there."""
         for which in LISTS:
             bucket = self._settled[which].get(id)
@@ -92,11 +92,11 @@ class Membership:
         wanted = self.wanted
         self._cold.update((id, bucket) for id in ids if id in wanted)
 
-    def _note_settled(self, which: Which, bucket: int, ids: Iterable[int]) -> None:
+    def _note_settled(self, which: ListName, bucket: int, ids: Iterable[int]) -> None:
         wanted = self.wanted
         self._settled[which].update((id, bucket) for id in ids if id in wanted)
 
-    def _note_to(self, which: Which) -> Callable[[int, int], None]:
+    def _note_to(self, which: ListName) -> Callable[[int, int], None]:
         noted = self._settled[which]
 
         def note(id: int, bucket: int) -> None:
@@ -118,7 +118,7 @@ class Membership:
                 if number in messages.cold:
                     self._note_cold(number, _ids(key, value, _ACTIVE_IDS))
 
-    async def _read_settled(self, which: Which) -> None:
+    async def _read_settled(self, which: ListName) -> None:
         log = self.queue.settled_list(which)
         prefix = bucket_key(self.queue.name, which, 0)
         async for rows in self._store.scan_batches(*keys.prefix_range(prefix), batch=_BUCKETS):

@@ -17,7 +17,7 @@ from ..records.metadata import Metadata
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import Entry, Summary
 from ..state.queue_state import QueueState
-from ..state.settled_list import LISTS, Which, bucket_key
+from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import Queue
 from .settled_buckets import SettledBuckets
 from .stored_messages import read_metadata
@@ -153,7 +153,7 @@ class QueuePages:
         return [row_of(entry, now) for entry in bucket.available.values()] if bucket is not None else []
 
     # ------------------------------------------------------------------ settled lists
-    async def settled_rows(self, queue: Queue, which: Which, position: int, limit: int) -> tuple[list[Row], int]:
+    async def settled_rows(self, queue: Queue, which: ListName, position: int, limit: int) -> tuple[list[Row], int]:
         """A page of a list, the oldest first; and the position to go on from, -1 at the end."""
         log = queue.settled_list(which)
         number, place = divmod(max(position, 0), _PLACES)
@@ -174,7 +174,7 @@ class QueuePages:
                 break
         return found, number * _PLACES if number <= log.tail else -1
 
-    async def count_settled(self, queue: Queue, which: Which) -> int:
+    async def count_settled(self, queue: Queue, which: ListName) -> int:
         """How long a list is. After a start its buckets are read once; past 4,096 of them, older ones count as full."""
         log = queue.settled_list(which)
         while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):

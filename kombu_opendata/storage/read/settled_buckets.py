@@ -9,14 +9,14 @@ from ..commit.commits import Commits
 from ..records import settled
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
-from ..state.settled_list import Which, bucket_key
+from ..state.settled_list import ListName, bucket_key
 from ..state.store_state import Queue, StoreState
 
 #: id, when it was settled, attempts
 SettledRow = tuple[int, int, int]
 
 
-def rows_at_hand(queue: Queue, which: Which, number: int) -> list[SettledRow]:
+def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[SettledRow]:
     """The entries of a bucket that is in memory."""
     log = queue.settled_list(which)
     rows = log.loaded(number)
@@ -33,7 +33,7 @@ class SettledBuckets:
         self._state = state
         self._commits = commits
 
-    async def read(self, queue: Queue, which: Which, number: int) -> list[SettledRow]:
+    async def read(self, queue: Queue, which: ListName, number: int) -> list[SettledRow]:
         """The rows of one bucket of a list as they are now."""
         log = queue.settled_list(which)
         if log.loaded(number) is None:
@@ -44,7 +44,7 @@ class SettledBuckets:
                     return list(settled.decode(key, value)) if value is not None else []
         return rows_at_hand(queue, which, number)
 
-    async def head(self, queue: Queue, which: Which) -> list[SettledRow] | None:
+    async def head(self, queue: Queue, which: ListName) -> list[SettledRow] | None:
         """The rows of a list's first bucket; None when it can't be changed now. Only under ``checkpointing``."""
         log = queue.settled_list(which)
         while log.first < log.tail:
@@ -59,7 +59,7 @@ class SettledBuckets:
             log.drop_first()  # bucket 0 may be long empty
         return rows_at_hand(queue, which, log.tail)
 
-    def take(self, queue: Queue, which: Which, rows: list[SettledRow], count: int) -> None:
+    def take(self, queue: Queue, which: ListName, rows: list[SettledRow], count: int) -> None:
         """Take the first ``count`` of the ``rows`` of a list's first bucket out of it; their retention is over."""
         log = queue.settled_list(which)
         for id, _at, _attempts in rows[:count]:
@@ -70,7 +70,7 @@ class SettledBuckets:
         if log.first != number:
             self._state.dirty.queues.add(queue.name)
 
-    async def bring(self, queue: Queue, which: Which, number: int) -> None:
+    async def bring(self, queue: Queue, which: ListName, number: int) -> None:
         """Have a bucket at hand, only while no checkpoint is under way. Whoever calls this clears ``at_hand`` then."""
         log = queue.settled_list(which)
         if log.loaded(number) is None:
@@ -80,7 +80,7 @@ class SettledBuckets:
                 log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]
 
     @asynccontextmanager
-    async def hold(self, queue: Queue, which: Which, number: int) -> AsyncIterator[list[SettledRow]]:
+    async def hold(self, queue: Queue, which: ListName, number: int) -> AsyncIterator[list[SettledRow]]:
         """The rows of a bucket, which is at hand until the end of the block. Only while no checkpoint is under way."""
         try:
             await self.bring(queue, which, number)

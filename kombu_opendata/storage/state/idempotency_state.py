@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..records import idempotency, keys
 from ..records.idempotency import Sending
 from ..slatedb.ffi import Batch
-from .write_back_cache import Shelf
+from .write_back_cache import WriteBackCache
 
 
 class IdempotencyState:
@@ -17,7 +17,7 @@ class IdempotencyState:
 
     def __init__(self) -> None:
         self.used = False
-        self.shelf: Shelf[Sending] = Shelf(
+        self.shelf: WriteBackCache[Sending] = WriteBackCache(
             lambda sending: 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues))
         )
 

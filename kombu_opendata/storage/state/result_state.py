@@ -15,7 +15,7 @@ from ..records.results import Result
 from ..slatedb.ffi import Batch
 from ..slatedb.store_reads import Reads
 from .large_values import LargeValues
-from .write_back_cache import Shelf
+from .write_back_cache import WriteBackCache
 
 #: the name of a result that belongs to no task: it records that messages may leave results when they expire
 HAS_REVOCABLE = b"\0has-revocable"
@@ -62,8 +62,8 @@ class ResultState:
     """
 
     def __init__(self) -> None:
-        self.results: Shelf[Result] = Shelf(lambda result: len(result.value))
-        self.parts: Shelf[bytes] = Shelf(len)
+        self.results: WriteBackCache[Result] = WriteBackCache(lambda result: len(result.value))
+        self.parts: WriteBackCache[bytes] = WriteBackCache(len)
         self.chords: dict[bytes, ChordState] = {}
         self.large = LargeValues()
         self.has_revocable = False

@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 from ...errors import RequestError
 from ..records import keys, settled
 
-Which = Literal["done", "failed", "archived_failed"]
+ListName = Literal["done", "failed", "archived_failed"]
 
 #: all settled lists of a queue
-LISTS: tuple[Which, ...] = ("done", "failed", "archived_failed")
-_KEYS: dict[Which, Callable[[str, int], bytes]] = {
+LISTS: tuple[ListName, ...] = ("done", "failed", "archived_failed")
+_KEYS: dict[ListName, Callable[[str, int], bytes]] = {
     "done": keys.done_key,
     "failed": keys.failed_key,
     "archived_failed": keys.archived_failed_key,
@@ -24,12 +24,12 @@ BUCKET_ENTRIES = 1024
 class Taken(NamedTuple):
     """Messages in one bucket of one of a queue's settled lists."""
 
-    which: Which
+    which: ListName
     bucket: int
     ids: list[int]
 
 
-def which_list(name: str) -> Which:
+def list_name(name: str) -> ListName:
     """The settled list of this name.
 
     Raises:
@@ -41,12 +41,12 @@ def which_list(name: str) -> Which:
     raise RequestError(f"settled messages are {', '.join(LISTS)}, not {name[:40]!r}", which=name[:40])
 
 
-def bucket_key(queue: str, which: Which, number: int) -> bytes:
+def bucket_key(queue: str, which: ListName, number: int) -> bytes:
     """The key of a bucket of a settled list."""
     return _KEYS[which](queue, number)
 
 
-class SettledLog:
+class SettledList:
     """Buckets ``first`` … ``tail``.
 
     Bucket 0 always has a record, also when it is empty and not the first; but an ``optional`` list has no records

@@ -21,7 +21,7 @@ from .queue_counters import QueueCounts
 from .queue_limits import Limits
 from .queue_state import QueueState
 from .result_state import ResultState
-from .settled_list import LISTS, SettledLog, Which
+from .settled_list import LISTS, ListName, SettledList
 from .staged_state import StagedState
 
 DEFAULT_MAX_ATTEMPTS = 20
@@ -57,13 +57,13 @@ class Queue:
         self.limits = Limits.of(options.arguments)
         self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes)
         self.at_hand = 0  # a guess: messages whose payloads were loaded ahead and are not delivered yet
-        self.done = SettledLog()
-        self.failed = SettledLog()
-        self.archived_failed = SettledLog(optional=True)
+        self.done = SettledList()
+        self.failed = SettledList()
+        self.archived_failed = SettledList(optional=True)
         self.dead_letters_to = dead_letters_to(options.arguments)
         self.counts = QueueCounts(created_at_ms)
 
-    def settled_list(self, which: Which) -> SettledLog:
+    def settled_list(self, which: ListName) -> SettledList:
         """One of its settled lists."""
         if which == "done":
             return self.done
@@ -85,7 +85,7 @@ class DeletedQueue(NamedTuple):
     """What memory knew of a queue that is gone; the rest is in the store's records of its settled lists."""
 
     ids: set[int]
-    buckets: dict[Which, set[int]]  # not as the store has them: their messages are in `ids` or collected
+    buckets: dict[ListName, set[int]]  # not as the store has them: their messages are in `ids` or collected
     dead_letters: set[int]  # ids that a dead letter still needs
 
 

@@ -13,7 +13,7 @@ _OVERHEAD_BYTES = 200
 _MAX_ABSENT = 65_536
 
 
-class Shelf(Generic[V]):
+class WriteBackCache(Generic[V]):
     """Values by name. None stands for "there is none", which is not the same as "not at hand".
 
     Attributes:

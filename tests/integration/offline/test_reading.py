@@ -30,11 +30,11 @@ from kombu_opendata.offline import (
 from kombu_opendata.offline.records import message_facts, message_scan
 from kombu_opendata.offline.records.message_facts import MessageFacts
 from kombu_opendata.offline.records.message_scan import MessageScan
-from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import journal_position, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.store_state import QueueOptions
+from tests.support.clock import ManualClock
 from tests.support.rich_store import LARGE, edit
 from tests.support.unprivileged import unprivileged
 

@@ -12,9 +12,9 @@ import pytest
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import Report, Status, open_store, verify_store
-from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.slatedb import ffi
+from tests.support.clock import ManualClock
 from tests.support.unprivileged import unprivileged
 from tests.support.verified import describe
 

@@ -12,10 +12,10 @@ from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.queue import BrokerQueue
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish, PurgeQueue
-from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.state.queue_buckets import Entry
 from kombu_opendata.storage.state.queue_counters import QueueCounts
+from tests.support.clock import ManualClock
 
 from ...support.caller import Caller
 

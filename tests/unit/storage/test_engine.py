@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage.clock import ManualClock
 from kombu_opendata.storage.effects.deliveries import Renew
 from kombu_opendata.storage.engine import EngineSettings
 from kombu_opendata.storage.operations import message_operations
 from kombu_opendata.storage.records import active, keys, settled
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.store_state import QueueOptions
+from tests.support.clock import ManualClock
 from tests.support.engine import OTHER, SESSION, World, nothing, run
 from tests.support.plain_store import PlainStore
 

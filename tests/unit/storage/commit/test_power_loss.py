@@ -13,7 +13,7 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.storage.commit import power_loss
-from kombu_opendata.storage.commit.power_loss import SyncPoint, heal_after_power_loss, mark_clean, sync_tree, sync_wal
+from kombu_opendata.storage.commit.power_loss import SyncPoint, heal_after_power_loss, mark_clean, sync_tree
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
 BEFORE, AFTER = "boot-1", "boot-2"
@@ -64,7 +64,7 @@ def test_synced_data_survives_a_power_loss(tmp_path: Path, collect: bool, flush_
             await store.collect_garbage(wal_min_age_seconds=0, manifest_min_age_seconds=0)
             point = sync_tree(db, point, boot_id=BEFORE)
         await commit(store, b"c")
-        point = sync_wal(db, point)
+        sync_tree(db, point, boot_id=BEFORE)
         synced = files(db)
         await commit(store, b"d", b"e")
         if flush_after:
@@ -191,17 +191,6 @@ def test_the_point_names_what_is_there_and_only_new_files_are_synced(
     synced.clear()
     assert sync_tree(db, later, boot_id=BEFORE) == later
     assert synced == []
-    make_tree(tmp_path, wal=6)
-    assert sync_wal(db, later).highest["wal"] == f"{6:020d}.sst"
-    assert synced == [f"{5:020d}.sst", f"{6:020d}.sst", "wal", tmp_path.name]
-
-
-def test_a_gap_in_the_wal_numbers(tmp_path: Path) -> None:
-    db = make_tree(tmp_path, wal=1)
-    point = sync_tree(db, None, boot_id=BEFORE)
-    assert sync_wal(db, point) == point
-    (db / "wal" / f"{9:020d}.sst").write_text("x")
-    assert sync_wal(db, point).highest["wal"] == f"{9:020d}.sst"
 
 
 def test_a_damaged_point_is_said(tmp_path: Path) -> None:

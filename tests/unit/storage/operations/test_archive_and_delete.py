@@ -17,7 +17,7 @@ from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import settled_list
 from kombu_opendata.storage.state.history_log import HistoryLog
-from kombu_opendata.storage.state.settled_list import Which
+from kombu_opendata.storage.state.settled_list import ListName
 from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
@@ -93,7 +93,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
     assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set()
 
 
-async def rows(world: World, name: str, which: Which = "failed") -> list[tuple[int, int, int]]:
+async def rows(world: World, name: str, which: ListName = "failed") -> list[tuple[int, int, int]]:
     queue = world.queue(name)
     log = queue.settled_list(which)
     found = []
@@ -303,7 +303,7 @@ def test_archived_failed_messages_keep_all_they_have(
     assert_verified(world.root, clock=world.clock)
 
 
-async def rows_of(world: World, which: Which) -> list[tuple[int, int, int]]:
+async def rows_of(world: World, which: ListName) -> list[tuple[int, int, int]]:
     rows, _after = await world.engine.pages.settled_rows(world.queue("q"), which, 0, 1000)
     return [(row.id, row.settled_at_ms, row.attempts) for row in rows]
 

@@ -6,7 +6,7 @@ import pytest
 
 from kombu_opendata.storage.records import settled
 from kombu_opendata.storage.state import settled_list
-from kombu_opendata.storage.state.settled_list import SettledLog
+from kombu_opendata.storage.state.settled_list import SettledList
 
 
 @pytest.fixture(autouse=True)
@@ -14,19 +14,19 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 3)
 
 
-def rows(log: SettledLog) -> dict[int, list[tuple[int, int, int]]]:
+def rows(log: SettledList) -> dict[int, list[tuple[int, int, int]]]:
     """What the next checkpoint writes."""
     return {number: settled.decode(b"", settled.join(packed)) for number, packed in log.dirty.items()}
 
 
 def test_a_new_list_is_written_empty() -> None:
-    log = SettledLog()
+    log = SettledList()
     assert rows(log) == {0: []}
     assert (log.first, log.tail, log.oldest_at_ms) == (0, 0, None)
 
 
 def test_a_full_bucket_begins_the_next() -> None:
-    log = SettledLog()
+    log = SettledList()
     for id in range(7):
         log.append(id, 100 + id, 1)
     assert {number: [row[0] for row in entries] for number, entries in rows(log).items()} == {
@@ -39,7 +39,7 @@ def test_a_full_bucket_begins_the_next() -> None:
 
 
 def test_only_the_tail_is_rewritten() -> None:
-    log = SettledLog()
+    log = SettledList()
     for id in range(4):
         log.append(id, id, 1)
     log.dirty.clear()
@@ -49,7 +49,7 @@ def test_only_the_tail_is_rewritten() -> None:
 
 @pytest.mark.parametrize(("first", "oldest"), [(2, 50), (1, None)])
 def test_restore_knows_the_oldest_only_if_it_has_the_whole_list(first: int, oldest: int | None) -> None:
-    log = SettledLog()
+    log = SettledList()
     log.restore(first, 2, [(8, 50, 1), (9, 60, 3)])
     assert (log.first, log.tail, log.oldest_at_ms) == (first, 2, oldest)
     assert not log.dirty
@@ -58,7 +58,7 @@ def test_restore_knows_the_oldest_only_if_it_has_the_whole_list(first: int, olde
 
 
 def test_restore_of_an_empty_tail() -> None:
-    log = SettledLog()
+    log = SettledList()
     log.restore(1, 1, [])
     assert log.oldest_at_ms is None
     log.append(1, 5, 1)
