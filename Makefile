@@ -25,8 +25,9 @@ test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (
 test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills), and all that need Spark: they share one session
 	$(PYTEST) -m slow $(ARGS)
 
-lint: $(VENV)/.dev ## ruff
+lint: $(VENV)/.dev ## ruff, and the import contracts of pyproject.toml
 	$(BIN)/ruff check $(ARGS) .
+	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.dev ## let ruff mend and lay out what it can
 	$(BIN)/ruff check --fix-only .
@@ -42,7 +43,7 @@ build: $(VENV)/.dev ## wheel and source distribution in dist/
 	$(BIN)/python -m build
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) build dist *.egg-info .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .tox .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find kombu_opendata tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
