@@ -16,7 +16,6 @@ from ..staging.local_folder import LocalFolder
 from ..storage import records as stored
 from ..storage.records import keys, payload, routes_block
 from ..storage.records.keys import RecordKind
-from ..storage.records.kinds import PREFIXES
 from .findings import OnProgress, Progress
 from .records.message_facts import BUCKETS, IN_FLIGHT, entries_of
 from .records.offline_store import OfflineStore
@@ -113,7 +112,7 @@ async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda
     await _payload(store, found)
     found.places = [place async for place in _places(store, id, progress)]
     await _holders(store, found)
-    low = PREFIXES[RecordKind.DEAD_LETTER] + id.to_bytes(8, "big")
+    low = RecordKind.DEAD_LETTER.prefix + id.to_bytes(8, "big")
     async for rows in store.scan_batches(*keys.prefix_range(low)):
         for key, value in rows:
             letter = as_record(key, value)

@@ -17,7 +17,7 @@ from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import Finding, open_store
 from kombu_opendata.offline.files.database_files import views_of
 from kombu_opendata.offline.files.journal_files import read_tail
-from kombu_opendata.storage.records.kinds import PREFIXES, RecordKind
+from kombu_opendata.storage.records.kinds import RecordKind
 from kombu_opendata.storage.slatedb import ffi
 from kombu_opendata.storage.slatedb.object_store import locate
 from tests.support.clock import ManualClock
@@ -73,7 +73,7 @@ def read(root: Path) -> dict[bytes, bytes]:
         async with await open_store(root, clock=ManualClock()) as store:
             rows = {key: value async for rows in store.scan_batches(b"", None) for key, value in rows}
         # Rows of history come again from the journal when a broker opens the store; an offline reader leaves them out.
-        history = PREFIXES[RecordKind.HISTORY_LOG]
+        history = RecordKind.HISTORY_LOG.prefix
         return {key: value for key, value in rows.items() if not key.startswith(history)}
 
     return asyncio.run(main())

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 from ...storage.records import keys
 from ...storage.records.keys import RecordKind
-from ...storage.records.kinds import PREFIXES
 from ...storage.records.payload import PayloadURI
 from ..findings import Finding, finding
 from ..records.message_facts import ARCHIVED, AVAILABLE, BUCKETS, FAILED, IN_FLIGHT, MessageFacts, Place
@@ -73,7 +72,7 @@ def _key(kind: RecordKind, facts: MessageFacts) -> bytes:
     id = facts.id
     if kind is RecordKind.ROUTES_BLOCK:
         return keys.routes_block_key(id)
-    return keys.chunk_key(id, 0) if kind is RecordKind.CHUNK else PREFIXES[kind] + id.to_bytes(8, "big")
+    return keys.chunk_key(id, 0) if kind is RecordKind.CHUNK else kind.prefix + id.to_bytes(8, "big")
 
 
 def payload(facts: MessageFacts, context: Context) -> Iterator[Finding]:

@@ -15,7 +15,6 @@ from typing import Any
 from ...errors import CorruptRecord
 from ...storage.records import attempts, dead_letter, keys, metadata, payload
 from ...storage.records.keys import RecordKind
-from ...storage.records.kinds import PREFIXES
 from ...storage.records.routes_block import BLOCK_BITS
 from .message_facts import BUCKETS, MessageFacts, Place, Span, entries_of
 from .offline_store import OfflineStore, Pair
@@ -41,7 +40,7 @@ BY_ID = (*_OWN, RecordKind.ROUTES_BLOCK)
 _NONE = 1 << 64
 #: kinds of which a message has one record: its field in MessageFacts, its decoder, the length of its key
 _SINGLE: dict[RecordKind, tuple[str, Callable[[bytes, bytes], Any] | None, int]] = {
-    kind: (kind.name.lower(), decode, len(PREFIXES[kind]) + 8)
+    kind: (kind.name.lower(), decode, len(kind.prefix) + 8)
     for kind, decode in (
         (RecordKind.PAYLOAD, payload.decode),
         (RecordKind.METADATA, metadata.decode),
@@ -184,7 +183,7 @@ class _Cursor:
 
     def __init__(self, store: OfflineStore, kind: RecordKind, low: int, high: int) -> None:
         self.kind = kind
-        self._start = len(PREFIXES[kind])
+        self._start = len(kind.prefix)
         self._batches = store.scan_batches(*_id_range(kind, low, high), batch=_ROWS.get(kind, 1000))
         self._rows: list[Pair] = []
         self._at = 0
@@ -214,12 +213,12 @@ class _Cursor:
 
 def _id_range(kind: RecordKind, low: int, high: int) -> tuple[bytes, bytes]:
     """The range of keys of a kind with ids from ``low`` up to, but not including, ``high``."""
-    prefix = PREFIXES[kind]
+    prefix = kind.prefix
     start, end = prefix + low.to_bytes(8, "big"), prefix + high.to_bytes(8, "big")
     return (keys.kind_range(kind)[0] if low == 0 else start), end
 
 
 def _id_of(kind: RecordKind, key: bytes) -> int:
     """The message id in a key, padded if the key is too short."""
-    start = len(PREFIXES[kind])
+    start = len(kind.prefix)
     return int.from_bytes(key[start : start + 8].ljust(8, b"\0"), "big")

@@ -6,16 +6,15 @@ from collections.abc import Iterable
 
 from ...storage.records import keys
 from ...storage.records.keys import RecordKind
-from ...storage.records.kinds import PREFIXES
 
 
 def kind_of(key: bytes) -> RecordKind | None:
     """The kind of record that a key belongs to by its beginning, whether or not the rest is valid."""
-    for kind, prefix in PREFIXES.items():
+    for kind in RecordKind:
         if kind is RecordKind.SEQ_BLOCK:
             continue
         start, end = keys.kind_range(kind)
-        if start <= key < end or (kind is RecordKind.METADATA and key.startswith(prefix)):
+        if start <= key < end or (kind is RecordKind.METADATA and key.startswith(kind.prefix)):
             return kind
     return RecordKind.SEQ_BLOCK if key == keys.SEQ_BLOCK_KEY else None
 

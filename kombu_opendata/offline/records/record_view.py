@@ -107,10 +107,10 @@ def _ranges(kind: RecordKind | str | None, queue: str | None, prefix: bytes) -> 
 
 
 QUEUE_PREFIXES = {
-    RecordKind.ACTIVE: keys.active_prefix,
-    RecordKind.DONE: keys.done_prefix,
-    RecordKind.FAILED: keys.failed_prefix,
-    RecordKind.ARCHIVED_FAILED: keys.archived_failed_prefix,
+    RecordKind.ACTIVE: keys.active_key,
+    RecordKind.DONE: keys.done_key,
+    RecordKind.FAILED: keys.failed_key,
+    RecordKind.ARCHIVED_FAILED: keys.archived_failed_key,
     RecordKind.CONFIG: keys.config_key,
     RecordKind.OPTIONS: keys.options_key,
     RecordKind.QUEUE_COUNTS: keys.queue_counts_key,

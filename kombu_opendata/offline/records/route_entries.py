@@ -7,7 +7,6 @@ from collections.abc import Callable
 from ...errors import CorruptRecord
 from ...storage.records import keys, routes_block
 from ...storage.records.keys import RecordKind
-from ...storage.records.kinds import PREFIXES
 from ...storage.records.routes_block import BLOCK_BITS
 from .offline_store import OfflineStore, Pair
 
@@ -16,7 +15,7 @@ OnRow = Callable[[RecordKind, bytes, bytes], None]
 
 #: above every message id
 _NONE = 1 << 64
-_PREFIX = PREFIXES[RecordKind.ROUTES_BLOCK]
+_PREFIX = RecordKind.ROUTES_BLOCK.prefix
 #: blocks that are read at a time
 _BATCH = 100
 

@@ -59,10 +59,10 @@ async def _delete_queue_records(
     ids: set[int] = set()
     gone = [keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)]
     for prefix, known in (
-        (keys.active_prefix(name), None),
-        (keys.done_prefix(name), deleted.buckets["done"]),
-        (keys.failed_prefix(name), deleted.buckets["failed"]),
-        (keys.archived_failed_prefix(name), deleted.buckets["archived_failed"]),
+        (keys.active_key(name), None),
+        (keys.done_key(name), deleted.buckets["done"]),
+        (keys.failed_key(name), deleted.buckets["failed"]),
+        (keys.archived_failed_key(name), deleted.buckets["archived_failed"]),
     ):
         async for rows in store.scan_batches(*keys.prefix_range(prefix)):
             for key, value in rows:

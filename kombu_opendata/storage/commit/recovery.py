@@ -30,7 +30,6 @@ from ..records import (
     topology,
 )
 from ..records.header import StoreHeader
-from ..records.kinds import PREFIXES
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog
@@ -121,24 +120,24 @@ async def _load_settings(store: Reads, state: StoreState) -> None:
     if block is not None:
         base, size = seq_block.decode(keys.SEQ_BLOCK_KEY, block)
         state.next_id = state.block_end = base + size
-    for key, value in await _rows(store, PREFIXES[keys.RecordKind.OPTIONS]):
+    for key, value in await _rows(store, keys.RecordKind.OPTIONS.prefix):
         await _load_queue(store, state, keys.parse(key).name or "", options.decode(key, value))
     await _load_archives(store, state)
-    for key, value in await _rows(store, PREFIXES[keys.RecordKind.QUEUE_COUNTS]):
+    for key, value in await _rows(store, keys.RecordKind.QUEUE_COUNTS.prefix):
         counted = state.queues.get(keys.parse(key).name or "")
         if counted is not None:
             counted.counts.restore(*queue_counts.decode(key, value))
-    for key, value in await _rows(store, PREFIXES[keys.RecordKind.EXCHANGE]):
+    for key, value in await _rows(store, keys.RecordKind.EXCHANGE.prefix):
         stored = topology.decode_exchange(key, value)
         state.topology.add_exchange(keys.parse(key).name or "", *stored)
-    for key, value in await _rows(store, PREFIXES[keys.RecordKind.BINDING]):
+    for key, value in await _rows(store, keys.RecordKind.BINDING.prefix):
         parsed = keys.parse(key)
         exchange, queue, routing_key = parsed.name or "", parsed.queue or "", parsed.routing_key or ""
         if exchange in state.topology.exchanges and queue in state.queues:
             state.topology.bind(queue, exchange, routing_key, topology.decode_binding(key, value))
-    for key, value in await _rows(store, PREFIXES[keys.RecordKind.PRODUCER]):
+    for key, value in await _rows(store, keys.RecordKind.PRODUCER.prefix):
         state.producers[key[2:]] = producer.decode(key, value)
-    for key, value in await _rows(store, PREFIXES[keys.RecordKind.REMOVAL]):
+    for key, value in await _rows(store, keys.RecordKind.REMOVAL.prefix):
         state.removals[key[2:]] = removal.decode(key, value)
 
 
@@ -155,8 +154,8 @@ async def _load_queue(store: Reads, state: StoreState, name: str, stored: option
             stored.arguments,
         ),
     )
-    await _load_log(store, queue.done, keys.done_prefix(name), stored.first_done_bucket)
-    await _load_log(store, queue.failed, keys.failed_prefix(name), stored.first_failed_bucket)
+    await _load_log(store, queue.done, keys.done_key(name), stored.first_done_bucket)
+    await _load_log(store, queue.failed, keys.failed_key(name), stored.first_failed_bucket)
     state.dirty.queues.discard(name)
 
 
@@ -170,7 +169,7 @@ async def _load_archives(store: Reads, state: StoreState) -> None:
     """The archived failed messages, which few queues have: in the order of queues and buckets."""
     first: dict[str, int] = {}
     last: dict[str, tuple[bytes, bytes]] = {}
-    for key, value in await _rows(store, PREFIXES[keys.RecordKind.ARCHIVED_FAILED]):
+    for key, value in await _rows(store, keys.RecordKind.ARCHIVED_FAILED.prefix):
         parsed = keys.parse(key)
         first.setdefault(parsed.name or "", parsed.bucket or 0)
         last[parsed.name or ""] = key, value
@@ -211,7 +210,7 @@ async def _load_sessions(store: Reads, state: StoreState) -> None:
     A lease without a holder belongs to the empty session. All sessions' names are kept until the journal is applied,
     because its claims and acks may be of any session.
     """
-    for key, value in await _rows(store, PREFIXES[keys.RecordKind.LEASES]):
+    for key, value in await _rows(store, keys.RecordKind.LEASES.prefix):
         session = key[2:]
         found = leases.decode(key, value)
         state.session_names[session] = found.consumer
@@ -254,7 +253,7 @@ async def measure(store: Reads, state: StoreState) -> None:
 async def _load_dead_letters(store: Reads, state: StoreState) -> None:
     """The dead letters that were not published yet, the oldest first."""
     found = []
-    for key, value in await _rows(store, PREFIXES[keys.RecordKind.DEAD_LETTER]):
+    for key, value in await _rows(store, keys.RecordKind.DEAD_LETTER.prefix):
         parsed = keys.parse(key)
         found.append(((parsed.name or "", parsed.id or 0), dead_letter.decode(key, value)))
     found.sort(key=lambda item: (item[1].at_ms, item[0][1]))
@@ -263,7 +262,7 @@ async def _load_dead_letters(store: Reads, state: StoreState) -> None:
 
 async def _load_cursors(store: Reads, state: StoreState) -> None:
     """The positions of the background routing."""
-    for key, value in await _rows(store, PREFIXES[keys.RecordKind.CURSOR]):
+    for key, value in await _rows(store, keys.RecordKind.CURSOR.prefix):
         name = keys.parse(key).name or ""
         if name in state.queues:
             state.cursors[name] = cursor.decode(key, value)

@@ -111,7 +111,7 @@ class Membership:
         messages = self.queue.messages
         if not messages.cold:
             return
-        start, end = keys.prefix_range(keys.active_prefix(self.queue.name))
+        start, end = keys.prefix_range(keys.active_key(self.queue.name))
         async for rows in self._store.scan_batches(start, end, batch=_BUCKETS):
             for key, value in rows:
                 number = keys.parse(key).bucket or 0

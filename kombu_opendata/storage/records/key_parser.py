@@ -1,17 +1,17 @@
-"""Key parser: tells what record a key is the key of; :mod:`.keys` has the table of all keys."""
+"""Parses keys: what kind of record a key belongs to, and the fields in it; :mod:`.keys` has the table of all keys."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from struct import Struct
+from typing import Any, NamedTuple
 
 from kombu_opendata.storage.records import types
 from kombu_opendata.storage.records.kinds import (
     DIGEST_BYTES,
     HASH_BYTES,
     MAX_MESSAGE_ID,
-    PREFIXES,
     SESSION_BYTES,
     U8,
     U16,
@@ -20,18 +20,17 @@ from kombu_opendata.storage.records.kinds import (
     RecordKind,
 )
 
-_PAYLOAD = PREFIXES[RecordKind.PAYLOAD]
-_METADATA = PREFIXES[RecordKind.METADATA]
-_SEQ_BLOCK = PREFIXES[RecordKind.SEQ_BLOCK]
+_SEQ_BLOCK = RecordKind.SEQ_BLOCK.prefix
+_PAYLOAD, _METADATA = RecordKind.PAYLOAD.prefix, RecordKind.METADATA.prefix
 # The two kinds that share their prefix with another are told apart by hand.
-_KINDS = {prefix: kind for kind, prefix in PREFIXES.items() if kind not in (RecordKind.METADATA, RecordKind.ACTIVE)}
+_KINDS = {kind.prefix: kind for kind in RecordKind if kind not in (RecordKind.METADATA, RecordKind.ACTIVE)}
 
 
 class Key(NamedTuple):
-    """A parsed key; what the kind does not have is None."""
+    """A parsed key; a field that the kind does not have is None."""
 
     kind: RecordKind
-    #: the queue, or of an exchange and a binding the exchange, or of a dead letter the queue that it left, or the job
+    #: the queue; of exchanges and bindings the exchange; of a dead letter the queue that it left; or the staged job
     name: str | None = None
     bucket: int | None = None
     #: the message id
@@ -46,7 +45,7 @@ class Key(NamedTuple):
     chunk: int | None = None
     #: the name of a result, or of a chord's part
     result: bytes | None = None
-    #: of a result's expiry; of a staged job's expiry when it was settled
+    #: when a result expires; of a staged job's expiry, when the job was settled
     expires_at_ms: int | None = None
     #: of a chord and its parts
     chord: bytes | None = None
@@ -61,16 +60,18 @@ class Key(NamedTuple):
 
 
 def parse(key: bytes) -> Key:
-    """What `key` is the key of.
+    """The kind and the fields of `key`.
 
     Raises:
-        CorruptRecord: it is no key of this store.
+        CorruptRecord: it is not a key of this store.
     """
     kind = _kind(key)
-    start = len(PREFIXES[kind])
-    parsed, end = _PARSERS[kind](kind, key, start)
-    types.check_end(key, key, end)
-    return parsed
+    fields: dict[str, Any] = {}
+    offset = len(kind.prefix)
+    for name, read in _FIELDS.get(kind, ()):
+        fields[name], offset = read(key, offset)
+    types.check_end(key, key, offset)
+    return Key(kind, **fields)
 
 
 def _kind(key: bytes) -> RecordKind:
@@ -85,171 +86,109 @@ def _kind(key: bytes) -> RecordKind:
     raise types.corrupt(key, 0, "a key of unknown kind")
 
 
-def _read_name(key: bytes, offset: int) -> tuple[str, int]:
+# ---- fields: (key, offset) → (value, offset of the next field)
+def _name(key: bytes, offset: int) -> tuple[str, int]:
     raw, end = types.read_terminated(key, offset)
     return raw.decode("utf-8", "surrogateescape"), end
 
 
-def _parse_fixed(kind: RecordKind, _key: bytes, offset: int) -> tuple[Key, int]:
-    return Key(kind), offset
+def _number(layout: Struct, key: bytes, offset: int) -> tuple[int, int]:
+    return types.read(layout, key, key, offset)[0], offset + layout.size
 
 
-def _parse_id(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    (message_id,) = types.read(U64, key, key, offset)
+def _id(key: bytes, offset: int) -> tuple[int, int]:
+    message_id, end = _number(U64, key, offset)
     if message_id >= MAX_MESSAGE_ID:
         raise types.corrupt(key, offset, "a message id out of range")
-    return Key(kind, id=message_id), offset + U64.size
+    return message_id, end
 
 
-def _parse_routes_block(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    (block,) = types.read(U64, key, key, offset)
+def _bucket(key: bytes, offset: int) -> tuple[int, int]:
+    if offset == len(key):
+        return 0, offset
+    bucket, end = _number(U64, key, offset)
+    if not bucket:
+        raise types.corrupt(key, offset, "a bucket suffix of 0")
+    return bucket, end
+
+
+def _bytes(size: int, what: str, key: bytes, offset: int) -> tuple[bytes, int]:
+    end = offset + size
+    if len(key) < end:
+        raise types.corrupt(key, offset, f"{what} of {len(key) - offset} bytes")
+    return key[offset:end], end
+
+
+def _digest(key: bytes, offset: int) -> tuple[bytes | None, int]:
+    return (None, offset) if offset == len(key) else _bytes(DIGEST_BYTES, "a digest", key, offset)
+
+
+def _block(key: bytes, offset: int) -> tuple[tuple[int], int]:
+    block, end = _number(U64, key, offset)
     if block >= MAX_MESSAGE_ID >> 8:
         raise types.corrupt(key, offset, "a block of message ids out of range")
-    return Key(kind, numbers=(block,)), offset + U64.size
+    return (block,), end
 
 
-def _parse_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    name, end = _read_name(key, offset)
-    return Key(kind, name), end
+def _numbers(layouts: tuple[Struct, ...], key: bytes, offset: int) -> tuple[tuple[int, ...], int]:
+    numbers = []
+    for layout in layouts:
+        number, offset = _number(layout, key, offset)
+        numbers.append(number)
+    return tuple(numbers), offset
 
 
-def _parse_bucket(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    name, end = _read_name(key, offset)
-    if end == len(key):
-        return Key(kind, name, 0), end
-    (bucket,) = types.read(U64, key, key, end)
-    if not bucket:
-        raise types.corrupt(key, end, "a bucket suffix of 0")
-    return Key(kind, name, bucket), end + U64.size
+def _history(*layouts: Struct) -> tuple[_Field]:
+    return (("numbers", partial(_numbers, layouts)),)
 
 
-def _parse_binding(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    exchange, offset = _read_name(key, offset)
-    queue, offset = _read_name(key, offset)
-    routing_key, offset = _read_name(key, offset)
-    digest = key[offset:] or None
-    if digest is not None and len(digest) != DIGEST_BYTES:
-        raise types.corrupt(key, offset, f"a digest of {len(digest)} bytes")
-    return Key(kind, exchange, queue=queue, routing_key=routing_key, digest=digest), len(key)
+_Field = tuple[str, Callable[[bytes, int], tuple[Any, int]]]
 
+_NAME: _Field = ("name", _name)
+_BUCKET: _Field = ("bucket", _bucket)
+_ID: _Field = ("id", _id)
+_SESSION: _Field = ("session", partial(_bytes, SESSION_BYTES, "a session id"))
+_CHUNK: _Field = ("chunk", partial(_number, U32))
+_RESULT: _Field = ("result", types.read_terminated)
+_EXPIRES_AT: _Field = ("expires_at_ms", partial(_number, U64))
+_CHORD: _Field = ("chord", types.read_terminated)
+_OWNER: _Field = ("owner", types.read_terminated)
 
-def _parse_session(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    end = offset + SESSION_BYTES
-    if len(key) < end:
-        raise types.corrupt(key, offset, f"a session id of {len(key) - offset} bytes")
-    return Key(kind, session=key[offset:end]), end
-
-
-def _parse_chunk(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    parsed, offset = _parse_id(kind, key, offset)
-    (number,) = types.read(U32, key, key, offset)
-    return parsed._replace(chunk=number), offset + U32.size
-
-
-def _parse_result(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    result, end = types.read_terminated(key, offset)
-    return Key(kind, result=result), end
-
-
-def _parse_result_expiry(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    (expires_at,) = types.read(U64, key, key, offset)
-    result, end = types.read_terminated(key, offset + U64.size)
-    return Key(kind, result=result, expires_at_ms=expires_at), end
-
-
-def _parse_chord(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    chord, end = types.read_terminated(key, offset)
-    return Key(kind, chord=chord), end
-
-
-def _parse_chord_part(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    chord, offset = types.read_terminated(key, offset)
-    (index,) = types.read(U32, key, key, offset)
-    member, end = types.read_terminated(key, offset + U32.size)
-    return Key(kind, chord=chord, header_index=index, result=member), end
-
-
-def _parse_large_value(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    owner, end = types.read_terminated(key, offset)
-    return Key(kind, owner=owner), end
-
-
-def _parse_value_chunk(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    parsed, end = _parse_large_value(kind, key, offset)
-    (number,) = types.read(U32, key, key, end)
-    return parsed._replace(chunk=number), end + U32.size
-
-
-def _parse_id_and_name(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    parsed, offset = _parse_id(kind, key, offset)
-    name, end = _read_name(key, offset)
-    return parsed._replace(name=name), end
-
-
-def _parse_hash(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    end = offset + HASH_BYTES
-    if len(key) < end:
-        raise types.corrupt(key, offset, f"a hash of {len(key) - offset} bytes")
-    return Key(kind, hash=key[offset:end]), end
-
-
-def _parse_staged_expiry(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-    (settled_at,) = types.read(U64, key, key, offset)
-    name, end = _read_name(key, offset + U64.size)
-    return Key(kind, name, expires_at_ms=settled_at), end
-
-
-def _parse_numbers(*layout: struct.Struct) -> Callable[[RecordKind, bytes, int], tuple[Key, int]]:
-    def parse_them(kind: RecordKind, key: bytes, offset: int) -> tuple[Key, int]:
-        numbers: list[int] = []
-        for part in layout:
-            numbers += types.read(part, key, key, offset)
-            offset += part.size
-        return Key(kind, numbers=tuple(numbers)), offset
-
-    return parse_them
-
-
-_PARSERS: dict[RecordKind, Callable[[RecordKind, bytes, int], tuple[Key, int]]] = {
-    RecordKind.PAYLOAD: _parse_id,
-    RecordKind.METADATA: _parse_id,
-    RecordKind.SEQ_BLOCK: _parse_fixed,
-    RecordKind.ACTIVE: _parse_bucket,
-    RecordKind.DONE: _parse_bucket,
-    RecordKind.FAILED: _parse_bucket,
-    RecordKind.ATTEMPTS: _parse_id,
-    RecordKind.CONFIG: _parse_name,
-    RecordKind.STORE_HEADER: _parse_fixed,
-    RecordKind.EXCHANGE: _parse_name,
-    RecordKind.BINDING: _parse_binding,
-    RecordKind.OPTIONS: _parse_name,
-    RecordKind.PRODUCER: _parse_session,
-    RecordKind.LEASES: _parse_session,
-    RecordKind.CHUNK: _parse_chunk,
-    RecordKind.ROUTES_BLOCK: _parse_routes_block,
-    RecordKind.JOURNAL_POSITION: _parse_fixed,
-    RecordKind.RESULT: _parse_result,
-    RecordKind.RESULT_EXPIRY: _parse_result_expiry,
-    RecordKind.CHORD: _parse_chord,
-    RecordKind.CHORD_PART: _parse_chord_part,
-    RecordKind.DEAD_LETTER: _parse_id_and_name,
-    RecordKind.CURSOR: _parse_name,
-    RecordKind.IDEMPOTENCY: _parse_hash,
-    RecordKind.STAGED_JOB: _parse_name,
-    RecordKind.STAGED_OBJECT: _parse_id,
-    RecordKind.STAGED_EXPIRY: _parse_staged_expiry,
-    RecordKind.HISTORY_LOG: _parse_numbers(U64, U64),
-    RecordKind.HISTORY_POSTINGS: _parse_numbers(U8, U64, U64, U64),
-    RecordKind.HISTORY_SEGMENT: _parse_numbers(U8, U64, U64),
-    RecordKind.HISTORY_TRAIL: _parse_numbers(U64, U64),
-    RecordKind.HISTORY_PAGE: _parse_numbers(U8, U64, U16),
-    RecordKind.HISTORY_HEAD: _parse_fixed,
-    RecordKind.HISTORY_HEADERS: _parse_numbers(U64, U64),
-    RecordKind.NEWEST_TIME: _parse_fixed,
-    RecordKind.LOG_RETENTION: _parse_fixed,
-    RecordKind.REMOVAL: _parse_session,
-    RecordKind.LARGE_VALUE: _parse_large_value,
-    RecordKind.VALUE_CHUNK: _parse_value_chunk,
-    RecordKind.QUEUE_COUNTS: _parse_name,
-    RecordKind.ARCHIVED_FAILED: _parse_bucket,
+#: the fields after the prefix, in their order; the kinds that are missing have none
+_FIELDS: dict[RecordKind, tuple[_Field, ...]] = {
+    RecordKind.PAYLOAD: (_ID,),
+    RecordKind.METADATA: (_ID,),
+    RecordKind.ACTIVE: (_NAME, _BUCKET),
+    RecordKind.DONE: (_NAME, _BUCKET),
+    RecordKind.FAILED: (_NAME, _BUCKET),
+    RecordKind.ARCHIVED_FAILED: (_NAME, _BUCKET),
+    RecordKind.ATTEMPTS: (_ID,),
+    RecordKind.CONFIG: (_NAME,),
+    RecordKind.EXCHANGE: (_NAME,),
+    RecordKind.BINDING: (_NAME, ("queue", _name), ("routing_key", _name), ("digest", _digest)),
+    RecordKind.OPTIONS: (_NAME,),
+    RecordKind.QUEUE_COUNTS: (_NAME,),
+    RecordKind.PRODUCER: (_SESSION,),
+    RecordKind.LEASES: (_SESSION,),
+    RecordKind.REMOVAL: (_SESSION,),
+    RecordKind.CHUNK: (_ID, _CHUNK),
+    RecordKind.ROUTES_BLOCK: (("numbers", _block),),
+    RecordKind.RESULT: (_RESULT,),
+    RecordKind.RESULT_EXPIRY: (_EXPIRES_AT, _RESULT),
+    RecordKind.CHORD: (_CHORD,),
+    RecordKind.CHORD_PART: (_CHORD, ("header_index", partial(_number, U32)), _RESULT),
+    RecordKind.LARGE_VALUE: (_OWNER,),
+    RecordKind.VALUE_CHUNK: (_OWNER, _CHUNK),
+    RecordKind.DEAD_LETTER: (_ID, _NAME),
+    RecordKind.CURSOR: (_NAME,),
+    RecordKind.IDEMPOTENCY: (("hash", partial(_bytes, HASH_BYTES, "a hash")),),
+    RecordKind.STAGED_JOB: (_NAME,),
+    RecordKind.STAGED_OBJECT: (_ID,),
+    RecordKind.STAGED_EXPIRY: (_EXPIRES_AT, _NAME),
+    RecordKind.HISTORY_LOG: _history(U64, U64),
+    RecordKind.HISTORY_POSTINGS: _history(U8, U64, U64, U64),
+    RecordKind.HISTORY_SEGMENT: _history(U8, U64, U64),
+    RecordKind.HISTORY_TRAIL: _history(U64, U64),
+    RecordKind.HISTORY_PAGE: _history(U8, U64, U16),
+    RecordKind.HISTORY_HEADERS: _history(U64, U64),
 }

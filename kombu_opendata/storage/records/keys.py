@@ -61,124 +61,25 @@ import hashlib
 
 from kombu_opendata.errors import RequestError
 from kombu_opendata.storage.records import types
-from kombu_opendata.storage.records.key_parser import Key, parse
-from kombu_opendata.storage.records.kinds import (
-    DIGEST_BYTES,
-    HASH_BYTES,
-    MAX_MESSAGE_ID,
-    PREFIXES,
-    SESSION_BYTES,
-    U16,
-    U32,
-    U64,
-    RecordKind,
-)
+from kombu_opendata.storage.records.key_parser import Key as Key
+from kombu_opendata.storage.records.key_parser import parse as parse
+from kombu_opendata.storage.records.kinds import DIGEST_BYTES, HASH_BYTES, U16, U32, U64
+from kombu_opendata.storage.records.kinds import MAX_MESSAGE_ID as MAX_MESSAGE_ID
+from kombu_opendata.storage.records.kinds import SESSION_BYTES as SESSION_BYTES
+from kombu_opendata.storage.records.kinds import RecordKind as RecordKind
 
-SEQ_BLOCK_KEY = PREFIXES[RecordKind.SEQ_BLOCK]
-STORE_HEADER_KEY = PREFIXES[RecordKind.STORE_HEADER]
-JOURNAL_POSITION_KEY = PREFIXES[RecordKind.JOURNAL_POSITION]
-HISTORY_HEAD_KEY = PREFIXES[RecordKind.HISTORY_HEAD]
-NEWEST_TIME_KEY = PREFIXES[RecordKind.NEWEST_TIME]
-LOG_RETENTION_KEY = PREFIXES[RecordKind.LOG_RETENTION]
+SEQ_BLOCK_KEY = RecordKind.SEQ_BLOCK.prefix
+STORE_HEADER_KEY = RecordKind.STORE_HEADER.prefix
+JOURNAL_POSITION_KEY = RecordKind.JOURNAL_POSITION.prefix
+HISTORY_HEAD_KEY = RecordKind.HISTORY_HEAD.prefix
+NEWEST_TIME_KEY = RecordKind.NEWEST_TIME.prefix
+LOG_RETENTION_KEY = RecordKind.LOG_RETENTION.prefix
 
-_PAYLOAD = PREFIXES[RecordKind.PAYLOAD]
-_METADATA = PREFIXES[RecordKind.METADATA]
-_ACTIVE = PREFIXES[RecordKind.ACTIVE]
-_DONE = PREFIXES[RecordKind.DONE]
-_FAILED = PREFIXES[RecordKind.FAILED]
-_ATTEMPTS = PREFIXES[RecordKind.ATTEMPTS]
-_CONFIG = PREFIXES[RecordKind.CONFIG]
-_EXCHANGE = PREFIXES[RecordKind.EXCHANGE]
-_BINDING = PREFIXES[RecordKind.BINDING]
-_OPTIONS = PREFIXES[RecordKind.OPTIONS]
-_PRODUCER = PREFIXES[RecordKind.PRODUCER]
-_SESSION = PREFIXES[RecordKind.LEASES]
-_REMOVAL = PREFIXES[RecordKind.REMOVAL]
-_CHUNK = PREFIXES[RecordKind.CHUNK]
-_ROUTES_BLOCK = PREFIXES[RecordKind.ROUTES_BLOCK]
-_RESULT = PREFIXES[RecordKind.RESULT]
-_RESULT_EXPIRY = PREFIXES[RecordKind.RESULT_EXPIRY]
-_CHORD = PREFIXES[RecordKind.CHORD]
-_CHORD_PART = PREFIXES[RecordKind.CHORD_PART]
-_LARGE_VALUE = PREFIXES[RecordKind.LARGE_VALUE]
-_VALUE_CHUNK = PREFIXES[RecordKind.VALUE_CHUNK]
-_DEAD_LETTER = PREFIXES[RecordKind.DEAD_LETTER]
-_CURSOR = PREFIXES[RecordKind.CURSOR]
-_IDEMPOTENCY = PREFIXES[RecordKind.IDEMPOTENCY]
-_STAGED_JOB = PREFIXES[RecordKind.STAGED_JOB]
-_STAGED_OBJECT = PREFIXES[RecordKind.STAGED_OBJECT]
-_STAGED_EXPIRY = PREFIXES[RecordKind.STAGED_EXPIRY]
-_HISTORY_LOG = PREFIXES[RecordKind.HISTORY_LOG]
-_HISTORY_POSTINGS = PREFIXES[RecordKind.HISTORY_POSTINGS]
-_HISTORY_SEGMENT = PREFIXES[RecordKind.HISTORY_SEGMENT]
-_HISTORY_TRAIL = PREFIXES[RecordKind.HISTORY_TRAIL]
-_HISTORY_PAGE = PREFIXES[RecordKind.HISTORY_PAGE]
-_HISTORY_HEADERS = PREFIXES[RecordKind.HISTORY_HEADERS]
-_QUEUE_COUNTS = PREFIXES[RecordKind.QUEUE_COUNTS]
-_ARCHIVED_FAILED = PREFIXES[RecordKind.ARCHIVED_FAILED]
-
-__all__ = [
-    "HISTORY_HEAD_KEY",
-    "JOURNAL_POSITION_KEY",
-    "LOG_RETENTION_KEY",
-    "MAX_MESSAGE_ID",
-    "NEWEST_TIME_KEY",
-    "SEQ_BLOCK_KEY",
-    "SESSION_BYTES",
-    "STORE_HEADER_KEY",
-    "Key",
-    "RecordKind",
-    "active_key",
-    "active_prefix",
-    "archived_failed_key",
-    "archived_failed_prefix",
-    "attempts_key",
-    "binding_key",
-    "binding_prefix",
-    "chord_key",
-    "chord_part_key",
-    "chord_part_prefix",
-    "chunk_key",
-    "chunk_prefix",
-    "config_key",
-    "cursor_key",
-    "dead_letter_key",
-    "done_key",
-    "done_prefix",
-    "exchange_key",
-    "failed_key",
-    "failed_prefix",
-    "history_headers_key",
-    "history_log_key",
-    "history_page_key",
-    "history_postings_key",
-    "history_postings_prefix",
-    "history_segment_key",
-    "history_segment_prefix",
-    "history_trail_key",
-    "idempotency_key",
-    "kind_range",
-    "large_value_key",
-    "metadata_key",
-    "options_key",
-    "parse",
-    "payload_key",
-    "prefix_range",
-    "producer_key",
-    "queue_counts_key",
-    "removal_key",
-    "result_expiry_key",
-    "result_key",
-    "routes_block_key",
-    "session_key",
-    "staged_expiry_key",
-    "staged_job_key",
-    "staged_object_key",
-    "value_chunk_key",
-]
+# Of the keys that are built for each message.
+_PAYLOAD, _METADATA = RecordKind.PAYLOAD.prefix, RecordKind.METADATA.prefix
 
 
-# ---- building
+# ---- building. A list's key without a bucket is that of bucket 0, and the prefix of those of the others.
 def payload_key(message_id: int) -> bytes:
     return _PAYLOAD + _id(message_id)
 
@@ -188,82 +89,82 @@ def metadata_key(message_id: int) -> bytes:
 
 
 def active_key(queue: str, bucket: int = 0) -> bytes:
-    return _ACTIVE + _name(queue) + _bucket(bucket)
+    return RecordKind.ACTIVE.prefix + _name(queue) + _bucket(bucket)
 
 
 def done_key(queue: str, bucket: int = 0) -> bytes:
-    return _DONE + _name(queue) + _bucket(bucket)
+    return RecordKind.DONE.prefix + _name(queue) + _bucket(bucket)
 
 
 def failed_key(queue: str, bucket: int = 0) -> bytes:
-    return _FAILED + _name(queue) + _bucket(bucket)
+    return RecordKind.FAILED.prefix + _name(queue) + _bucket(bucket)
 
 
 def archived_failed_key(queue: str, bucket: int = 0) -> bytes:
-    return _ARCHIVED_FAILED + _name(queue) + _bucket(bucket)
+    return RecordKind.ARCHIVED_FAILED.prefix + _name(queue) + _bucket(bucket)
 
 
 def attempts_key(message_id: int) -> bytes:
-    return _ATTEMPTS + _id(message_id)
+    return RecordKind.ATTEMPTS.prefix + _id(message_id)
 
 
 def config_key(queue: str) -> bytes:
-    return _CONFIG + _name(queue)
+    return RecordKind.CONFIG.prefix + _name(queue)
 
 
 def exchange_key(name: str) -> bytes:
-    return _EXCHANGE + _name(name)
+    return RecordKind.EXCHANGE.prefix + _name(name)
 
 
 def binding_key(exchange: str, queue: str, routing_key: str, identity: str = "") -> bytes:
     """Of a binding that is one of several with the same routing key, `identity` says which."""
     digest = hashlib.blake2b(identity.encode(), digest_size=DIGEST_BYTES).digest() if identity else b""
-    return _BINDING + _name(exchange) + _name(queue) + _name(routing_key) + digest
+    return RecordKind.BINDING.prefix + _name(exchange) + _name(queue) + _name(routing_key) + digest
 
 
 def options_key(queue: str) -> bytes:
-    return _OPTIONS + _name(queue)
+    return RecordKind.OPTIONS.prefix + _name(queue)
 
 
 def queue_counts_key(queue: str) -> bytes:
-    return _QUEUE_COUNTS + _name(queue)
+    return RecordKind.QUEUE_COUNTS.prefix + _name(queue)
 
 
 def producer_key(session: bytes) -> bytes:
-    return _PRODUCER + _session(session)
+    return RecordKind.PRODUCER.prefix + _session(session)
 
 
 def session_key(session: bytes) -> bytes:
-    return _SESSION + _session(session)
+    return RecordKind.LEASES.prefix + _session(session)
 
 
 def removal_key(session: bytes) -> bytes:
-    return _REMOVAL + _session(session)
+    return RecordKind.REMOVAL.prefix + _session(session)
 
 
 def chunk_key(message_id: int, number: int) -> bytes:
-    return _CHUNK + _id(message_id) + types.pack(U32, "chunk number", number)
+    return RecordKind.CHUNK.prefix + _id(message_id) + types.pack(U32, "chunk number", number)
 
 
 def routes_block_key(message_id: int) -> bytes:
     """Of the block of 256 messages that this one is in."""
-    return _ROUTES_BLOCK + b"\0" + _id(message_id)[:-1]
+    return RecordKind.ROUTES_BLOCK.prefix + b"\0" + _id(message_id)[:-1]
 
 
 def result_key(name: bytes) -> bytes:
-    return _RESULT + types.terminated(name)
+    return RecordKind.RESULT.prefix + types.terminated(name)
 
 
 def result_expiry_key(expires_at_ms: int, name: bytes) -> bytes:
-    return _RESULT_EXPIRY + types.pack(U64, "expires at", expires_at_ms) + types.terminated(name)
+    return RecordKind.RESULT_EXPIRY.prefix + types.pack(U64, "expires at", expires_at_ms) + types.terminated(name)
 
 
 def chord_key(group: bytes) -> bytes:
-    return _CHORD + types.terminated(group)
+    return RecordKind.CHORD.prefix + types.terminated(group)
 
 
 def chord_part_prefix(group: bytes) -> bytes:
-    return _CHORD_PART + types.terminated(group)
+    return RecordKind.CHORD_PART.prefix + types.terminated(group)
 
 
 def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
@@ -271,44 +172,45 @@ def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
 
 
 def large_value_key(owner: bytes) -> bytes:
-    return _LARGE_VALUE + types.terminated(owner)
+    return RecordKind.LARGE_VALUE.prefix + types.terminated(owner)
 
 
 def value_chunk_key(owner: bytes, number: int) -> bytes:
-    return _VALUE_CHUNK + types.terminated(owner) + types.pack(U32, "chunk number", number)
+    return RecordKind.VALUE_CHUNK.prefix + types.terminated(owner) + types.pack(U32, "chunk number", number)
 
 
 def cursor_key(queue: str) -> bytes:
-    return _CURSOR + _name(queue)
+    return RecordKind.CURSOR.prefix + _name(queue)
 
 
 def dead_letter_key(message_id: int, queue: str) -> bytes:
-    return _DEAD_LETTER + _id(message_id) + _name(queue)
+    return RecordKind.DEAD_LETTER.prefix + _id(message_id) + _name(queue)
 
 
 def idempotency_key(name: bytes) -> bytes:
     """Of a send; the name is a hash of 16 bytes."""
     if len(name) != HASH_BYTES:
         raise RequestError(f"an idempotency key's hash has {HASH_BYTES} bytes, not {len(name)}")
-    return _IDEMPOTENCY + name
+    return RecordKind.IDEMPOTENCY.prefix + name
 
 
 def staged_job_key(job_id: str) -> bytes:
-    return _STAGED_JOB + _name(job_id)
+    return RecordKind.STAGED_JOB.prefix + _name(job_id)
 
 
 def staged_object_key(first_id: int) -> bytes:
-    return _STAGED_OBJECT + _id(first_id)
+    return RecordKind.STAGED_OBJECT.prefix + _id(first_id)
 
 
 def staged_expiry_key(settled_at_ms: int, job_id: str = "") -> bytes:
     """Without a job id: where the keys of that time begin."""
-    return _STAGED_EXPIRY + types.pack(U64, "settled at", settled_at_ms) + (_name(job_id) if job_id else b"")
+    start = RecordKind.STAGED_EXPIRY.prefix + types.pack(U64, "settled at", settled_at_ms)
+    return start + _name(job_id) if job_id else start
 
 
 def history_log_key(attempt: int, row: int) -> bytes:
     """Of the chunk of the log whose first attempt and first other row have these numbers."""
-    return _HISTORY_LOG + types.pack(U64, "attempt", attempt) + types.pack(U64, "row", row)
+    return RecordKind.HISTORY_LOG.prefix + types.pack(U64, "attempt", attempt) + types.pack(U64, "row", row)
 
 
 def history_postings_key(space: int, hash: int, segment: int, part: int) -> bytes:
@@ -316,7 +218,7 @@ def history_postings_key(space: int, hash: int, segment: int, part: int) -> byte
 
 
 def history_postings_prefix(space: int, hash: int) -> bytes:
-    return _HISTORY_POSTINGS + bytes((space,)) + types.pack(U64, "hash", hash)
+    return RecordKind.HISTORY_POSTINGS.prefix + bytes((space,)) + types.pack(U64, "hash", hash)
 
 
 def history_segment_key(space: int, segment: int, part: int) -> bytes:
@@ -324,20 +226,21 @@ def history_segment_key(space: int, segment: int, part: int) -> bytes:
 
 
 def history_segment_prefix(space: int) -> bytes:
-    return _HISTORY_SEGMENT + bytes((space,))
+    return RecordKind.HISTORY_SEGMENT.prefix + bytes((space,))
 
 
 def history_trail_key(block: int, part: int) -> bytes:
-    return _HISTORY_TRAIL + types.pack(U64, "block", block) + types.pack(U64, "part", part)
+    return RecordKind.HISTORY_TRAIL.prefix + types.pack(U64, "block", block) + types.pack(U64, "part", part)
 
 
 def history_page_key(space: int, run: int, page: int) -> bytes:
-    return _HISTORY_PAGE + bytes((space,)) + types.pack(U64, "run", run) + types.pack(U16, "page", page)
+    run_prefix = RecordKind.HISTORY_PAGE.prefix + bytes((space,)) + types.pack(U64, "run", run)
+    return run_prefix + types.pack(U16, "page", page)
 
 
 def history_headers_key(attempt: int, message_id: int) -> bytes:
     """Of the headers of collected messages, this one the first, all of whose attempts have lower numbers."""
-    return _HISTORY_HEADERS + types.pack(U64, "attempt", attempt) + _id(message_id)
+    return RecordKind.HISTORY_HEADERS.prefix + types.pack(U64, "attempt", attempt) + _id(message_id)
 
 
 def _id(message_id: int) -> bytes:
@@ -379,30 +282,5 @@ def kind_range(kind: RecordKind) -> tuple[bytes, bytes]:
     if kind is RecordKind.SEQ_BLOCK:
         return SEQ_BLOCK_KEY, SEQ_BLOCK_KEY + b"\x00"
     if kind is RecordKind.ACTIVE:
-        return _ACTIVE + b"\x00", _DONE
-    return prefix_range(PREFIXES[kind])
-
-
-def active_prefix(queue: str | None = None) -> bytes:
-    """The buckets of one queue; of all queues, together with the sequence block, if None."""
-    return _ACTIVE if queue is None else _ACTIVE + _name(queue)
-
-
-def done_prefix(queue: str | None = None) -> bytes:
-    return _DONE if queue is None else _DONE + _name(queue)
-
-
-def failed_prefix(queue: str | None = None) -> bytes:
-    return _FAILED if queue is None else _FAILED + _name(queue)
-
-
-def archived_failed_prefix(queue: str | None = None) -> bytes:
-    return _ARCHIVED_FAILED if queue is None else _ARCHIVED_FAILED + _name(queue)
-
-
-def binding_prefix(exchange: str | None = None) -> bytes:
-    return _BINDING if exchange is None else _BINDING + _name(exchange)
-
-
-def chunk_prefix(message_id: int | None = None) -> bytes:
-    return _CHUNK if message_id is None else _CHUNK + _id(message_id)
+        return RecordKind.ACTIVE.prefix + b"\x00", RecordKind.DONE.prefix
+    return prefix_range(kind.prefix)

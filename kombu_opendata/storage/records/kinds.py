@@ -1,9 +1,10 @@
-"""The kinds of records, and the bytes that the keys of each start with; :mod:`.keys` has the table."""
+"""The kinds of records, and the bytes that the keys of each kind start with; :mod:`.keys` has the table."""
 
 from __future__ import annotations
 
 import enum
 import struct
+from typing import Self
 
 from kombu_opendata.storage.records import types
 
@@ -24,92 +25,53 @@ U64 = struct.Struct(">Q")  # message id or bucket
 
 
 class RecordKind(enum.Enum):
-    """What a record is, as its key tells."""
+    """What a record is, as its key tells: a name, and the bytes that its keys start with (or the whole key)."""
 
-    PAYLOAD = "payload"
-    METADATA = "metadata"
-    SEQ_BLOCK = "sequence block"
-    ACTIVE = "active"
-    DONE = "done"
-    FAILED = "failed"
-    ATTEMPTS = "attempts"
-    CONFIG = "config"
-    STORE_HEADER = "store header"
-    EXCHANGE = "exchange"
-    BINDING = "binding"
-    OPTIONS = "options"
-    PRODUCER = "producer"
-    LEASES = "leases"
-    CHUNK = "chunk"
-    ROUTES_BLOCK = "routes block"
-    JOURNAL_POSITION = "journal position"
-    RESULT = "result"
-    RESULT_EXPIRY = "result expiry"
-    CHORD = "chord"
-    CHORD_PART = "chord part"
-    DEAD_LETTER = "dead letter"
-    CURSOR = "routing cursor"
-    IDEMPOTENCY = "idempotency"
-    STAGED_JOB = "staged job"
-    STAGED_OBJECT = "staged object"
-    STAGED_EXPIRY = "staged job expiry"
-    HISTORY_LOG = "history log"
-    HISTORY_POSTINGS = "history postings"
-    HISTORY_SEGMENT = "history segment"
-    HISTORY_TRAIL = "history trail"
-    HISTORY_PAGE = "history page"
-    HISTORY_HEAD = "history head"
-    HISTORY_HEADERS = "history headers"
-    NEWEST_TIME = "newest time"
-    QUEUE_COUNTS = "queue counts"
-    ARCHIVED_FAILED = "archived failed"
-    REMOVAL = "removal"
-    LOG_RETENTION = "log retention"
-    LARGE_VALUE = "large value"
-    VALUE_CHUNK = "value chunk"
+    prefix: bytes
 
+    def __new__(cls, name: str, prefix: bytes) -> Self:
+        kind = object.__new__(cls)
+        kind._value_, kind.prefix = name, prefix
+        return kind
 
-#: of a key that is the same for all stores, the whole key
-PREFIXES = {
-    RecordKind.PAYLOAD: b"\x01\x01",
-    RecordKind.METADATA: b"\x01\x01" + types.terminated(b"opendata-queue/messages/metadata"),
-    RecordKind.SEQ_BLOCK: b"\x01\x02",
-    RecordKind.ACTIVE: b"\x01\x02",
-    RecordKind.DONE: b"\x01\x03",
-    RecordKind.FAILED: b"\x01\x04",
-    RecordKind.ATTEMPTS: b"\x01\x05",
-    RecordKind.CONFIG: b"\x01\x06",
-    RecordKind.STORE_HEADER: b"\x01\x10",
-    RecordKind.EXCHANGE: b"\x01\x11",
-    RecordKind.BINDING: b"\x01\x12",
-    RecordKind.OPTIONS: b"\x01\x13",
-    RecordKind.PRODUCER: b"\x01\x14",
-    RecordKind.LEASES: b"\x01\x15",
-    RecordKind.CHUNK: b"\x01\x16",
-    RecordKind.ROUTES_BLOCK: b"\x01\x29",
-    RecordKind.JOURNAL_POSITION: b"\x01\x18",
-    RecordKind.RESULT: b"\x01\x19",
-    RecordKind.RESULT_EXPIRY: b"\x01\x1a",
-    RecordKind.CHORD: b"\x01\x1e",
-    RecordKind.CHORD_PART: b"\x01\x1f",
-    RecordKind.DEAD_LETTER: b"\x01\x1b",
-    RecordKind.CURSOR: b"\x01\x1c",
-    RecordKind.IDEMPOTENCY: b"\x01\x1d",
-    RecordKind.STAGED_JOB: b"\x01\x26",
-    RecordKind.STAGED_OBJECT: b"\x01\x27",
-    RecordKind.STAGED_EXPIRY: b"\x01\x28",
-    RecordKind.HISTORY_LOG: b"\x01\x20",
-    RecordKind.HISTORY_POSTINGS: b"\x01\x21",
-    RecordKind.HISTORY_SEGMENT: b"\x01\x22",
-    RecordKind.HISTORY_TRAIL: b"\x01\x23",
-    RecordKind.HISTORY_PAGE: b"\x01\x24",
-    RecordKind.HISTORY_HEAD: b"\x01\x25",
-    RecordKind.HISTORY_HEADERS: b"\x01\x2a",
-    RecordKind.NEWEST_TIME: b"\x01\x2b",
-    RecordKind.QUEUE_COUNTS: b"\x01\x2c",
-    RecordKind.ARCHIVED_FAILED: b"\x01\x2d",
-    RecordKind.REMOVAL: b"\x01\x2e",
-    RecordKind.LOG_RETENTION: b"\x01\x2f",
-    RecordKind.LARGE_VALUE: b"\x01\x30",
-    RecordKind.VALUE_CHUNK: b"\x01\x31",
-}
+    PAYLOAD = "payload", b"\x01\x01"
+    METADATA = "metadata", b"\x01\x01" + types.terminated(b"opendata-queue/messages/metadata")
+    SEQ_BLOCK = "sequence block", b"\x01\x02"
+    ACTIVE = "active", b"\x01\x02"
+    DONE = "done", b"\x01\x03"
+    FAILED = "failed", b"\x01\x04"
+    ATTEMPTS = "attempts", b"\x01\x05"
+    CONFIG = "config", b"\x01\x06"
+    STORE_HEADER = "store header", b"\x01\x10"
+    EXCHANGE = "exchange", b"\x01\x11"
+    BINDING = "binding", b"\x01\x12"
+    OPTIONS = "options", b"\x01\x13"
+    PRODUCER = "producer", b"\x01\x14"
+    LEASES = "leases", b"\x01\x15"
+    CHUNK = "chunk", b"\x01\x16"
+    ROUTES_BLOCK = "routes block", b"\x01\x29"
+    JOURNAL_POSITION = "journal position", b"\x01\x18"
+    RESULT = "result", b"\x01\x19"
+    RESULT_EXPIRY = "result expiry", b"\x01\x1a"
+    CHORD = "chord", b"\x01\x1e"
+    CHORD_PART = "chord part", b"\x01\x1f"
+    DEAD_LETTER = "dead letter", b"\x01\x1b"
+    CURSOR = "routing cursor", b"\x01\x1c"
+    IDEMPOTENCY = "idempotency", b"\x01\x1d"
+    STAGED_JOB = "staged job", b"\x01\x26"
+    STAGED_OBJECT = "staged object", b"\x01\x27"
+    STAGED_EXPIRY = "staged job expiry", b"\x01\x28"
+    HISTORY_LOG = "history log", b"\x01\x20"
+    HISTORY_POSTINGS = "history postings", b"\x01\x21"
+    HISTORY_SEGMENT = "history segment", b"\x01\x22"
+    HISTORY_TRAIL = "history trail", b"\x01\x23"
+    HISTORY_PAGE = "history page", b"\x01\x24"
+    HISTORY_HEAD = "history head", b"\x01\x25"
+    HISTORY_HEADERS = "history headers", b"\x01\x2a"
+    NEWEST_TIME = "newest time", b"\x01\x2b"
+    QUEUE_COUNTS = "queue counts", b"\x01\x2c"
+    ARCHIVED_FAILED = "archived failed", b"\x01\x2d"
+    REMOVAL = "removal", b"\x01\x2e"
+    LOG_RETENTION = "log retention", b"\x01\x2f"
+    LARGE_VALUE = "large value", b"\x01\x30"
+    VALUE_CHUNK = "value chunk", b"\x01\x31"

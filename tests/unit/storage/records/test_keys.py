@@ -120,17 +120,8 @@ def test_prefix_range() -> None:
 
 
 def test_a_queues_range_has_its_buckets_and_no_other_queues() -> None:
-    start, end = keys.prefix_range(keys.active_prefix("a"))
+    start, end = keys.prefix_range(keys.active_key("a"))
     found = [key for key in (keys.active_key("a", 2**64 - 1), keys.active_key("a")) if start <= key < end]
     assert len(found) == 2
     assert not start <= keys.active_key("ab") < end
     assert not start <= keys.active_key("a\x00") < end
-
-
-def test_prefixes() -> None:
-    assert keys.done_key("q", 7).startswith(keys.done_prefix("q"))
-    assert keys.failed_key("q", 7).startswith(keys.failed_prefix("q"))
-    assert keys.binding_key("e", "q", "k").startswith(keys.binding_prefix("e"))
-    assert keys.chunk_key(5, 7).startswith(keys.chunk_prefix(5))
-    assert {keys.active_prefix(), keys.done_prefix(), keys.failed_prefix()} == {b"\x01\x02", b"\x01\x03", b"\x01\x04"}
-    assert {keys.binding_prefix(), keys.chunk_prefix()} == {b"\x01\x12", b"\x01\x16"}
