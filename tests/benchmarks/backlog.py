@@ -64,7 +64,7 @@ def _fill(peer: Peer, sizes: Sizes, results: Results, step: Callable[[str], None
         rates.append(rate(*publish_together(peer, QUEUE, each)))
         step(f"filled to {(number + 1) * each * PUBLISHERS:,}")
     results.remarks.append(
-        f"Backlog: {sizes.backlog:,} messages, filled by {PUBLISHERS} processes in {FILL_STEPS} steps at "
+        f"Backlog: {PUBLISHERS} processes published {sizes.backlog:,} messages in {FILL_STEPS} steps, at "
         + ", ".join(f"{one:,.0f}" for one in rates)
         + " msg/s."
     )

@@ -51,7 +51,7 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
         stop(database.parent)
         results.add("disk.end", OURS, _bytes_in(database) / live)
         results.remarks.append(
-            f"Disk: {tasks:,} tasks in {sizes.disk_seconds} s; {live / 1e6:.0f} MB of tables in use then."
+            f"Disk: {tasks:,} tasks in {sizes.disk_seconds} s; then {live / 1e6:.0f} MB of tables were in use."
         )
         step("disk under a steady load")
 

@@ -230,11 +230,14 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
             turns.reverse()
     small, large = asyncio.run(_measure_pages(folder, sizes.history, step))
     results.add("history.page", OURS, max(page.milliseconds for page in large if page.single))
+    results.remarks.append(
+        f"History: the time for the first page from {sizes.history:,} messages and then from a tenth of them, with the "
+        "CPU time in parentheses."
+    )
     for before, page in zip(small, large, strict=True):
         if page.single:
             results.add("history.growth", OURS, page.cpu_milliseconds / max(before.cpu_milliseconds, 1.0))
         results.remarks.append(
-            f"History, {page.name}, {page.order}: {page.milliseconds:.1f} ms ({page.cpu_milliseconds:.1f} ms of CPU) "
-            f"for the first {page.items} of {sizes.history:,} messages; {before.milliseconds:.1f} ms "
-            f"({before.cpu_milliseconds:.1f} ms) of a tenth of them."
+            f"History, {page.name}, {page.order}, page of {page.items}: {page.milliseconds:.1f} ms "
+            f"({page.cpu_milliseconds:.1f} ms), {before.milliseconds:.1f} ms ({before.cpu_milliseconds:.1f} ms)."
         )

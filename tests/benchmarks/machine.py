@@ -44,7 +44,7 @@ def fsync_milliseconds(folder: Path, times: int = 100) -> float:
 def _load() -> str:
     load = os.getloadavg()
     text = " ".join(f"{one:.2f}" for one in load)
-    return text if load[0] < 0.3 else f"{text}: the machine was **not quiet**, do not rely on these numbers"
+    return text if load[0] < 0.3 else f"{text}: the machine was **not quiet**; do not rely on these numbers"
 
 
 def _version(name: str) -> str:

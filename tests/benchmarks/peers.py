@@ -34,18 +34,18 @@ class Peer:
 
 SETTINGS = {
     OURS: (
-        "embedded broker on a local folder (`opendata:///…`), started by the first client; all settings at "
-        "their defaults. A publish returns when its commit is durable (write-ahead log written and fsynced); acks are "
-        "committed too."
+        "embedded broker on a local folder (`opendata:///…`), which the first client starts; all settings have their "
+        "defaults. A publish returns when its commit is durable (the write-ahead log is written and fsynced). Acks are "
+        "committed, too."
     ),
     RABBITMQ: (
         "classic queue, `durable`; messages with `delivery_mode=2`; `confirm_publish: True`, so each publish waits "
-        "for the confirm, which RabbitMQ sends after its own write and fsync; no plugins; everything else at its "
-        "defaults."
+        "for the confirm, which RabbitMQ sends after its own write and fsync; no plugins; everything else has its "
+        "default."
     ),
     REDIS: (
-        "`appendonly yes`, `appendfsync everysec`, `save ''`: an answered publish of the last second is lost at power "
-        "loss, so this is weaker durability than the other two; Kombu's transport options at their defaults."
+        "`appendonly yes`, `appendfsync everysec`, `save ''`; Kombu's transport options have their defaults. A power "
+        "loss loses the answered publishes of the last second, so this durability is weaker than that of the other two."
     ),
 }
 

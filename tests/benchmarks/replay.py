@@ -49,7 +49,7 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
             run_alone(begin, peer, f"bench-beside-{number}")
             _live(peer, OURS, sizes, results)
             if run_alone(is_done, peer, f"bench-beside-{number}"):
-                results.remarks.append("A replay was over before the traffic beside it: its round says too little.")
+                results.remarks.append("A replay ended before the traffic beside it, so its round says too little.")
             for name in (f"bench-replay-{number}", f"bench-beside-{number}"):
                 run_alone(clients.delete, peer, name)
             step("traffic beside a replay")

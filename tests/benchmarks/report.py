@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ from .targets import OURS, RABBITMQ, REDIS, ROWS, TITLES, AtLeast, Row
 from .workloads import PUBLISHERS, Sizes
 
 HEADINGS = ("work", "ours", "RabbitMQ", "Redis", "ratio", "asked", "met?")
+WIDTH = 118
+"""Columns of the page's lines, except those of tables."""
 
 
 @dataclass(frozen=True)
@@ -72,29 +76,53 @@ def markdown(run: Run, reasons: dict[str, str]) -> str:
     """The whole page."""
     parts = [
         "# Benchmarks",
-        "Written by `make bench`; do not edit by hand. The brokers ran side by side in one run on one machine and took "
-        f"turns, round by round (rounds: {run.sizes.rounds}). Values are medians over the rounds; a ratio is median "
-        "over median, with the smallest and largest ratio of a single round in parentheses.",
+        _filled(
+            "`make bench` writes this page; do not edit it by hand. The brokers ran side by side, in one run on one "
+            f"machine, and took turns round by round (rounds: {run.sizes.rounds}). Values are medians over the rounds. "
+            "A ratio is one median divided by the other. The smallest and the largest ratio of a single round are in "
+            "parentheses."
+        ),
         _table(HEADINGS, (cells(row, run.results) for row in ROWS)),
         *_misses(run.results, reasons),
         "## The rounds",
         _table(("work", "broker", "lowest", "median", "highest", "rounds"), _spread(run.results)),
-        "\n".join(f"- {one}" for one in run.results.remarks),
+        _items(run.results.remarks),
         "## What was measured",
-        _method(run.sizes),
+        _items(_method(run.sizes)),
         "## Settings of each broker",
-        "\n".join(_settings(run)),
+        _items(_settings(run)),
         "## Machine",
         _table(("", ""), run.machine.items()),
         "## Run it again",
-        f"This page: `{run.command}` (it took {run.seconds / 60:.1f} minutes).\n\n"
+        _filled(f"This command wrote the page in {run.seconds / 60:.1f} minutes: `{run.command}`"),
         "```\nmake bench                        # everything, writes docs/benchmarks.md\n"
         'make bench ARGS="--quick"         # smaller and fewer rounds, to see that it works\n'
-        "python -m tests.benchmarks --help\n```\n\n"
-        "RabbitMQ and Redis are started by the benchmark itself, from the distribution's packages, on free ports and "
-        "in a temporary folder; one that is not installed is skipped.",
+        "python -m tests.benchmarks --help\n```",
+        _filled(
+            "The benchmark itself starts RabbitMQ and Redis, from the distribution's packages, on free ports and in a "
+            "temporary folder. It skips a broker that is not installed."
+        ),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _filled(text: str, bullet: str = "") -> str:
+    """A paragraph, or an item of a list, in lines of `WIDTH`.
+
+    No line begins with a unit, which belongs to its number, or with a plus, which would begin a list.
+    """
+    lines = textwrap.fill(
+        bullet + re.sub(r"(?<=\d) | (?=\+ )", "\N{NO-BREAK SPACE}", text),
+        WIDTH,
+        subsequent_indent=" " * len(bullet),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _items(texts: Iterable[str]) -> str:
+    return "\n".join(_filled(text, "- ") for text in texts)
 
 
 def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -105,9 +133,9 @@ def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 def _misses(results: Results, reasons: dict[str, str]) -> list[str]:
     missed = [row for row in ROWS if any(results.verdict(row, one) is False for one in row.asked)]
-    lines = [f"- {row.work}: {reasons.get(row.key, 'missed; the reason is not known yet.')}" for row in missed]
-    lines += [f"- {name}: could not be measured: {text.splitlines()[-1]}" for name, text in results.failures.items()]
-    return ["## Missed, and why", "\n".join(lines)] if lines else []
+    lines = [f"{row.work}: {reasons.get(row.key, 'The reason is not known yet.')}" for row in missed]
+    lines += [f"{name}: could not be measured: {text.splitlines()[-1]}" for name, text in results.failures.items()]
+    return ["## Missed, and why", _items(lines)] if lines else []
 
 
 def _spread(results: Results) -> Iterable[tuple[str, ...]]:
@@ -120,42 +148,42 @@ def _spread(results: Results) -> Iterable[tuple[str, ...]]:
                 yield (row.work, title, *shown, str(len(values)))
 
 
-def _method(sizes: Sizes) -> str:
-    return "\n".join(
-        f"- {line}"
-        for line in (
-            "Every client is a process of its own and connects as an application does, through Kombu's public API. A "
-            f"message is what Celery sends for `add(2, 2)`: a JSON body of {len(json.dumps(BODY))} bytes and "
-            f"{len(HEADERS)} headers, to the default exchange. Consumers use `on_message`, as Celery's worker does, "
-            "and do not decode the body.",
-            f"Publish: {sizes.publish:,} messages a round by one process; {PUBLISHERS} × {sizes.publish_each:,} by "
-            f"{PUBLISHERS} processes that start at one moment, from the first start to the last end.",
-            f"Consume: a queue of {sizes.consume:,}, prefetch 100, one ack per message, until the channel is closed.",
-            f"Celery: {sizes.tasks:,} tasks sent before the worker starts (`{' '.join(WORKER_ARGUMENTS)}`, "
-            "results ignored); tasks/s between the first and the last task, by the worker's own clock.",
-            f"Backlog: {sizes.backlog:,} waiting messages in one queue of a store of its own; the rates are compared "
-            "with those on the same queue before it was filled. A restart is timed from a new client's connect (which "
-            "starts the broker) to the first message in its callback.",
-            "Client CPU is the process's user and system time over the measured stretch. For scale: Kombu's in-memory "
-            "transport, with no broker at all, is the floor of what a client of Kombu costs on this machine; see the "
-            "remarks above.",
-            f"Tasks due in an hour: {eta_tasks(sizes):,}, sent by {PUBLISHERS} processes while a solo worker consumes "
-            "their queue; its resident memory after that less before.",
-            "Kill of the broker: the longest time without a run of a task after the kill, while one process sends "
-            f"{sizes.tasks:,} tasks to a prefork worker of two; the clients start the broker again.",
-            "Idle worker: prefork, `--task-events`, a heartbeat every 2 s, and a receiver of the events, for "
-            f"{IDLE_SECONDS:.0f} s.",
-            "Import: a new Python process, the time to import Kombu's names and the transport, less that of a process "
-            "that imports Kombu's names only. First connect: a folder that does not exist yet, to an open channel.",
-        )
+def _method(sizes: Sizes) -> Iterable[str]:
+    return (
+        "Every client is a process of its own and connects as an application does, through Kombu's public API. A "
+        f"message is what Celery sends for `add(2, 2)`: a JSON body of {len(json.dumps(BODY))} bytes and "
+        f"{len(HEADERS)} headers, to the default exchange. Consumers use `on_message`, as Celery's worker does, and do "
+        "not decode the body.",
+        f"Publish: one process sends {sizes.publish:,} messages a round. {PUBLISHERS} processes, which start at the "
+        f"same moment, send {PUBLISHERS} × {sizes.publish_each:,}; their time is from the first start to the last end.",
+        f"Consume: from a queue of {sizes.consume:,} messages, with prefetch 100 and one ack per message, until the "
+        "channel is closed.",
+        f"Celery: {sizes.tasks:,} tasks are sent before the worker starts (`{' '.join(WORKER_ARGUMENTS)}`, results "
+        "ignored). Tasks/s is the rate between the first and the last task, by the worker's own clock.",
+        f"Backlog: {sizes.backlog:,} messages wait in one queue of a store of its own. The rates are compared with "
+        "those on the same queue before it was filled. A restart is timed from a new client's connect, which starts "
+        "the broker, to the first message in its callback.",
+        "Client CPU is the process's user and system time over the measured period. For scale: Kombu's in-memory "
+        "transport, which has no broker, is the floor of what a Kombu client costs on this machine; see the remarks "
+        "above.",
+        f"Tasks due in an hour: {PUBLISHERS} processes send {eta_tasks(sizes):,} tasks while a solo worker consumes "
+        "their queue. The value is how much the worker's resident memory grew.",
+        "Kill of the broker: the broker is killed while one process sends "
+        f"{sizes.tasks:,} tasks to a prefork worker of two. The value is the longest time after the kill in which no "
+        "task ran. The clients start the broker again.",
+        "Idle worker: a prefork worker with `--task-events` and a heartbeat every 2 s, and a receiver of the events, "
+        f"for {IDLE_SECONDS:.0f} s.",
+        "Import: the time in which a new Python process imports Kombu's names and the transport, minus that of a "
+        "process that imports Kombu's names only. First connect: the time from a folder that does not exist yet to an "
+        "open channel.",
     )
 
 
 def _settings(run: Run) -> Iterable[str]:
     for peer in run.peers:
-        yield f"- **{peer.title}** {peer.version}: {SETTINGS[peer.name]}"
+        yield f"**{peer.title}** {peer.version}: {SETTINGS[peer.name]}"
     for title, reason in run.results.skipped.items():
-        yield f"- **{title}**: {reason}"
+        yield f"**{title}**: {reason}"
 
 
 def read_reasons(path: Path) -> dict[str, str]:

@@ -58,8 +58,8 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
             step("apply_async by two processes")
     each = ", ".join(f"{value:,.0f}" for value in results.of("spark.write", TWO))
     results.remarks.append(
-        f"Spark: {sizes.spark:,} rows written and committed in {', '.join(texts)} with local[2]; two processes sent "
-        f"{SENDERS * sizes.spark_slice:,} of them each round, at {each} tasks/s, which is not measured for all."
+        f"Spark with local[2] wrote and committed {sizes.spark:,} rows in {', '.join(texts)}. Two processes sent only "
+        f"{SENDERS * sizes.spark_slice:,} of them each round, at {each} tasks/s; that is not measured for all rows."
     )
 
 

@@ -75,7 +75,7 @@ def _round(peer: Peer, store: Path, rows: int, results: Results) -> None:
     results.add("staging.memory", OURS, max(highest, memory_mb(store, "VmRSS")) - before)
     first.join(60)
     results.remarks.append(
-        f"Staged batches: {rows:,} rows from the first write to the last queue in {time.monotonic() - began:.1f} s."
+        f"Staged batches: {rows:,} rows took {time.monotonic() - began:.1f} s from the first write to the last queue."
     )
     connection.close()
 
