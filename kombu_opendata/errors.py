@@ -10,36 +10,18 @@ group                   what to do
 :class:`StoreError`     restore or repair the data
 ======================  =================================================
 
-Every error carries the values that it is about, such as a queue's name, in ``values``; its class declares the most
-useful ones as attributes, which are None in an error without that value. An error travels over the wire as (code, text,
-values), and :data:`BY_CODE` maps a code back to its class.
+Every error carries the values that it is about, such as a queue's name, in ``values``; its class annotates the most
+useful ones, which can be read as attributes and are None in an error without that value. An error travels over the wire
+as (code, text, values), and :data:`BY_CODE` maps a code back to its class.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, overload
-
-T = TypeVar("T")
-
-
-class Value(Generic[T]):
-    """An attribute of an error class: the value of the same name, None if the error does not have it."""
-
-    def __set_name__(self, owner: type[OpenDataError], name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, error: None, owner: type[OpenDataError]) -> Self: ...
-
-    @overload
-    def __get__(self, error: OpenDataError, owner: type[OpenDataError]) -> T: ...
-
-    def __get__(self, error: OpenDataError | None, owner: type[OpenDataError]) -> Self | T:
-        return self if error is None else cast(T, error.values.get(self._name))
+from typing import Any, ClassVar, NamedTuple
 
 
 class OpenDataError(Exception):
-    """Base of all errors of this package.
+    """Base of all errors of this package; a subclass gives its wire code in the class statement.
 
     Args:
         text: what was wrong and what to do about it.
@@ -47,6 +29,12 @@ class OpenDataError(Exception):
     """
 
     code: ClassVar[str] = "error"
+
+    def __init_subclass__(cls, code: Any = None) -> None:
+        if code is not None:
+            cls.code = code
+        for name in cls.__annotations__:
+            setattr(cls, name, _value(name))
 
     def __init__(self, text: str = "", **values: Any) -> None:
         super().__init__(text)
@@ -57,267 +45,169 @@ class OpenDataError(Exception):
         return _rebuild, (type(self), self.text, self.values)
 
 
+def _value(name: str) -> property:
+    return property(lambda error: error.values.get(name))
+
+
 def _rebuild(cls: type[OpenDataError], text: str, values: dict[str, Any]) -> OpenDataError:
     return cls(text, **values)
 
 
 # ---- retry later
-class RetryLater(OpenDataError):
+class RetryLater(OpenDataError, code="retry_later"):
     """The broker can't take this now; nothing was stored. Try again."""
 
-    code = "retry_later"
+
+class StoreFull(RetryLater, code="store_full"):
+    """The disk is full, or the store takes no writes. Nothing was stored: free space, then publish again."""
+
+    path: str | None  # what could not be written
 
 
-class StoreFull(RetryLater):
-    """The disk is full, or the store takes no writes. Nothing was stored: free space, then publish again.
+class QueueFull(RetryLater, code="queue_full"):
+    """A queue of the message has reached its maximum length and refuses more. Nothing was stored in any queue."""
 
-    Attributes:
-        path: what could not be written.
-    """
-
-    code = "store_full"
-    path = Value[str | None]()
+    queue: str | None
 
 
-class QueueFull(RetryLater):
-    """A queue of the message has reached its maximum length and refuses more. Nothing was stored in any queue.
+class TooManyConnections(RetryLater, code="too_many_connections"):
+    """The broker takes no more connections now."""
 
-    Attributes:
-        queue: its name.
-    """
-
-    code = "queue_full"
-    queue = Value[str | None]()
+    #: ``connections`` (all), ``strangers`` (those that have not logged in) or ``host`` (those from the client's host)
+    what: str
+    limit: int  # how many there may be
 
 
-class TooManyConnections(RetryLater):
-    """The broker takes no more connections now.
+class TooManyLogins(RetryLater, code="too_many_logins"):
+    """The broker checks no more logins now, from this address or at all."""
 
-    Attributes:
-        what: which connections are too many: ``connections`` (all), ``strangers`` (those that have not logged in) or
-            ``host`` (those from the client's host).
-        limit: how many there may be.
-    """
-
-    code = "too_many_connections"
-    what = Value[str]()
-    limit = Value[int]()
+    seconds: float  # how long to wait before the next attempt
 
 
-class TooManyLogins(RetryLater):
-    """The broker checks no more logins now, from this address or at all.
-
-    Attributes:
-        seconds: how long to wait before the next attempt.
-    """
-
-    code = "too_many_logins"
-    seconds = Value[float]()
-
-
-class BrokerStopping(RetryLater):
+class BrokerStopping(RetryLater, code="broker_stopping"):
     """The broker is shutting down."""
-
-    code = "broker_stopping"
 
 
 # ---- fix the call
-class RequestError(OpenDataError):
-    """The call itself is wrong.
+class RequestError(OpenDataError, code="bad_request"):
+    """The call itself is wrong."""
 
-    Attributes:
-        queue, exchange, instance: names of what the call was about.
-        message_id: of the message that the call was about.
-        job_id: of the staged job that the call was about.
-        name: of the argument, header, property or task that is wrong.
-        argument: the queue argument that is wrong.
-        option: the setting that is wrong.
-        column, row: where in a frame of data the wrong value is.
-        value: the wrong value.
-        size, limit: how large it is, and how large it may be.
-        path: the file that the call was about.
-    """
-
-    code = "bad_request"
-    queue = Value[str | None]()
-    exchange = Value[str | None]()
-    instance = Value[str | None]()
-    message_id = Value[int | None]()
-    job_id = Value[str | None]()
-    name = Value[str | None]()
-    argument = Value[str | None]()
-    option = Value[str | None]()
-    column = Value[Any]()
-    row = Value[int | None]()
-    value = Value[Any]()
-    size = Value[int | None]()
-    limit = Value[int | None]()
-    path = Value[str | None]()
+    queue: str | None  # these five say what the call was about
+    exchange: str | None
+    instance: str | None
+    message_id: int | None
+    job_id: str | None  # of a staged job
+    name: str | None  # of the argument, header, property or task that is wrong
+    argument: str | None  # the queue argument that is wrong
+    option: str | None  # the setting that is wrong
+    column: Any  # where the wrong value is: in a frame of data, or in a line of text
+    row: int | None
+    value: Any  # the wrong value
+    size: int | None  # how large it is
+    limit: int | None  # how large it may be
+    path: str | None  # the file that the call was about
 
 
-class NotFound(RequestError):
+class NotFound(RequestError, code="not_found"):
     """No such queue or exchange."""
 
-    code = "not_found"
 
-
-class InstanceNotFound(RequestError):
+class InstanceNotFound(RequestError, code="instance_not_found"):
     """The broker has no such instance, and does not create one for a client."""
 
-    code = "instance_not_found"
 
-
-class PreconditionFailed(RequestError):
+class PreconditionFailed(RequestError, code="precondition_failed"):
     """It exists already with other properties, or is in use, or is not empty."""
 
-    code = "precondition_failed"
 
-
-class MessageNotFound(NotFound):
+class MessageNotFound(NotFound, code="message_not_found"):
     """The queue does not have this message, or no longer: it was settled, it expired or it was purged."""
 
-    code = "message_not_found"
 
-
-class StaleLease(RequestError):
+class StaleLease(RequestError, code="stale_lease"):
     """The lease has ended: its time is over, or it was settled already. Nothing was changed.
 
     Another consumer may have the message by now.
     """
 
-    code = "stale_lease"
+
+class LeaseHeld(RequestError, code="lease_held"):
+    """Another client holds the message over its connection. Nothing was changed."""
+
+    holder: str  # the name of that client
 
 
-class LeaseHeld(RequestError):
-    """Another client holds the message over its connection. Nothing was changed.
+class KeyReused(RequestError, code="key_reused"):
+    """The idempotency key was used for another message. Nothing was stored."""
 
-    Attributes:
-        holder: the name of that client.
-    """
-
-    code = "lease_held"
-    holder = Value[str]()
+    key: str
+    ids: list[int]  # of the messages that were sent with it
 
 
-class KeyReused(RequestError):
-    """The idempotency key was used for another message. Nothing was stored.
-
-    Attributes:
-        key: the key.
-        ids: of the messages that were sent with it.
-    """
-
-    code = "key_reused"
-    key = Value[str]()
-    ids = Value[list[int]]()
-
-
-class AccessRefused(RequestError):
+class AccessRefused(RequestError, code="access_refused"):
     """Wrong credentials, or an exclusive queue of another connection."""
 
-    code = "access_refused"
 
-
-class MessageTooLarge(RequestError):
+class MessageTooLarge(RequestError, code="message_too_large"):
     """The message is over the configured maximum."""
 
-    code = "message_too_large"
 
-
-class InvalidMessage(RequestError):
+class InvalidMessage(RequestError, code="invalid_message"):
     """The message can't be stored: too many headers, a header too long, or a value that can't be encoded."""
 
-    code = "invalid_message"
+
+class SelectorError(RequestError, code="bad_selector"):
+    """A filter's text can't be used."""
+
+    line: int  # where, from 1; ``column`` is the character in the line, from 1
+    caret: str  # that line (a part, if it is long), and below it a line with a ``^`` under the place
 
 
-class SelectorError(RequestError):
-    """A filter's text can't be used.
+class Unroutable(RequestError, code="unroutable"):
+    """A mandatory message that no queue takes."""
 
-    Attributes:
-        line: where, from 1.
-        column: where in the line, in characters, from 1.
-        caret: that line (a part, if it is long), and below it a line with a ``^`` under the place.
-    """
-
-    code = "bad_selector"
-    line = Value[int]()
-    caret = Value[str]()
+    routing_key: str | None  # of the message
 
 
-class Unroutable(RequestError):
-    """A mandatory message that no queue takes.
+class InvalidURL(RequestError, code="invalid_url"):
+    """The broker URL can't be used."""
 
-    Attributes:
-        routing_key: of the message.
-    """
-
-    code = "unroutable"
-    routing_key = Value[str | None]()
+    url: str | None  # the URL, its secret masked
 
 
-class InvalidURL(RequestError):
-    """The broker URL can't be used.
-
-    Attributes:
-        url: the URL, its secret masked.
-    """
-
-    code = "invalid_url"
-    url = Value[str | None]()
-
-
-class InvalidFilter(RequestError):
+class InvalidFilter(RequestError, code="invalid_filter"):
     """A filter of a list has a wrong value, or too many values."""
 
-    code = "invalid_filter"
+
+class LimitOutOfRange(RequestError, code="limit_out_of_range"):
+    """The page size is out of range."""
+
+    lowest: int  # the smallest page
+    highest: int  # the largest page
 
 
-class LimitOutOfRange(RequestError):
-    """The page size is out of range.
-
-    Attributes:
-        lowest, highest: the smallest and the largest page.
-    """
-
-    code = "limit_out_of_range"
-    lowest = Value[int]()
-    highest = Value[int]()
-
-
-class CursorError(RequestError):
+class CursorError(RequestError, code="bad_cursor"):
     """This cursor does not lead to a page: begin with the first page."""
 
-    code = "bad_cursor"
 
-
-class MalformedCursor(CursorError):
+class MalformedCursor(CursorError, code="malformed_cursor"):
     """This is not a cursor of any page."""
 
-    code = "malformed_cursor"
 
-
-class CursorOfAnotherList(CursorError):
+class CursorOfAnotherList(CursorError, code="cursor_of_another_list"):
     """A cursor of messages was given for a list of attempts, or the other way round."""
 
-    code = "cursor_of_another_list"
 
-
-class CursorVersionMismatch(CursorError):
+class CursorVersionMismatch(CursorError, code="cursor_version_mismatch"):
     """Another version of the broker made this cursor."""
 
-    code = "cursor_version_mismatch"
 
-
-class CursorOfOtherFilters(CursorError):
+class CursorOfOtherFilters(CursorError, code="cursor_of_other_filters"):
     """The cursor is from a list with other filters or another order."""
 
-    code = "cursor_of_other_filters"
 
-
-class TooManyCursors(CursorError):
+class TooManyCursors(CursorError, code="too_many_cursors"):
     """Both the next and the prev cursor were given."""
-
-    code = "too_many_cursors"
 
 
 class FailedPublish(NamedTuple):
@@ -330,190 +220,117 @@ class FailedPublish(NamedTuple):
     error: Exception
 
 
-class PublishFailed(OpenDataError):
+class PublishFailed(OpenDataError, code="publish_failed"):
     """Messages that were sent without waiting for their confirmations were not confirmed: see the error of each.
 
     Those whose error is ConnectionLost may be stored all the same; the others are not.
-
-    Attributes:
-        failed: list of :class:`FailedPublish`, in the order of their publishing.
     """
 
-    code = "publish_failed"
-    failed = Value[list[FailedPublish]]()
+    failed: list[FailedPublish]  # in the order of their publishing
 
 
 # ---- reconnect
-class ConnectionLost(OpenDataError):
-    """The connection to the broker broke.
+class ConnectionLost(OpenDataError, code="connection_lost"):
+    """The connection to the broker broke."""
 
-    Attributes:
-        address: of the broker, its secret masked.
-        folder: of the broker, if it is an embedded one.
-    """
-
-    code = "connection_lost"
-    address = Value[str | None]()
-    folder = Value[str | None]()
+    address: str | None  # of the broker, its secret masked
+    folder: str | None  # of the broker, if it is an embedded one
 
 
-class GreetingTimeout(ConnectionLost):
-    """The client did not say Hello in time; the broker closed the connection.
+class GreetingTimeout(ConnectionLost, code="greeting_timeout"):
+    """The client did not say Hello in time; the broker closed the connection."""
 
-    Attributes:
-        seconds: the time it had.
-    """
-
-    code = "greeting_timeout"
-    seconds = Value[float]()
+    seconds: float  # the time it had
 
 
-class ProtocolError(ConnectionLost):
+class ProtocolError(ConnectionLost, code="protocol_error"):
     """The peer sent something that is not a valid frame; the connection was closed."""
 
-    code = "protocol_error"
+
+class FrameTooLarge(ProtocolError, code="frame_too_large"):
+    """A frame is over the limit of the connection."""
+
+    size: int
+    limit: int
 
 
-class FrameTooLarge(ProtocolError):
-    """A frame is over the limit of the connection.
+class VersionMismatch(RequestError, code="version_mismatch"):
+    """Client and broker speak different protocol versions; the text says which side is older."""
 
-    Attributes:
-        size, limit: how large it is, and how large it may be.
-    """
-
-    code = "frame_too_large"
-    size = Value[int]()
-    limit = Value[int]()
-
-
-class VersionMismatch(RequestError):
-    """Client and broker speak different protocol versions; the text says which side is older.
-
-    Attributes:
-        peer_version, own_version: the major versions.
-    """
-
-    code = "version_mismatch"
-    peer_version = Value[int | None]()
-    own_version = Value[int | None]()
+    peer_version: int | None  # the major version
+    own_version: int | None
 
 
 # ---- fix the configuration
-class StartError(OpenDataError):
-    """The broker could not be started. Trying again won't help, except after a StartInterrupted.
+class StartError(OpenDataError, code="start_error"):
+    """The broker could not be started. Trying again won't help, except after a StartInterrupted."""
 
-    Attributes:
-        path: the file, folder or socket that is wrong.
-    """
-
-    code = "start_error"
-    path = Value[str | None]()
+    path: str | None  # the file, folder or socket that is wrong
 
 
-class InvalidUsersFile(StartError):
-    """The broker's file of users can't be used.
+class InvalidUsersFile(StartError, code="invalid_users_file"):
+    """The broker's file of users can't be used."""
 
-    Attributes:
-        line: the wrong line, from 1; 0 means the file as a whole.
-    """
-
-    code = "invalid_users_file"
-    line = Value[int]()
+    line: int  # the wrong line, from 1; 0 means the file as a whole
 
 
-class StartInterrupted(StartError, ConnectionLost):
+class StartInterrupted(StartError, ConnectionLost, code="start_interrupted"):
     """The broker was killed while it started, or did not come up in time. Connect again: the next attempt starts it.
 
     Errors that another attempt can't cure have other classes and are raised at once.
     """
 
-    code = "start_interrupted"
 
-
-class StoreInUse(StartError):
+class StoreInUse(StartError, code="store_in_use"):
     """Another broker process owns this store."""
 
-    code = "store_in_use"
 
-
-class SocketPathTooLong(StartError):
+class SocketPathTooLong(StartError, code="socket_path_too_long"):
     """The path of the Unix socket is longer than the operating system allows."""
-
-    code = "socket_path_too_long"
 
 
 # ---- restore the data
-class StoreError(OpenDataError):
-    """The store failed.
+class StoreError(OpenDataError, code="store_error"):
+    """The store failed."""
 
-    Attributes:
-        path, url: where the store, or the part that failed, is.
-    """
-
-    code = "store_error"
-    path = Value[str | None]()
-    url = Value[str | None]()
+    path: str | None  # where the store, or the part that failed, is
+    url: str | None
 
 
-class StoreUnwritable(StoreError, StartError):
-    """The store's folder can't be created or written.
+class StoreUnwritable(StoreError, StartError, code="store_unwritable"):
+    """The store's folder can't be created or written."""
 
-    Attributes:
-        folder: its path.
-    """
-
-    code = "store_unwritable"
-    folder = Value[str | None]()
+    folder: str | None
 
 
-class UnsafeFolder(StoreUnwritable):
+class UnsafeFolder(StoreUnwritable, code="unsafe_folder"):
     """The store's folder, or a file in it, belongs to another user, or others may write to it."""
 
-    code = "unsafe_folder"
 
-
-class StoreFenced(StoreError):
+class StoreFenced(StoreError, code="store_fenced"):
     """Another process opened the store for writing; this one must stop."""
 
-    code = "store_fenced"
 
-
-class StoreChanged(StoreError):
+class StoreChanged(StoreError, code="store_changed"):
     """The store changed while a reader opened it, or something that it read was collected: open it again."""
 
-    code = "store_changed"
+
+class CorruptRecord(StoreError, code="corrupt_record"):
+    """A record does not decode."""
+
+    key: bytes
+    offset: int  # where in the value the decoder stopped, in bytes
 
 
-class CorruptRecord(StoreError):
-    """A record does not decode.
-
-    Attributes:
-        key: the record's key, bytes.
-        offset: where in the value the decoder stopped, in bytes.
-    """
-
-    code = "corrupt_record"
-    key = Value[bytes]()
-    offset = Value[int]()
-
-
-class UnsupportedFormat(StoreError, StartError):
+class UnsupportedFormat(StoreError, StartError, code="unsupported_format"):
     """The store's format is not one that this version of the package reads."""
 
-    code = "unsupported_format"
 
+class NewerFormat(UnsupportedFormat, code="newer_format"):
+    """The store was written by a newer version of this package."""
 
-class NewerFormat(UnsupportedFormat):
-    """The store was written by a newer version of this package.
-
-    Attributes:
-        version: of the store's format.
-        supported: the newest version that this package reads.
-    """
-
-    code = "newer_format"
-    version = Value[int]()
-    supported = Value[int]()
+    version: int  # of the store's format
+    supported: int  # the newest version that this package reads
 
 
 # ---- warnings

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from .frame_limits import Many, Texts
-from .message_base import Message
+from .message_base import Message, Numbered
 
 #: (queue, message id, lease token): what a delivery tag stands for. The token is the claim's time in ms.
 Lease = tuple[str, int, int]
@@ -24,7 +24,7 @@ class Outcome(IntEnum):
 
 
 # ------------------------------------------------------------------ client → broker
-class Publish(Message, tag=3):
+class Publish(Numbered, tag=3):
     """Store a message in every queue that it is routed to. Answer: Published or Failed, after it is durable.
 
     ``seq`` numbers the session's publishes from 1. A repeated number is answered again but not stored again. Several
@@ -35,7 +35,6 @@ class Publish(Message, tag=3):
     :mod:`kombu_opendata.protocol.revocation`.
     """
 
-    rid: int
     seq: int
     exchange: str
     routing_key: str
@@ -49,10 +48,9 @@ class Publish(Message, tag=3):
     revocable: bool = False
 
 
-class Consume(Message, tag=11):
+class Consume(Numbered, tag=11):
     """Start a consumer. Answer: Ok. Deliveries follow as Deliver."""
 
-    rid: int
     channel: int
     tag: str
     queue: str
@@ -61,26 +59,23 @@ class Consume(Message, tag=11):
     arguments: dict[str, Any]
 
 
-class Cancel(Message, tag=12):
+class Cancel(Numbered, tag=12):
     """Stop a consumer; what it holds stays leased. Answer: Ok."""
 
-    rid: int
     channel: int
     tag: str
 
 
-class Qos(Message, tag=13):
+class Qos(Numbered, tag=13):
     """How many unsettled deliveries a channel's consumers may hold together; 0 means no limit. Answer: Ok if rid."""
 
-    rid: int
     channel: int
     prefetch: int
 
 
-class Get(Message, tag=14):
+class Get(Numbered, tag=14):
     """Claim one message. Answer: Got."""
 
-    rid: int
     channel: int
     queue: str
     no_ack: bool
@@ -98,10 +93,9 @@ class Settle(Message, tag=15):
     leases: Many[Lease]
 
 
-class CloseChannel(Message, tag=16):
+class CloseChannel(Numbered, tag=16):
     """Cancel a channel's consumers and release what it holds. Answer: Ok."""
 
-    rid: int
     channel: int
 
 
@@ -116,22 +110,20 @@ class Credit(Message, tag=40):
 
 
 # ------------------------------------------------------------------ broker → client
-class Published(Message, tag=104):
+class Published(Numbered, tag=104):
     """The message is durable. ``queues`` is how many queues got it; 0 means it was dropped.
 
     A repeated publish that was applied, but is not the session's last, is answered with ``message_id`` 0 and
     ``queues`` -1: the broker knows no more about it.
     """
 
-    rid: int
     message_id: int
     queues: int
 
 
-class Got(Message, tag=107):
+class Got(Numbered, tag=107):
     """The message that was claimed, or None; and how many are ready behind it."""
 
-    rid: int
     delivery: Delivery | None
     ready: int
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .message_base import Message
+from .message_base import Numbered
 
 #: queue, status, attempts, claimed or settled at, consumer, visible at
 MessageInQueue = tuple[str, str, int, int, str, int]
@@ -49,14 +49,13 @@ class StoredAttempt(msgspec.Struct, array_like=True, gc=False):
 
 
 # ------------------------------------------------------------------ client → broker
-class ListMessages(Message, tag=62, kw_only=True):
+class ListMessages(Numbered, tag=62, kw_only=True):
     """List a page of messages. Answer: MessagePage.
 
     An empty filter lets everything pass. ``order`` is ``desc`` or ``asc``; ``next`` and ``prev`` are cursors of an
     earlier page.
     """
 
-    rid: int
     queues: list[str] = msgspec.field(default_factory=list)
     statuses: list[str] = msgspec.field(default_factory=list)
     headers: dict[str, list[str]] = msgspec.field(default_factory=dict)
@@ -71,13 +70,12 @@ class ListMessages(Message, tag=62, kw_only=True):
     prev: str | None = None
 
 
-class ListAttempts(Message, tag=63, kw_only=True):
+class ListAttempts(Numbered, tag=63, kw_only=True):
     """List a page of attempts. Answer: AttemptPage.
 
     ``ids`` are message ids; ``bodies`` asks for the messages' envelopes; the rest is as in ListMessages.
     """
 
-    rid: int
     queues: list[str] = msgspec.field(default_factory=list)
     outcomes: list[str] = msgspec.field(default_factory=list)
     headers: dict[str, list[str]] = msgspec.field(default_factory=dict)
@@ -95,28 +93,25 @@ class ListAttempts(Message, tag=63, kw_only=True):
     bodies: bool = False
 
 
-class RetrieveMessage(Message, tag=64):
+class RetrieveMessage(Numbered, tag=64):
     """Get a message. Answer: MessagePage, with one message or none."""
 
-    rid: int
     id: int
 
 
-class RetrieveAttempt(Message, tag=65):
+class RetrieveAttempt(Numbered, tag=65):
     """Get an attempt; ``bodies`` asks for the message's envelope. Answer: AttemptPage, with one attempt or none."""
 
-    rid: int
     id: str
     bodies: bool = False
 
 
-class CountAttempts(Message, tag=66, kw_only=True):
+class CountAttempts(Numbered, tag=66, kw_only=True):
     """Count the attempts that ended, by time. Answer: Counts. The filters are as in ListAttempts.
 
     The time from ``gte`` to ``lt`` is divided into at most 1,000 buckets of ``bucket_ms``, aligned to the epoch.
     """
 
-    rid: int
     gte: int
     lt: int
     bucket_ms: int
@@ -128,10 +123,9 @@ class CountAttempts(Message, tag=66, kw_only=True):
     manual: bool | None = None
 
 
-class CountMessages(Message, tag=67, kw_only=True):
+class CountMessages(Numbered, tag=67, kw_only=True):
     """Count the stored messages by the time they were received. Answer: Counts. The rest is as in CountAttempts."""
 
-    rid: int
     gte: int
     lt: int
     bucket_ms: int
@@ -142,28 +136,25 @@ class CountMessages(Message, tag=67, kw_only=True):
 
 
 # ------------------------------------------------------------------ broker → client
-class MessagePage(Message, tag=162):
+class MessagePage(Numbered, tag=162):
     """Messages, and the cursors of the next and the previous page, if any."""
 
-    rid: int
     items: list[StoredMessage]
     next: str | None = None
     prev: str | None = None
 
 
-class AttemptPage(Message, tag=163):
+class AttemptPage(Numbered, tag=163):
     """Attempts, and the cursors of the next and the previous page, if any."""
 
-    rid: int
     items: list[StoredAttempt]
     next: str | None = None
     prev: str | None = None
 
 
-class Counts(Message, tag=166):
+class Counts(Numbered, tag=166):
     """A count for each bucket, empty ones included; the first bucket begins at ``start_ms``."""
 
-    rid: int
     start_ms: int
     bucket_ms: int
     counts: list[int]

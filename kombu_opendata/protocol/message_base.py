@@ -1,4 +1,4 @@
-"""The base class of all messages: a msgpack array whose first element is the message's number."""
+"""The base classes of all messages: a msgpack array whose first element is the message's number."""
 
 from __future__ import annotations
 
@@ -7,3 +7,9 @@ import msgspec
 
 class Message(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
     """A message of the wire protocol, in either direction."""
+
+
+class Numbered(Message):
+    """A request, or a message about one; ``rid`` is the request's number, or 0 for the connection as a whole."""
+
+    rid: int

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from .frame_limits import Many, Texts
-from .message_base import Message
+from .message_base import Message, Numbered
 
 #: envelope, metadata headers, priority (0–255, higher first), visible at ms (0: at once), TTL in ms (-1: no TTL)
 Outgoing = tuple[bytes, Texts, int, int, int]
@@ -36,7 +36,7 @@ class Ending(IntEnum):
 
 
 # ------------------------------------------------------------------ client → broker
-class Send(Message, tag=70):
+class Send(Numbered, tag=70):
     """Store messages, all or none, in one commit. Answer: Sent or Failed, after they are durable.
 
     ``seq`` is one number of the session's publishes, as in Publish. Each message goes where exchange, routing key and
@@ -50,7 +50,6 @@ class Send(Message, tag=70):
     stored again; the others are stored in one commit. A key that occurs twice in the batch stores its message once.
     """
 
-    rid: int
     seq: int
     exchange: str
     routing_key: str
@@ -64,7 +63,7 @@ class Send(Message, tag=70):
     digests: Many[bytes] = msgspec.field(default_factory=list)
 
 
-class Read(Message, tag=71):
+class Read(Numbered, tag=71):
     """Claim up to ``quantity`` messages for ``vt_ms``; the claim outlives the connection. Answer: ReadMessages.
 
     If no message is visible, the answer waits up to ``wait_ms``. ``pop`` acknowledges the messages in the same commit.
@@ -73,7 +72,6 @@ class Read(Message, tag=71):
     ``group_header`` in the order of their ids, and none from a group that has a message in flight.
     """
 
-    rid: int
     queue: str
     quantity: int
     vt_ms: int
@@ -91,34 +89,31 @@ class StopReading(Message, tag=72):
     read_rid: int
 
 
-class SettleMessages(Message, tag=73):
+class SettleMessages(Numbered, tag=73):
     """Settle messages by their ids. Answer: SettledMessages. ``delay_ms`` is for RELEASE and SET_VT."""
 
-    rid: int
     queue: str
     ending: int
     items: Many[Item]
     delay_ms: int = 0
 
 
-class Peek(Message, tag=74):
+class Peek(Numbered, tag=74):
     """Show waiting messages with ids above ``after``, without claiming them. Answer: Peeked."""
 
-    rid: int
     queue: str
     after: int
     limit: int
 
 
-class GetMessage(Message, tag=75):
+class GetMessage(Numbered, tag=75):
     """Show a message in one queue, or in all queues if none is named. Answer: FoundMessage."""
 
-    rid: int
     id: int
     queue: str = ""
 
 
-class ListByState(Message, tag=76):
+class ListByState(Numbered, tag=76):
     """List the messages of a queue in one state. Answer: StatePage.
 
     ``state`` is available, in_flight, delayed, done, failed or archived_failed. The first three are ordered by id, and
@@ -126,73 +121,61 @@ class ListByState(Message, tag=76):
     is the position with which the previous page ended.
     """
 
-    rid: int
     queue: str
     state: str
     after: int
     limit: int
 
 
-class GetMetrics(Message, tag=77):
+class GetMetrics(Numbered, tag=77):
     """Get figures of these queues, or of all if none is named. Answer: Metrics."""
 
-    rid: int
     queues: Many[str]
 
 
-class ListQueues(Message, tag=78):
+class ListQueues(Numbered, tag=78):
     """List all queues. Answer: QueueList."""
 
-    rid: int
 
-
-class AskRoutes(Message, tag=79):
+class AskRoutes(Numbered, tag=79):
     """Ask which queues would get such a message. Answer: Routed."""
 
-    rid: int
     exchange: str
     routing_key: str
     envelope: bytes  # for a headers exchange
     texts: Texts  # the metadata headers
 
 
-class ListWorkers(Message, tag=80):
+class ListWorkers(Numbered, tag=80):
     """List the clients that are connected or hold messages. Answer: Workers."""
 
-    rid: int
 
-
-class WorkerMessages(Message, tag=81):
+class WorkerMessages(Numbered, tag=81):
     """List up to ``limit`` messages that a worker holds. Answer: HeldMessages."""
 
-    rid: int
     session: bytes
     limit: int
 
 
-class ControlWorker(Message, tag=82):
+class ControlWorker(Numbered, tag=82):
     """Suspend, resume or shut down a worker, or release what it holds. Answer: Count (of consumers, or of messages)."""
 
-    rid: int
     session: bytes
     action: str
 
 
-class Reclaim(Message, tag=83):
+class Reclaim(Numbered, tag=83):
     """Return what lost sessions hold, in one queue or in all if none is named. Answer: Count."""
 
-    rid: int
     queue: str = ""
 
 
-class Ping(Message, tag=84):
+class Ping(Numbered, tag=84):
     """Ask whether the broker is alive and its store takes writes. Answer: Ok, after the next commit."""
-
-    rid: int
 
 
 # ------------------------------------------------------------------ broker → client
-class Sent(Message, tag=170):
+class Sent(Numbered, tag=170):
     """The messages' ids (-1: no queue took it) and the queues of each; a single entry stands for all.
 
     ``repeated`` says that the key was used before and nothing was stored now. Without ids, the messages are durable
@@ -200,45 +183,40 @@ class Sent(Message, tag=170):
     now, and ``queues`` is empty.
     """
 
-    rid: int
     ids: list[int]
     queues: list[list[str]]
     repeated: bool = False
     new: list[bool] = msgspec.field(default_factory=list)
 
 
-class ReadMessages(Message, tag=171):
+class ReadMessages(Numbered, tag=171):
     """The messages that were claimed. ``received_at_ms`` has one time for each; 0 if it is not known."""
 
-    rid: int
     messages: list[ReadRow]
     received_at_ms: list[int] = msgspec.field(default_factory=list)
 
 
-class SettledMessages(Message, tag=173):
+class SettledMessages(Numbered, tag=173):
     """The ids that were settled, and the others with an error: id, code, text, values. ``until_ms`` is for SET_VT."""
 
-    rid: int
     done: list[int]
     refused: list[tuple[int, str, str, dict[str, Any]]]
     until_ms: int = 0
 
 
-class Peeked(Message, tag=174):
+class Peeked(Numbered, tag=174):
     """Waiting messages; ``more`` says that others follow."""
 
-    rid: int
     messages: list[tuple[StateRow, int, bytes]]  # and received at ms, envelope
     more: bool
 
 
-class FoundMessage(Message, tag=175):
+class FoundMessage(Numbered, tag=175):
     """A message and its state in each queue. There is no such message if ``envelope`` is None.
 
     ``complete`` is False if the search for its states stopped early.
     """
 
-    rid: int
     envelope: bytes | None
     headers: dict[str, str]
     created_at_ms: int
@@ -248,47 +226,41 @@ class FoundMessage(Message, tag=175):
     complete: bool
 
 
-class StatePage(Message, tag=176):
+class StatePage(Numbered, tag=176):
     """A page of messages. ``after`` is where the next page begins; -1 means that this is the last one."""
 
-    rid: int
     rows: list[StateRow]
     after: int
 
 
-class Metrics(Message, tag=177):
+class Metrics(Numbered, tag=177):
     """Figures by queue."""
 
-    rid: int
     at_ms: int
     queues: dict[str, dict[str, Any]]
 
 
-class QueueList(Message, tag=178):
+class QueueList(Numbered, tag=178):
     """All queues. ``created_at_ms`` has one time for each; 0 if it is not known."""
 
-    rid: int
     #: name, durable, exclusive, auto delete, arguments, consumers
     queues: list[tuple[str, bool, bool, bool, dict[str, Any], int]]
     created_at_ms: list[int] = msgspec.field(default_factory=list)
 
 
-class Routed(Message, tag=179):
+class Routed(Numbered, tag=179):
     """The names of the queues."""
 
-    rid: int
     queues: list[str]
 
 
-class Workers(Message, tag=180):
+class Workers(Numbered, tag=180):
     """Clients; see :class:`kombu_opendata.queue_client.queue_models.Worker`."""
 
-    rid: int
     workers: list[dict[str, Any]]
 
 
-class HeldMessages(Message, tag=181):
+class HeldMessages(Numbered, tag=181):
     """Messages that a worker holds, with their queues."""
 
-    rid: int
     messages: list[tuple[str, StateRow]]

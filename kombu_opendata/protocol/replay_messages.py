@@ -7,25 +7,23 @@ from typing import Any
 import msgspec
 
 from .frame_limits import Many
-from .message_base import Message
+from .message_base import Numbered
 
 
 # ------------------------------------------------------------------ client → broker
-class Cursors(Message, tag=91):
+class Cursors(Numbered, tag=91):
     """Ask how far background routing is, in these queues or in all that have a cursor. Answer: CursorList."""
 
-    rid: int
     queues: Many[str] = msgspec.field(default_factory=list)
 
 
-class Replay(Message, tag=92):
+class Replay(Numbered, tag=92):
     """Route stored messages into a queue again, or stop the replay in progress. Answer: ReplayStarted.
 
     ``start`` and ``until`` are "now", "first", an ISO 8601 time with its offset, or a message id; ``until`` is
     exclusive. A message must match ``selector``, unless that is empty, in addition to the queue's filter.
     """
 
-    rid: int
     queue: str
     start: str | int
     until: str | int = "now"
@@ -33,14 +31,13 @@ class Replay(Message, tag=92):
     stop: bool = False
 
 
-class Redrive(Message, tag=93):
+class Redrive(Numbered, tag=93):
     """Make failed messages available again, with no attempts, in ``target`` (empty: their own queue). Answer: Redriven.
 
     ``which`` is "failed" or "archived_failed". Only messages that match ``selector`` (empty: all) and are in ``ids``
     (None: all) are moved, at most ``limit`` of them (0: all). The work stops if the connection ends.
     """
 
-    rid: int
     queue: str
     target: str = ""
     selector: str = ""
@@ -49,14 +46,13 @@ class Redrive(Message, tag=93):
     which: str = "failed"
 
 
-class DeleteSettled(Message, tag=94):
+class DeleteSettled(Numbered, tag=94):
     """Delete settled messages. Answer: SettledDeleted.
 
     ``which`` is "done", "failed" or "archived_failed". Exactly one of these says what to delete: ``older_than_ms``
     (settled at least this long ago; -1: not by age), ``ids``, or ``all``.
     """
 
-    rid: int
     queue: str
     which: str
     older_than_ms: int = -1
@@ -64,14 +60,13 @@ class DeleteSettled(Message, tag=94):
     all: bool = False
 
 
-class ArchiveFailed(Message, tag=100):
+class ArchiveFailed(Numbered, tag=100):
     """Archive failed messages, which keep everything they have. Answer: Count.
 
     Only messages that failed at least ``older_than_ms`` ago (-1: any), are in ``ids`` (None: any) and match
     ``selector`` (empty: any) are archived, at most ``limit`` of them (0: all). The work stops if the connection ends.
     """
 
-    rid: int
     queue: str
     older_than_ms: int = -1
     ids: Many[int] | None = None
@@ -80,7 +75,7 @@ class ArchiveFailed(Message, tag=100):
 
 
 # ------------------------------------------------------------------ broker → client
-class CursorList(Message, tag=191):
+class CursorList(Numbered, tag=191):
     """The cursors, each with queue, start, position, end, seen, routed, rate, done, again, waiting, error, selector,
     started_at_ms and changed_at_ms.
 
@@ -88,25 +83,22 @@ class CursorList(Message, tag=191):
     step failed (empty: it did not).
     """
 
-    rid: int
     cursors: list[dict[str, Any]]
 
 
-class ReplayStarted(Message, tag=192):
+class ReplayStarted(Numbered, tag=192):
     """The cursor as it is now, as in CursorList."""
 
-    rid: int
     cursor: dict[str, Any]
 
 
-class Redriven(Message, tag=193):
+class Redriven(Numbered, tag=193):
     """How many messages were moved, and how many stayed, by reason.
 
     ``already``: the target has them; ``expired``: their TTL is over; ``waiting``: they are dead letters that are not
     published yet. ``is_full`` says that the target reached its maximum length.
     """
 
-    rid: int
     moved: int
     already: int
     expired: int
@@ -114,8 +106,7 @@ class Redriven(Message, tag=193):
     is_full: bool
 
 
-class SettledDeleted(Message, tag=194):
+class SettledDeleted(Numbered, tag=194):
     """How many messages were deleted."""
 
-    rid: int
     count: int

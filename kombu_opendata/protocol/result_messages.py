@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from .frame_limits import Many
-from .message_base import Message
+from .message_base import Message, Numbered
 
 
 # ------------------------------------------------------------------ client → broker
-class StoreResult(Message, tag=45):
+class StoreResult(Numbered, tag=45):
     """Store a result, count it as a part of a chord, or both. Answer: ResultStored, after the commit.
 
     Without a ``name`` it is only a part; without a ``chord`` it is only a result. ``kind`` is 0 for an intermediate
@@ -15,7 +15,6 @@ class StoreResult(Message, tag=45):
     in memory. A part counts once for each (index, member); an index of -1 sorts last. A TTL of 0 means for ever.
     """
 
-    rid: int
     name: bytes
     kind: int
     value: bytes
@@ -27,45 +26,41 @@ class StoreResult(Message, tag=45):
     chord_ttl_ms: int = 0
 
 
-class GetResults(Message, tag=46):
+class GetResults(Numbered, tag=46):
     """Get results. Answer: Results, for as many of the first names as fit into a page.
 
     ``age_ms`` says that no result is older than this (-1: unknown), so that the broker need not look in the store for
     newer ones.
     """
 
-    rid: int
     names: Many[bytes]
     age_ms: int = -1
 
 
-class WatchResults(Message, tag=47):
+class WatchResults(Numbered, tag=47):
     """Watch results. Answer: Ok if rid. ``age_ms`` is as in GetResults.
 
     The broker pushes ResultsChanged with the present values, then with each change, up to the first result that is not
     an intermediate state. A watch ends with the connection.
     """
 
-    rid: int
     names: Many[bytes]
     age_ms: int = -1
 
 
-class UnwatchResults(Message, tag=48):
+class UnwatchResults(Numbered, tag=48):
     """Stop watching results. Answer: Ok if rid."""
 
-    rid: int
     names: Many[bytes]
 
 
-class ForgetResults(Message, tag=49):
+class ForgetResults(Numbered, tag=49):
     """Remove results. Answer: Ok."""
 
-    rid: int
     names: Many[bytes]
 
 
-class OpenChord(Message, tag=50):
+class OpenChord(Numbered, tag=50):
     """Tell the broker what is known of a chord. Answer: Ok.
 
     ``size`` is -1 while it is unknown, ``added`` is how many more tasks the chord's header has now, and ``header`` is
@@ -73,7 +68,6 @@ class OpenChord(Message, tag=50):
     callback, which fails if the last part is a task that expired.
     """
 
-    rid: int
     chord: bytes
     ttl_ms: int
     size: int = -1
@@ -83,44 +77,39 @@ class OpenChord(Message, tag=50):
     body: bytes = b""
 
 
-class GetChord(Message, tag=51):
+class GetChord(Numbered, tag=51):
     """Get the parts of a chord from number ``start`` on, ordered by index. Answer: ChordParts."""
 
-    rid: int
     chord: bytes
     start: int = 0
 
 
-class CloseChord(Message, tag=52):
+class CloseChord(Numbered, tag=52):
     """Forget a chord and its parts. Answer: Ok."""
 
-    rid: int
     chord: bytes
 
 
 # ------------------------------------------------------------------ broker → client
-class ResultStored(Message, tag=145):
+class ResultStored(Numbered, tag=145):
     """``stored`` is False if there was a final result already.
 
     ``complete`` says that the chord has all its parts, and that this client must send the callback.
     """
 
-    rid: int
     stored: bool
     complete: bool
 
 
-class Results(Message, tag=146):
+class Results(Numbered, tag=146):
     """The values of the first names that were requested; None means no result."""
 
-    rid: int
     values: list[bytes | None]
 
 
-class ChordParts(Message, tag=147):
+class ChordParts(Numbered, tag=147):
     """A page of a chord's parts; ``count`` is how many there are in all."""
 
-    rid: int
     header: bytes
     parts: list[tuple[bytes, bytes]]  # member, value
     count: int

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from .frame_limits import Held
-from .message_base import Message
+from .message_base import Message, Numbered
 
 
 # ------------------------------------------------------------------ client → broker
-class Hello(Message, tag=1):
+class Hello(Numbered, tag=1):
     """The first message of a connection, at most 8 KiB. Answer: Welcome or Failed; the client sends nothing until then.
 
     ``resume`` says that the session existed before. With ``resume_follows`` as well, a successful login is answered
@@ -19,7 +19,6 @@ class Hello(Message, tag=1):
     ``held`` and ``settles`` here.
     """
 
-    rid: int
     session: bytes  # 16 random bytes
     name: str  # consumer id, e.g. "celery@host:1234"
     instance: str = "default"
@@ -41,13 +40,11 @@ class Heartbeat(Message, tag=2):
     """Proof that the client is alive. Not answered."""
 
 
-class Goodbye(Message, tag=18):
+class Goodbye(Numbered, tag=18):
     """End the session: its leases are released and its publish counter is forgotten. Answer: Ok."""
 
-    rid: int
 
-
-class Resume(Message, tag=20):
+class Resume(Numbered, tag=20):
     """What a client still has of a resumed session; sent once, after LoggedIn. Answer: Welcome.
 
     ``held`` lists the leases that the client still has, with the channel of each; ``settles`` lists, in order, the
@@ -55,20 +52,18 @@ class Resume(Message, tag=20):
     messages return to their queues.
     """
 
-    rid: int
     held: Held[tuple[int, str, int, int]]  # channel, queue, id, token
     settles: Held[tuple[int, str, int, int]]  # outcome, queue, id, token
 
 
 # ------------------------------------------------------------------ broker → client
-class Welcome(Message, tag=101):
+class Welcome(Numbered, tag=101):
     """Answer to Hello or Resume: the limits of this connection.
 
     ``last_seq`` is the session's last publish that was applied; ``adopted`` is how many held leases were taken over.
     The broker sends something at least every ``heartbeat_ms``; 0 means only when there is something to say.
     """
 
-    rid: int
     broker_version: str
     max_frame_bytes: int
     max_message_bytes: int
@@ -77,23 +72,19 @@ class Welcome(Message, tag=101):
     adopted: int
 
 
-class LoggedIn(Message, tag=115):
+class LoggedIn(Numbered, tag=115):
     """Answer to a Hello with ``resume_follows``: the client may send its Resume."""
 
-    rid: int
 
-
-class Ok(Message, tag=102):
+class Ok(Numbered, tag=102):
     """The call is done."""
 
-    rid: int
     warnings: list[str] = msgspec.field(default_factory=list)  # about a declaration that was accepted
 
 
-class Failed(Message, tag=103):
+class Failed(Numbered, tag=103):
     """The call failed; see kombu_opendata.errors. With rid 0 the connection failed, and the broker closes it."""
 
-    rid: int
     code: str
     text: str
     values: dict[str, Any]

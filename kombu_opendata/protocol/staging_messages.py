@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from .frame_limits import Many
-from .message_base import Message
+from .message_base import Numbered
 
 #: URI, rows, bytes, checksum, and the batch itself if it is sent inline
 StagedBatch = tuple[str, int, int, int, bytes]
@@ -38,51 +38,44 @@ class Blocked:
 
 
 # ------------------------------------------------------------------ client → broker
-class GetStagingTarget(Message, tag=95):
+class GetStagingTarget(Numbered, tag=95):
     """Ask where executors write. Answer: StagingInfo."""
 
-    rid: int
 
-
-class CommitJob(Message, tag=96):
+class CommitJob(Numbered, tag=96):
     """Make all messages of a job's batches visible, in this order. Answer: JobReport, after the commit.
 
     Committing a job id again adds nothing, whatever the batches are; the answer's ``added`` is then False.
     """
 
-    rid: int
     job_id: str
     batches: Many[StagedBatch]
 
 
-class AbortJob(Message, tag=97):
+class AbortJob(Numbered, tag=97):
     """Remove these batches of an uncommitted job, or all its batches if none is named. Answer: Count (of objects)."""
 
-    rid: int
     job_id: str
     uris: Many[str]
 
 
-class GetJob(Message, tag=98):
+class GetJob(Numbered, tag=98):
     """Ask about a job. Answer: JobReport."""
 
-    rid: int
     job_id: str
 
 
-class ListJobs(Message, tag=99):
+class ListJobs(Numbered, tag=99):
     """List at most ``limit`` jobs after this job id, in the order of their ids' UTF-8 bytes. Answer: Jobs."""
 
-    rid: int
     after: str = ""
     limit: int = 1000
 
 
 # ------------------------------------------------------------------ broker → client
-class StagingInfo(Message, tag=195):
+class StagingInfo(Numbered, tag=195):
     """See :class:`kombu_opendata.staging.StagingTarget`."""
 
-    rid: int
     url: str
     instance: str
     options: dict[str, str]
@@ -91,24 +84,22 @@ class StagingInfo(Message, tag=195):
     inline_rows: int
 
 
-class JobReport(Message, tag=196):
+class JobReport(Numbered, tag=196):
     """A job.
 
     ``added`` says that this commit added its messages, ``same`` that its batches hold the same number of rows as those
     of the first commit, and ``blocked`` why it can't be routed now.
     """
 
-    rid: int
     job: Job
     added: bool = False
     same: bool = True
     blocked: Blocked | None = None
 
 
-class Jobs(Message, tag=199):
+class Jobs(Numbered, tag=199):
     """A page of jobs; ``blocked`` says for each job id why it can't be routed now."""
 
-    rid: int
     jobs: list[Job]
     more: bool
     blocked: dict[str, Blocked] = msgspec.field(default_factory=dict)

@@ -6,17 +6,16 @@ from typing import Any
 
 import msgspec
 
-from .message_base import Message
+from .message_base import Numbered
 
 
 # ------------------------------------------------------------------ client → broker
-class DeclareQueue(Message, tag=4):
+class DeclareQueue(Numbered, tag=4):
     """Declare a queue. Answer: QueueInfo. An empty name asks the broker to make one up (transient queues only).
 
     ``strict`` refuses unknown ``x-`` arguments; otherwise they become warnings in the answer.
     """
 
-    rid: int
     queue: str
     durable: bool
     exclusive: bool
@@ -26,26 +25,23 @@ class DeclareQueue(Message, tag=4):
     strict: bool = False
 
 
-class DeleteQueue(Message, tag=5):
+class DeleteQueue(Numbered, tag=5):
     """Delete a queue. Answer: Count (of messages removed)."""
 
-    rid: int
     queue: str
     if_unused: bool
     if_empty: bool
 
 
-class PurgeQueue(Message, tag=6):
+class PurgeQueue(Numbered, tag=6):
     """Remove the waiting messages of a queue. Answer: Count (of messages removed)."""
 
-    rid: int
     queue: str
 
 
-class DeclareExchange(Message, tag=7):
+class DeclareExchange(Numbered, tag=7):
     """Declare an exchange. Answer: Ok."""
 
-    rid: int
     exchange: str
     type: str
     durable: bool
@@ -54,21 +50,19 @@ class DeclareExchange(Message, tag=7):
     passive: bool
 
 
-class DeleteExchange(Message, tag=8):
+class DeleteExchange(Numbered, tag=8):
     """Delete an exchange. Answer: Ok."""
 
-    rid: int
     exchange: str
     if_unused: bool
 
 
-class Bind(Message, tag=9):
+class Bind(Numbered, tag=9):
     """Bind a queue to an exchange. Answer: Ok.
 
     With ``checked``, the routing key for a topic exchange must follow the rules of :mod:`.topic_syntax`.
     """
 
-    rid: int
     queue: str
     exchange: str
     routing_key: str
@@ -76,30 +70,26 @@ class Bind(Message, tag=9):
     checked: bool = False
 
 
-class Unbind(Message, tag=10):
+class Unbind(Numbered, tag=10):
     """Remove a binding. Answer: Ok, even if there was no such binding."""
 
-    rid: int
     queue: str
     exchange: str
     routing_key: str
     arguments: dict[str, Any]
 
 
-class ListBindings(Message, tag=17):
+class ListBindings(Numbered, tag=17):
     """List all bindings and exchanges. Answer: Bindings."""
 
-    rid: int
 
-
-class Explain(Message, tag=90):
+class Explain(Numbered, tag=90):
     """Ask why a queue gets a message or not. Answer: Explained.
 
     The message is the stored one with this id, or one with these metadata headers; a ``message_id`` of -1 means the
     headers. Without a ``queue``, the ``filter`` is explained.
     """
 
-    rid: int
     queue: str = ""
     message_id: int = -1
     headers: dict[str, str] = msgspec.field(default_factory=dict)
@@ -107,35 +97,31 @@ class Explain(Message, tag=90):
 
 
 # ------------------------------------------------------------------ broker → client
-class QueueInfo(Message, tag=105):
+class QueueInfo(Numbered, tag=105):
     """The queue that was declared."""
 
-    rid: int
     queue: str
     ready: int
     consumers: int
     warnings: list[str] = msgspec.field(default_factory=list)  # about the declaration, which was accepted
 
 
-class Count(Message, tag=106):
+class Count(Numbered, tag=106):
     """How many messages, objects or consumers a call affected."""
 
-    rid: int
     count: int
 
 
-class Bindings(Message, tag=113):
+class Bindings(Numbered, tag=113):
     """All bindings, and all exchanges but the default one."""
 
-    rid: int
     bindings: list[tuple[str, str, str]]  # queue, exchange, routing key
     arguments: list[dict[str, Any]] = msgspec.field(default_factory=list)  # of each binding
     #: name, type, durable, auto_delete, arguments
     exchanges: list[tuple[str, str, bool, bool, dict[str, Any]]] = msgspec.field(default_factory=list)
 
 
-class Explained(Message, tag=190):
+class Explained(Numbered, tag=190):
     """The explanation: see kombu_opendata.client.calls.explain_routing."""
 
-    rid: int
     report: dict[str, Any]

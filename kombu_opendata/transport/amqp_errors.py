@@ -8,7 +8,7 @@ errors into these.
 from __future__ import annotations
 
 import builtins
-from typing import Any, ClassVar
+from typing import Any
 
 import amqp.exceptions as amqp
 from kombu.exceptions import OperationalError
@@ -17,39 +17,29 @@ from .. import errors
 
 
 # ---- the connection is broken: Kombu reconnects
-class ConnectionLost(errors.ConnectionLost, amqp.RecoverableConnectionError, builtins.ConnectionError):
+class ConnectionLost(errors.ConnectionLost, amqp.RecoverableConnectionError, builtins.ConnectionError, code=320):
     """The connection broke and could not be resumed."""
 
-    code: ClassVar[Any] = 320
 
-
-class ProtocolError(errors.ProtocolError, amqp.RecoverableConnectionError, builtins.ConnectionError):
+class ProtocolError(errors.ProtocolError, amqp.RecoverableConnectionError, builtins.ConnectionError, code=501):
     """The broker sent something that is not a valid frame; the connection was closed."""
 
-    code: ClassVar[Any] = 501
 
-
-class ConsumerCancelled(errors.OpenDataError, amqp.ConsumerCancelled):
+class ConsumerCancelled(errors.OpenDataError, amqp.ConsumerCancelled, code=320):
     """The broker ended a consumer, because its queue was deleted. A Celery worker declares it again."""
-
-    code: ClassVar[Any] = 320
 
 
 # ---- connecting is impossible: trying again won't help
-class VersionMismatch(errors.VersionMismatch, amqp.IrrecoverableConnectionError):
+class VersionMismatch(errors.VersionMismatch, amqp.IrrecoverableConnectionError, code=530):
     """Client and broker speak different protocol versions."""
 
-    code: ClassVar[Any] = 530
 
-
-class StartError(errors.StartError, amqp.IrrecoverableConnectionError):
+class StartError(errors.StartError, amqp.IrrecoverableConnectionError, code=541):
     """The embedded broker could not be started."""
-
-    code: ClassVar[Any] = 541
 
 
 class StartInterrupted(
-    errors.StartInterrupted, amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError
+    errors.StartInterrupted, amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError, code=320
 ):
     """The embedded broker was killed while it started, or did not come up in time: Kombu tries again.
 
@@ -58,58 +48,42 @@ class StartInterrupted(
     applies.
     """
 
-    code: ClassVar[Any] = 320
 
-
-class NotAdmitted(errors.RetryLater, amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError):
+class NotAdmitted(
+    errors.RetryLater, amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError, code=320
+):
     """The broker takes no new connection now: it has too many, checks too many logins, or is stopping.
 
     Kombu tries again, and a publish follows its retry policy (see StartInterrupted).
     """
 
-    code: ClassVar[Any] = 320
 
-
-class SocketPathTooLong(errors.SocketPathTooLong, amqp.IrrecoverableConnectionError):
+class SocketPathTooLong(errors.SocketPathTooLong, amqp.IrrecoverableConnectionError, code=402):
     """The folder is too deep for a Unix socket."""
 
-    code: ClassVar[Any] = 402
 
-
-class StoreUnwritable(errors.StoreUnwritable, amqp.IrrecoverableConnectionError):
+class StoreUnwritable(errors.StoreUnwritable, amqp.IrrecoverableConnectionError, code=402):
     """The store's folder can't be created or written."""
 
-    code: ClassVar[Any] = 402
 
-
-class UnsafeFolder(errors.UnsafeFolder, amqp.IrrecoverableConnectionError):
+class UnsafeFolder(errors.UnsafeFolder, amqp.IrrecoverableConnectionError, code=402):
     """The store's folder belongs to another user, or others may write to it."""
 
-    code: ClassVar[Any] = 402
 
-
-class UnsupportedFormat(errors.UnsupportedFormat, amqp.IrrecoverableConnectionError):
+class UnsupportedFormat(errors.UnsupportedFormat, amqp.IrrecoverableConnectionError, code=541):
     """The store's format is not one that this version of the package reads."""
 
-    code: ClassVar[Any] = 541
 
-
-class NewerFormat(errors.NewerFormat, amqp.IrrecoverableConnectionError):
+class NewerFormat(errors.NewerFormat, amqp.IrrecoverableConnectionError, code=541):
     """The store was written by a newer version of this package."""
 
-    code: ClassVar[Any] = 541
 
-
-class StoreError(errors.StoreError, amqp.IrrecoverableConnectionError):
+class StoreError(errors.StoreError, amqp.IrrecoverableConnectionError, code=541):
     """The broker's store failed."""
 
-    code: ClassVar[Any] = 541
 
-
-class InstanceNotFound(errors.InstanceNotFound, amqp.NotAllowed):
+class InstanceNotFound(errors.InstanceNotFound, amqp.NotAllowed, code=530):
     """The broker has no such instance. RabbitMQ raises this error for an unknown virtual host."""
-
-    code: ClassVar[Any] = 530
 
 
 class InvalidURL(errors.InvalidURL, ValueError):
@@ -117,114 +91,72 @@ class InvalidURL(errors.InvalidURL, ValueError):
 
 
 # ---- the call is wrong
-class BadRequest(errors.RequestError, amqp.IrrecoverableChannelError):
+class BadRequest(errors.RequestError, amqp.IrrecoverableChannelError, code=502):
     """The call itself is wrong."""
 
-    code: ClassVar[Any] = 502
 
-
-class NotFound(errors.NotFound, amqp.NotFound):
+class NotFound(errors.NotFound, amqp.NotFound, code=404):
     """No such queue or exchange."""
 
-    code: ClassVar[Any] = 404
 
-
-class PreconditionFailed(errors.PreconditionFailed, amqp.PreconditionFailed):
+class PreconditionFailed(errors.PreconditionFailed, amqp.PreconditionFailed, code=406):
     """It exists already with other properties, or it is in use, or the delivery tag is stale."""
 
-    code: ClassVar[Any] = 406
 
-
-class AccessRefused(errors.AccessRefused, amqp.AccessRefused):
+class AccessRefused(errors.AccessRefused, amqp.AccessRefused, code=403):
     """Wrong credentials."""
 
-    code: ClassVar[Any] = 403
 
-
-class ResourceLocked(errors.AccessRefused, amqp.ResourceLocked):
+class ResourceLocked(errors.AccessRefused, amqp.ResourceLocked, code=405):
     """An exclusive queue of another connection."""
 
-    code: ClassVar[Any] = 405
 
-
-class MessageTooLarge(errors.MessageTooLarge, amqp.PreconditionFailed):
+class MessageTooLarge(errors.MessageTooLarge, amqp.PreconditionFailed, code=406):
     """The message is over the broker's maximum (RabbitMQ answers 406 as well)."""
 
-    code: ClassVar[Any] = 406
 
-
-class InvalidMessage(errors.InvalidMessage, amqp.PreconditionFailed):
+class InvalidMessage(errors.InvalidMessage, amqp.PreconditionFailed, code=406):
     """The message can't be stored."""
 
-    code: ClassVar[Any] = 406
 
-
-class SelectorError(errors.SelectorError, amqp.IrrecoverableChannelError):
+class SelectorError(errors.SelectorError, amqp.IrrecoverableChannelError, code=502):
     """A filter's text can't be used."""
 
-    code: ClassVar[Any] = 502
 
-
-class PublishFailed(errors.PublishFailed, amqp.IrrecoverableChannelError):
+class PublishFailed(errors.PublishFailed, amqp.IrrecoverableChannelError, code=541):
     """Messages that were sent without waiting for their confirmations were not confirmed; see ``failed``."""
 
-    code: ClassVar[Any] = 541
 
-
-class Unroutable(errors.Unroutable, amqp.IrrecoverableChannelError):
+class Unroutable(errors.Unroutable, amqp.IrrecoverableChannelError, code=312):
     """A mandatory message that no queue takes."""
-
-    code: ClassVar[Any] = 312
 
 
 # ---- not now
-class RetryLater(errors.RetryLater, amqp.RecoverableChannelError):
+class RetryLater(errors.RetryLater, amqp.RecoverableChannelError, code=506):
     """The broker can't take this now; nothing was stored."""
 
-    code: ClassVar[Any] = 506
 
-
-class StoreFull(errors.StoreFull, amqp.RecoverableChannelError):
+class StoreFull(errors.StoreFull, amqp.RecoverableChannelError, code=506):
     """The disk is full or the store takes no writes; nothing was stored."""
 
-    code: ClassVar[Any] = 506
 
-
-class QueueFull(errors.QueueFull, amqp.RecoverableChannelError):
+class QueueFull(errors.QueueFull, amqp.RecoverableChannelError, code=506):
     """A queue has reached its maximum length; nothing was stored (RabbitMQ answers a publish with a nack)."""
-
-    code: ClassVar[Any] = 506
 
 
 #: our class → the one that the transport raises; a class that is not listed is translated as its nearest base
 _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
-    errors.ConnectionLost: ConnectionLost,
-    errors.ProtocolError: ProtocolError,
-    errors.VersionMismatch: VersionMismatch,
-    errors.StartError: StartError,
-    errors.StartInterrupted: StartInterrupted,
-    errors.SocketPathTooLong: SocketPathTooLong,
-    errors.StoreUnwritable: StoreUnwritable,
-    errors.UnsafeFolder: UnsafeFolder,
-    errors.UnsupportedFormat: UnsupportedFormat,
-    errors.NewerFormat: NewerFormat,
-    errors.StoreError: StoreError,
-    errors.InvalidURL: InvalidURL,
-    errors.InstanceNotFound: InstanceNotFound,
-    errors.RequestError: BadRequest,
-    errors.NotFound: NotFound,
-    errors.PreconditionFailed: PreconditionFailed,
-    errors.AccessRefused: AccessRefused,
-    errors.MessageTooLarge: MessageTooLarge,
-    errors.InvalidMessage: InvalidMessage,
-    errors.SelectorError: SelectorError,
-    errors.Unroutable: Unroutable,
-    errors.PublishFailed: PublishFailed,
-    errors.RetryLater: RetryLater,
-    errors.StoreFull: StoreFull,
-    errors.QueueFull: QueueFull,
     errors.OpenDataError: BadRequest,
-}
+    **{
+        cls.__bases__[0]: cls
+        for cls in (
+            ConnectionLost, ProtocolError, VersionMismatch, StartError, StartInterrupted, SocketPathTooLong,
+            StoreUnwritable, UnsafeFolder, UnsupportedFormat, NewerFormat, StoreError, InvalidURL, InstanceNotFound,
+            BadRequest, NotFound, PreconditionFailed, AccessRefused, MessageTooLarge, InvalidMessage, SelectorError,
+            Unroutable, PublishFailed, RetryLater, StoreFull, QueueFull,
+        )
+    },
+}  # fmt: skip
 
 
 def translate(error: errors.OpenDataError) -> Exception:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import kombu_opendata.protocol
-from kombu_opendata.protocol.message_base import Message
+from kombu_opendata.protocol.message_base import Message, Numbered
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rfcs" / "0002-wire-protocol.md"
@@ -26,7 +26,7 @@ def defined() -> list[type[Message]]:
         one
         for module in modules
         for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, Message) and one is not Message
+        if isinstance(one, type) and issubclass(one, Message) and one not in (Message, Numbered)
         if one.__module__ == module.__name__
     ]
 
