@@ -31,7 +31,7 @@ from ..protocol.messages import OpenChord, StoreResult
 from . import backend_settings as settings
 from .result_consumer import ResultConsumer
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _INTERIM, _READY, _FINAL = range(3)
 #: stored of the traceback of a task whose result was too large
@@ -231,7 +231,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         except (ConnectionLost, RetryLater):
             raise  # the chord stays until the task is delivered again
         except Exception as exc:
-            logger.exception("Chord %r raised: %r", request.group, exc)
+            log.exception("Chord %r raised: %r", request.group, exc)
             error = exc
             if not isinstance(exc, ChordError):
                 error = ChordError(f"Callback error: {exc!r}")

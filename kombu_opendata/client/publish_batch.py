@@ -19,7 +19,7 @@ from .session.publishes_in_flight import publish_failed
 if TYPE_CHECKING:  # apps that make no batch need not load it
     from .session.broker_connection import BrokerConnection
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 current_batch: ContextVar[Batch | None] = ContextVar("kombu_opendata_batch", default=None)
 
@@ -87,7 +87,7 @@ class Batch:
         if error is None:
             self._raise_failures()
         elif self.failures:
-            logger.error("%s (the batch ended with %r)", publish_failed(self.failures), error)
+            log.error("%s (the batch ended with %r)", publish_failed(self.failures), error)
 
 
 def failures_list(connection: BrokerConnection) -> list[FailedPublish] | None:

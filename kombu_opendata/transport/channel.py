@@ -31,7 +31,7 @@ from .publish_request import publish_request
 from .qos import Delivered, QoS
 from .virtual_channel import VirtualChannel
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _consumer_numbers = count(1)
 
@@ -329,7 +329,7 @@ class Channel(VirtualChannel):
         try:
             message = messages.DeliveredMessage(self, tag, delivery)
         except msgspec.MsgspecError as exc:
-            logger.error("message %d of queue %s can't be decoded and is rejected: %s", delivery[3], delivery[2], exc)
+            log.error("message %d of queue %s can't be decoded and is rejected: %s", delivery[3], delivery[2], exc)
             if held:
                 self._connection().settle(self.channel_id, Outcome.REJECT, [delivery[2:5]])
             return None
@@ -431,7 +431,7 @@ class Channel(VirtualChannel):
                 try:
                     self._restore(message)
                 except Exception:
-                    logger.exception("a message that was taken off its queue could not be put back: %r", message)
+                    log.exception("a message that was taken off its queue could not be put back: %r", message)
 
     def detach(self) -> None:
         """Forget the connection, which has ended."""

@@ -19,7 +19,7 @@ from ..socket.framed_socket import FramedSocket
 from ..socket.handshake import shake_hands
 from .session import Session
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def open_session(
@@ -74,7 +74,7 @@ def _log_in(sock: socket.socket, session: Session, address: Address, options: Op
     resume = session.resume()
     opened, welcome, rest = shake_hands(sock, hello, options.connect_timeout, resume)
     if resume is not None and welcome.adopted < len(resume.held):
-        logger.info("%d leases ended while the connection was lost", len(resume.held) - welcome.adopted)
+        log.info("%d leases ended while the connection was lost", len(resume.held) - welcome.adopted)
     session.welcomed()
     session.receive(rest)
     return opened, welcome

@@ -19,7 +19,7 @@ from .publishes_in_flight import PublishInFlight, publish_failed
 from .session import Session
 from .session_io import SessionIO
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 #: bytes in flight on one connection; whoever publishes more waits
 MAX_BYTES = 8 << 20
@@ -130,7 +130,7 @@ class PublishPipeline:
     def log_failures(self) -> None:
         """Log the failures: there is no caller left to raise them to."""
         if self.failures:
-            logger.error("%s", publish_failed(self.failures))
+            log.error("%s", publish_failed(self.failures))
             self.failures.clear()
 
     def flush_at_exit(self) -> None:
@@ -140,7 +140,7 @@ class PublishPipeline:
         if self._link.is_closed or not in_flight and not self.failures:
             return
         if not self._link.lock.acquire(timeout=patience):
-            logger.error("%d publishes were not confirmed when the process ended", len(in_flight))
+            log.error("%d publishes were not confirmed when the process ended", len(in_flight))
             return
         owners = {id(publish.failures): publish.failures for publish in in_flight.values()}
         try:
@@ -151,7 +151,7 @@ class PublishPipeline:
             self._link.lock.release()
         for failures in owners.values():
             if failures is not self.failures and failures:
-                logger.error("%s", publish_failed(failures))
+                log.error("%s", publish_failed(failures))
         self.log_failures()
 
 

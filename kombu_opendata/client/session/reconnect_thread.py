@@ -21,7 +21,7 @@ from typing import Protocol
 from ...errors import OpenDataError
 from ..socket.framed_socket import FramedSocket, Waker
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 #: how long after a break the thread that uses the connection may begin to resume
 GRACE_SECONDS = 0.25
@@ -65,9 +65,9 @@ class ReconnectThread:
             while (pause := self._watch()) is not None:
                 self._wait(None, pause)
         except OpenDataError as exc:  # the session is closed, and the next use of it says so
-            logger.warning("a session was not resumed: %s", exc)
+            log.warning("a session was not resumed: %s", exc)
         except Exception:
-            logger.exception("the thread that resumes a session ended")
+            log.exception("the thread that resumes a session ended")
 
     def _watch(self) -> float | None:
         """Wait until the socket hangs up, or resume; returns when to do so again, None at the end."""

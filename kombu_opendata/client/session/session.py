@@ -37,7 +37,7 @@ from ...protocol.messages import (
 from .declared import Declaration, Declared
 from .publishes_in_flight import PublishesInFlight
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 #: what a connection hands out: a delivery, the end of a consumer, or changed results
 Event: TypeAlias = Delivery | Cancelled | ResultsChanged
@@ -141,7 +141,7 @@ class Session:
     def _redeclared(self, message: Declaration | Qos | Consume, answer: BrokerMessage) -> None:
         if not isinstance(answer, Failed):
             return
-        logger.warning("after a reconnect, %s failed: %s", type(message).__name__, answer.text)
+        log.warning("after a reconnect, %s failed: %s", type(message).__name__, answer.text)
         if isinstance(message, Consume):
             self.cancelled(message.channel, message.tag)
             self.events.append(Cancelled(message.channel, message.tag, answer.text))

@@ -29,7 +29,7 @@ from .open_session import open_session
 from .reconnect_thread import ReconnectThread, threads_are_native
 from .session import Session
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
@@ -117,7 +117,7 @@ class SessionLink:
                     self.shut()
                     raise self._not_resumed(self.max_patience, exc) from exc
                 if self._last_error is None:
-                    logger.warning("the connection to %s is lost, resuming it: %s", self.address, exc)
+                    log.warning("the connection to %s is lost, resuming it: %s", self.address, exc)
                 self._last_error = exc
                 self.backoff = min(self.backoff * 2, MAX_BACKOFF_SECONDS)
                 return False
@@ -161,7 +161,7 @@ class SessionLink:
     def _attempt(self) -> None:
         self.current, self.welcome = open_session(self.session, self.address, self.options, self.clock, self._more)
         if self._last_error is not None:
-            logger.warning("the connection to %s is back after %.1f s", self.address, self._lost_seconds())
+            log.warning("the connection to %s is back after %.1f s", self.address, self._lost_seconds())
         self._last_error = self._lost_at = None
         self.backoff = FIRST_BACKOFF_SECONDS
         if self.observer is not None:
@@ -226,7 +226,7 @@ class SessionLink:
 
     def _note_loss(self, cause: BaseException) -> None:
         """Put the broken socket away."""
-        logger.debug("connection to %s lost: %s", self.address, cause)
+        log.debug("connection to %s lost: %s", self.address, cause)
         last_word = self._lose()
         if last_word is not None:
             self.shut()

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from kombu_opendata import errors
+from ... import errors
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 

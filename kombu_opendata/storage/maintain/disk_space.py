@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from kombu_opendata.errors import StoreError
-
+from ...errors import StoreError
 from ..clock import Clock
 from ..slatedb.admin import Checkpoint, DiskUse, SlateAdmin
 

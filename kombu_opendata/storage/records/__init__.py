@@ -45,7 +45,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kombu_opendata.storage.records import (
+from . import (
     active,
     attempts,
     config,
@@ -75,7 +75,7 @@ from kombu_opendata.storage.records import (
     staged,
     topology,
 )
-from kombu_opendata.storage.records.keys import RecordKind
+from .keys import RecordKind
 
 __all__ = ["decode_any"]
 

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from itertools import starmap
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import types
+from . import types
 
 #: an entry of either list; see :class:`AvailableMessage` and :class:`InFlightMessage` for its fields
 Entry = tuple[int, int, int, int, int]

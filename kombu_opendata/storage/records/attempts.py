@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kombu_opendata.storage.records import types
+from . import types
 
 
 def encode(consumers: Sequence[str]) -> bytes:

@@ -9,8 +9,8 @@ import sys
 from array import array
 from collections.abc import Iterable
 
-from kombu_opendata.errors import RequestError
-from kombu_opendata.storage.records import types
+from ...errors import RequestError
+from . import types
 
 #: bytes of one integer, by the code of :mod:`array`
 SIZES = {"B": 1, "H": 2, "I": 4, "Q": 8, "q": 8}

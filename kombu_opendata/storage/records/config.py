@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import types
+from . import types
 
 _SELECTOR = b"\x01"
 _LIMITS = struct.Struct("<HI")

@@ -26,7 +26,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import types
+from . import types
 
 VERSION = 1
 _AGAIN, _CHECKS = 1, 2

@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import types
+from . import types
 
 #: not published: the result of a task that expired, see kombu_opendata.protocol.revocation
 REVOKED = "revoked"

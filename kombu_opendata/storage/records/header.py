@@ -16,8 +16,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kombu_opendata.errors import NewerFormat, UnsupportedFormat
-from kombu_opendata.storage.records import types
+from ...errors import NewerFormat, UnsupportedFormat
+from . import types
 
 #: the only version that this package reads and writes
 FORMAT_VERSION = 2

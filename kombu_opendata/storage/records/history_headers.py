@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import columns, types
+from . import columns, types
 
 _HEAD = struct.Struct("<BI")
 _COUNT = struct.Struct("<B")

@@ -45,7 +45,7 @@ import struct
 from array import array
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import columns, types
+from . import columns, types
 
 SEGMENT_BITS = 12
 SEGMENT_SIZE = 1 << SEGMENT_BITS

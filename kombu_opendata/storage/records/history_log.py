@@ -29,7 +29,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import columns, types
+from . import columns, types
 
 ACKED, FAILED, REJECTED, EXPIRED, RELEASED, REDRIVEN, REQUEUED = range(7)
 #: outcomes by their numbers; what was rejected and returned to its queue has a number of its own

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import columns, types
+from . import columns, types
 
 BLOCK_BITS = 8
 _LOW = (1 << BLOCK_BITS) - 1

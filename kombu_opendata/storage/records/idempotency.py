@@ -23,8 +23,8 @@ import hashlib
 import struct
 from typing import NamedTuple
 
-from kombu_opendata.errors import RequestError
-from kombu_opendata.storage.records import types
+from ...errors import RequestError
+from . import types
 
 VERSION = 1
 DIGEST_BYTES = 16

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 
-from kombu_opendata.storage.records import types
+from . import types
 
 _SEQUENCE = struct.Struct("<Q")
 

@@ -7,8 +7,8 @@ from functools import partial
 from struct import Struct
 from typing import Any, NamedTuple
 
-from kombu_opendata.storage.records import types
-from kombu_opendata.storage.records.kinds import (
+from . import types
+from .kinds import (
     DIGEST_BYTES,
     HASH_BYTES,
     MAX_MESSAGE_ID,

@@ -59,14 +59,14 @@ from __future__ import annotations
 
 import hashlib
 
-from kombu_opendata.errors import RequestError
-from kombu_opendata.storage.records import types
-from kombu_opendata.storage.records.key_parser import Key as Key
-from kombu_opendata.storage.records.key_parser import parse as parse
-from kombu_opendata.storage.records.kinds import DIGEST_BYTES, HASH_BYTES, U16, U32, U64
-from kombu_opendata.storage.records.kinds import MAX_MESSAGE_ID as MAX_MESSAGE_ID
-from kombu_opendata.storage.records.kinds import SESSION_BYTES as SESSION_BYTES
-from kombu_opendata.storage.records.kinds import RecordKind as RecordKind
+from ...errors import RequestError
+from . import types
+from .key_parser import Key as Key
+from .key_parser import parse as parse
+from .kinds import DIGEST_BYTES, HASH_BYTES, U16, U32, U64
+from .kinds import MAX_MESSAGE_ID as MAX_MESSAGE_ID
+from .kinds import SESSION_BYTES as SESSION_BYTES
+from .kinds import RecordKind as RecordKind
 
 SEQ_BLOCK_KEY = RecordKind.SEQ_BLOCK.prefix
 STORE_HEADER_KEY = RecordKind.STORE_HEADER.prefix

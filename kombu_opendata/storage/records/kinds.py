@@ -6,7 +6,7 @@ import enum
 import struct
 from typing import Self
 
-from kombu_opendata.storage.records import types
+from . import types
 
 #: message ids are below this
 MAX_MESSAGE_ID = 0x6F << 56

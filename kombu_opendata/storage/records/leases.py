@@ -21,8 +21,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kombu_opendata.errors import RequestError
-from kombu_opendata.storage.records import types
+from ...errors import RequestError
+from . import types
 
 _AT = struct.Struct("<q")
 _COUNT = struct.Struct("<I")

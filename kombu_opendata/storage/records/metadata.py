@@ -21,8 +21,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kombu_opendata.errors import CorruptRecord, InvalidMessage
-from kombu_opendata.storage.records import types
+from ...errors import CorruptRecord, InvalidMessage
+from . import types
 
 MAX_HEADERS = 0xFF
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from kombu_opendata.storage.records import types
+from . import types
 
 _HEAD = struct.Struct("<IIQQ")
 

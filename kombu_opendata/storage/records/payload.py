@@ -18,8 +18,8 @@ import re
 import struct
 from dataclasses import dataclass
 
-from kombu_opendata.errors import RequestError
-from kombu_opendata.storage.records import types
+from ...errors import RequestError
+from . import types
 
 #: a longer body does not fit in the record itself
 MAX_INLINE_BYTES = types.MAX_U16

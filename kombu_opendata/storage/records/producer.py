@@ -26,8 +26,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kombu_opendata.errors import RequestError
-from kombu_opendata.storage.records import types
+from ...errors import RequestError
+from . import types
 
 _PRODUCER = struct.Struct("<QQIq")
 #: how many of a session's last numbers are known one by one

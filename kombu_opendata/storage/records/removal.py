@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import types
+from . import types
 
 _LAYOUT = struct.Struct("<BBQQq")
 _VERSION = 1

@@ -54,7 +54,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import types
+from . import types
 
 _RESULT = struct.Struct("<BBq")
 _CHORD = struct.Struct("<Bqqq")

@@ -22,7 +22,7 @@ import struct
 from array import array
 from itertools import pairwise
 
-from kombu_opendata.storage.records import columns, types
+from . import columns, types
 
 BLOCK_BITS = 8
 #: messages of a block

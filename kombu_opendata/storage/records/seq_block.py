@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 
-from kombu_opendata.storage.records import types
+from . import types
 
 _BLOCK = struct.Struct(">QQ")
 

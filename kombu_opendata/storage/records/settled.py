@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
-from kombu_opendata.storage.records import types
+from . import types
 
 #: (message id, settled at ms, attempts)
 Entry = tuple[int, int, int]

@@ -42,7 +42,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from kombu_opendata.storage.records import types
+from . import types
 
 _JOB = struct.Struct("<BQQIQqQQQqH")
 _COUNTS = struct.Struct("<QQQQ")

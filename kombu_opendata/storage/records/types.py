@@ -19,7 +19,7 @@ import re
 import struct
 from typing import Any
 
-from kombu_opendata.errors import CorruptRecord, InvalidMessage, RequestError
+from ...errors import CorruptRecord, InvalidMessage, RequestError
 
 #: what a u16 length or count can say
 MAX_U16 = 0xFFFF

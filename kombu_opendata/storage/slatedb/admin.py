@@ -12,9 +12,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from kombu_opendata.storage.slatedb import ffi
-from kombu_opendata.storage.slatedb.object_store import Location
-from kombu_opendata.storage.slatedb.slate_errors import translated
+from . import ffi
+from .object_store import Location
+from .slate_errors import translated
 
 
 @dataclass(frozen=True, slots=True)

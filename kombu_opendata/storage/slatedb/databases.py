@@ -8,10 +8,10 @@ from collections.abc import Awaitable
 from typing import Any
 from urllib.parse import unquote
 
-from kombu_opendata import errors
-from kombu_opendata.storage.slatedb import ffi
-from kombu_opendata.storage.slatedb.object_store import locate
-from kombu_opendata.storage.slatedb.slate_errors import translated
+from ... import errors
+from . import ffi
+from .object_store import locate
+from .slate_errors import translated
 
 
 async def database_exists(url: str, path: str, *, deadline_seconds: float = 30) -> bool:

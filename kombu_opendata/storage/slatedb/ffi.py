@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kombu_opendata.storage.slatedb.rows import Pair, Rows
+from .rows import Pair, Rows
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 #: The SlateDB version that the fast path was written against, without its last part.
 FAST_PATH_VERSION = "0.17"
@@ -206,7 +206,7 @@ async def _choose() -> Binding:
         await self_check(fast)
     except Exception as error:  # whatever goes wrong in there, the public interface still works
         reason = f"{type(error).__name__}: {error}"
-        logger.warning("The fast path into SlateDB is off, so the broker is much slower (%s)", reason)
+        log.warning("The fast path into SlateDB is off, so the broker is much slower (%s)", reason)
         return StockBinding(reason)
     chosen: Binding = fast
     return chosen

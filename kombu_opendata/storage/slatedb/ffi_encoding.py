@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 
-from kombu_opendata.storage.slatedb.rows import Pair, Rows, Run
+from .rows import Pair, Rows, Run
 
 _LENGTH = struct.Struct(">i")
 _LARGEST = 2**31 - 1 - _LENGTH.size

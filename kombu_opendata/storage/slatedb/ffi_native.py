@@ -16,16 +16,16 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from kombu_opendata.storage.slatedb.ffi import Batch, Binding, Range, ScanSettings, public, stock_scan_options
-from kombu_opendata.storage.slatedb.ffi_encoding import (
+from .ffi import Batch, Binding, Range, ScanSettings, public, stock_scan_options
+from .ffi_encoding import (
     decode_optional_bytes,
     decode_pairs,
     decode_rows,
     encode_bytes,
     encode_range,
 )
-from kombu_opendata.storage.slatedb.ffi_polls import Polls, Wait
-from kombu_opendata.storage.slatedb.rows import Pair, Rows
+from .ffi_polls import Polls, Wait
+from .rows import Pair, Rows
 
 _SYMBOL = "uniffi_slatedb_uniffi_fn_"
 _RUNTIME = "ffi_slatedb_uniffi_"

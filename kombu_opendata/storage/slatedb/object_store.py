@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kombu_opendata import errors
-from kombu_opendata.storage.slatedb import ffi
+from ... import errors
+from . import ffi
 
 _PROVIDERS = {"s3": "S3", "s3a": "S3", "gs": "GCS", "az": "AZURE", "azure": "AZURE", "abfs": "AZURE", "abfss": "AZURE"}
 # The local store and the bucket clients escape other characters, not everywhere in the same way.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kombu_opendata import errors
-from kombu_opendata.storage.slatedb import ffi
+from ... import errors
+from . import ffi
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kombu_opendata.storage.slatedb import ffi
+from . import ffi
 
 _IDLE_POLL_MS = 120_000
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from kombu_opendata import errors
-from kombu_opendata.storage.slatedb import ffi
-from kombu_opendata.storage.slatedb.databases import build
-from kombu_opendata.storage.slatedb.object_store import locate
-from kombu_opendata.storage.slatedb.slate_errors import translated
-from kombu_opendata.storage.slatedb.store_reads import Reads
+from ... import errors
+from . import ffi
+from .databases import build
+from .object_store import locate
+from .slate_errors import translated
+from .store_reads import Reads
 
 #: of a reader that does not look at the manifest again, but for once right after it is opened
 _NEVER_MS = 365 * 86_400_000

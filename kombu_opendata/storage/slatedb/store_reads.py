@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Sized
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kombu_opendata.storage.slatedb import ffi
-from kombu_opendata.storage.slatedb.ffi import Range, ScanSettings
-from kombu_opendata.storage.slatedb.object_store import Location
-from kombu_opendata.storage.slatedb.rows import Pair, Rows
-from kombu_opendata.storage.slatedb.slate_errors import translated
+from . import ffi
+from .ffi import Range, ScanSettings
+from .object_store import Location
+from .rows import Pair, Rows
+from .slate_errors import translated
 
 _Part = TypeVar("_Part", bound=Sized)
 

@@ -10,16 +10,16 @@ import asyncio
 import functools
 from typing import Any
 
-from kombu_opendata import errors
-from kombu_opendata.storage.clock import Clock, SystemClock
-from kombu_opendata.storage.slatedb import ffi
-from kombu_opendata.storage.slatedb.admin import SlateAdmin
-from kombu_opendata.storage.slatedb.databases import build
-from kombu_opendata.storage.slatedb.ffi import Batch
-from kombu_opendata.storage.slatedb.object_store import Location, locate
-from kombu_opendata.storage.slatedb.slate_errors import translated
-from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
-from kombu_opendata.storage.slatedb.store_reads import Reads
+from ... import errors
+from ..clock import Clock, SystemClock
+from . import ffi
+from .admin import SlateAdmin
+from .databases import build
+from .ffi import Batch
+from .object_store import Location, locate
+from .slate_errors import translated
+from .slate_settings import SlateSettings
+from .store_reads import Reads
 
 _CACHE_ID = 1
 _BLOCKS_IN_A_FOLDER, _BLOCKS_ELSEWHERE = 8 << 20, 32 << 20
