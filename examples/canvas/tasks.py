@@ -1,4 +1,4 @@
-"""Tasks to build workflows of. Broker and results are the same folder: no second service."""
+"""Tasks for workflows. One folder is both broker and result backend: there is no second service."""
 
 import os
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ def total(numbers: Iterable[int]) -> int:
 
 @app.task(bind=True, max_retries=5)
 def unreliable(self: Task, works_at: int) -> str:
-    """Fails until its n-th try. While it waits for the next one it is in storage, not in a worker."""
+    """Fails until its n-th try. Between tries it waits in storage, not in a worker."""
     attempt = self.request.retries + 1
     if attempt < works_at:
         raise self.retry(countdown=0.5)

@@ -1,4 +1,4 @@
-"""Sends one workflow of each kind and prints what comes back. Needs a worker: see README.md."""
+"""Sends one workflow of each kind and prints its result. It needs a worker: see README.md."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ TIMEOUT_SECONDS = 60
 
 
 def workflows() -> Iterator[tuple[str, Any]]:
-    """Name and result of each, sent as it is asked for."""
+    """The name and the result of each workflow. A workflow is sent when it is requested."""
     yield "chain", chain(add.s(2, 2), double.s(), double.s())()
     yield "group", group(add.s(number, number) for number in range(5))()
     yield "chord", chord((double.s(number) for number in range(10)), total.s())()

@@ -1,7 +1,7 @@
-"""Thousands of tasks, the broker killed with -9 half way, and each task counted. Run it with ``make demo``.
+"""Sends thousands of tasks, kills the broker with -9 half way, and counts each task. Run it with ``make demo``.
 
-Starts a real Celery worker on a new store in a temporary folder, which is kept. Exit code 1 if a task was lost or
-ran twice.
+It starts a real Celery worker on a new store in a temporary folder, which is kept. The exit code is 1 if a task was
+lost or ran twice.
 """
 
 import os
@@ -33,7 +33,7 @@ console = Console(highlight=False, soft_wrap=True)
 @click.option("--folder", type=click.Path(path_type=Path), help="where to put the store  [default: a new one]")
 @click.option("--pool", default="prefork", show_default=True, type=click.Choice(["prefork", "solo", "threads"]))
 @click.option("--concurrency", default=2, show_default=True, type=click.IntRange(1))
-@click.option("--deadline", default=180.0, show_default=True, help="seconds until it gives up")
+@click.option("--deadline", default=180.0, show_default=True, help="seconds after which it gives up")
 def main(tasks: int, folder: Path | None, pool: str, concurrency: int, deadline: float) -> None:
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, interrupted)
@@ -78,7 +78,7 @@ def play(folder: Path, broker: Broker, result: Result, *, pool: str, concurrency
 
 
 def start_broker() -> None:
-    """The first client starts the broker. Here that is the demo, so that a folder it can't use is told at once."""
+    """The first client starts the broker. Here that is the demo, so that an unusable folder is reported at once."""
     try:
         with app.connection_for_write() as connection:
             connection.connect()
@@ -88,7 +88,7 @@ def start_broker() -> None:
 
 @contextmanager
 def progress(total: int) -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
-    """Two bars on a terminal; elsewhere nothing but the events."""
+    """Two bars on a terminal; elsewhere only the events."""
     bars = Progress(
         TextColumn("{task.description:>5}"),
         BarColumn(bar_width=40),
@@ -147,7 +147,7 @@ def try_next(store: Path, folder: Path) -> None:
         f"{there}opendata-queue status {quoted}": "what the broker knows, while it runs",
         f"rm -r {shlex.quote(str(folder))}": "when you have seen enough",
     }
-    console.print(f"\n[bold]The store[/] is {store} (the worker's log and the list of what ran lie beside it).")
+    console.print(f"\n[bold]The store[/] is {store} (the worker's log and the list of what ran are beside it).")
     console.print("[bold]Try next[/]")
     for command, when in commands.items():
         console.print(f"  {command}", markup=False, end="")

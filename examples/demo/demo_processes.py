@@ -18,7 +18,7 @@ class DemoError(Exception):
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Look every 20 ms whether the condition holds; False when it still does not after ``seconds``."""
+    """Check the condition every 20 ms; False if it still does not hold after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -28,7 +28,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 class Worker:
-    """A Celery worker in a session of its own, so that Ctrl-C reaches the demo only, which then stops it in order."""
+    """A Celery worker in its own session, so that Ctrl-C reaches only the demo, which then stops it properly."""
 
     def __init__(self, folder: Path, *, pool: str, concurrency: int) -> None:
         self.log = folder / "worker.log"
@@ -56,7 +56,7 @@ class Worker:
             raise DemoError(f"the worker ended with exit code {code}:\n{tail(self.log)}")
 
     def stop(self, seconds: float = 20) -> None:
-        """SIGTERM: the worker finishes what it runs. One that does not end in time is killed with its children."""
+        """SIGTERM: the worker finishes running tasks. If it does not end in time, it is killed with its children."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -77,10 +77,10 @@ class Broker:
         try:
             return int(self._pid_file.read_text().split()[0])
         except (OSError, IndexError, ValueError):
-            return None  # not started yet, or caught while it writes the file
+            return None  # not started yet, or just writing the file
 
     def kill(self) -> int:
-        """``kill -9``; the answer is the pid."""
+        """``kill -9``; returns the pid."""
         pid = self.pid()
         if pid is None or not is_running(pid):
             raise DemoError(f"no broker is running; its log is {self.log}")
@@ -98,7 +98,7 @@ class Broker:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process exists and has not ended: one that its parent has not asked for yet counts as ended."""
+    """Whether the process exists and has not ended. A zombie, whose parent has not waited for it, counts as ended."""
     try:
         ended, _ = os.waitpid(pid, os.WNOHANG)
         return ended == 0
@@ -111,7 +111,7 @@ def is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
-        return not Path("/proc/self/stat").exists()  # no such file system here: what kill said holds
+        return not Path("/proc/self/stat").exists()  # this system has no /proc: rely on what kill said
     return state != "Z"
 
 

@@ -29,7 +29,7 @@ class Ledger:
 
 
 class Sender(threading.Thread):
-    """Calls ``note.delay`` once a task; each call returns when the task is on disk."""
+    """Calls ``note.delay`` once for each task. Each call returns when the task is on disk."""
 
     def __init__(self, ledger: Ledger, total: int) -> None:
         super().__init__(name="sender", daemon=True)
@@ -46,7 +46,7 @@ class Sender(threading.Thread):
             while self.sent < self._total and not self._stop_asked.is_set():
                 note.delay(self._ledger, self.sent)
                 self.sent += 1
-        except Exception as exc:  # told by the main thread
+        except Exception as exc:  # the main thread reports it
             self.error = exc
         self.seconds = time.monotonic() - began
 
@@ -62,7 +62,7 @@ class Sender(threading.Thread):
 
 @dataclass
 class Result:
-    """What came out."""
+    """The outcome."""
 
     total: int
     killed_pid: int = 0
@@ -91,7 +91,7 @@ def send_and_watch(
     show: Callable[[int, int], None],
     tell: Callable[[str], None],
 ) -> None:
-    """Send all tasks, kill the broker when half of them are sent, return when all ran or the deadline is over.
+    """Send all tasks, kill the broker when half of them are sent, and return when all ran or the deadline is over.
 
     ``show(sent, done)`` is called about twenty times a second, ``tell(text)`` at each event.
     """
@@ -123,7 +123,7 @@ def send_and_watch(
 
 
 def count(ledger: Ledger, result: Result) -> None:
-    """Compare what ran with what was sent. The worker has ended: what it did not finish is back in the queue."""
+    """Compare what ran with what was sent. The worker has ended, so what it did not finish is back in the queue."""
     runs = ledger.runs()
     result.lost = [number for number in range(result.total) if not runs[number]]
     result.repeated = [number for number, times in runs.items() if times > 1]

@@ -22,7 +22,7 @@ app.conf.update(
 
 @app.task
 def note(ledger: str, number: int) -> None:
-    """Append the number to the ledger: one write of one line, so that processes do not mix theirs."""
+    """Append the number to the ledger with a single write, so that the lines of several processes do not mix."""
     file = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, b"%08d\n" % number)

@@ -11,7 +11,7 @@ app = Celery("mail_tasks", broker=f"opendata://{FOLDER}/queue")
 app.conf.update(task_ignore_result=True, task_routes={"mail.urgent": "urgent"}, worker_prefetch_multiplier=64)
 
 
-# Rejected if it raises, so that it is among the queue's failed messages. By default Celery acknowledges failed tasks.
+# If it raises, its message is rejected and becomes a failed message. By default, Celery acknowledges failed tasks.
 @app.task(name="mail.letter", acks_late=True, acks_on_failure_or_timeout=False)
 def letter(customer: int, name: str, balance: float) -> None:
     """Write one letter; a real one would send it."""

@@ -3,7 +3,7 @@
 In another terminal, in this folder: celery -A mail_tasks worker -Q celery,urgent
 """
 
-# %% A session and a small table. On a cluster there is a session already; here `use_java` finds a Java.
+# %% A session and a small table. A cluster has a session already; here `use_java` finds a Java.
 import os
 import sys
 

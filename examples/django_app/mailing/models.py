@@ -1,4 +1,4 @@
-"""What is to be sent, and what was."""
+"""Letters: those to be sent, and those that were sent."""
 
 from django.db import models
 

@@ -8,6 +8,6 @@ from .models import Letter
 
 @shared_task
 def send(letter_id: int) -> str:
-    """Send a letter, once: a second run finds nothing to do."""
+    """Send a letter once: a second run has nothing to do."""
     changed = Letter.objects.filter(id=letter_id, sent_at=None).update(sent_at=timezone.now())
     return "sent" if changed else "was sent before"

@@ -16,12 +16,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("to")
-        parser.add_argument("--wait", action="store_true", help="until it is sent, for a minute at most")
+        parser.add_argument("--wait", action="store_true", help="wait until it is sent, for a minute at most")
 
     @transaction.atomic
     def write(self, to: str) -> Any:
         letter = Letter.objects.create(to=to)
-        # After the commit: a worker that is faster than the database would not find the letter.
+        # Send the task after the commit: otherwise a fast worker would not find the letter.
         transaction.on_commit(lambda: self.sent.append(send.delay(letter.id)))
         return letter
 
