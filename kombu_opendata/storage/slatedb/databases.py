@@ -1,4 +1,4 @@
-"""Databases of a store: whether there is one, which there are, and opening one within a deadline."""
+"""The databases of a store: lists them, and opens one within a deadline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def database_exists(url: str, path: str, *, deadline_seconds: float = 30) 
     """Whether the store at `url` has a database `path`. Nothing is created.
 
     Raises:
-        errors.StoreError: the store does not say.
+        errors.StoreError: the store does not answer.
     """
     if url.startswith("file://"):
         return path in databases(url)
@@ -29,7 +29,7 @@ async def database_exists(url: str, path: str, *, deadline_seconds: float = 30) 
 
 
 def databases(url: str) -> list[str]:
-    """The databases in a local store's folder; of other stores none can be told.
+    """The databases in a local store's folder; empty for other stores, which can't be listed.
 
     Raises:
         errors.StoreError: the folder can't be read.
@@ -46,7 +46,7 @@ def databases(url: str) -> list[str]:
 
 
 async def build(builder: Any, url: str, deadline_seconds: float) -> Any:
-    """Open what a builder of the binding describes.
+    """Open the database of one of the binding's builders.
 
     Raises:
         errors.StoreError: the store did not answer within `deadline_seconds`, or refused.
@@ -57,7 +57,7 @@ async def build(builder: Any, url: str, deadline_seconds: float) -> Any:
         with translated(url):
             return await _in_time(builder.build(), url, deadline_seconds)
     except errors.StoreError as error:
-        # A manifest has no checksum: SlateDB says "internal error" of one that does not decode, or panics.
+        # A manifest has no checksum: if it does not decode, SlateDB reports an internal error or panics.
         if isinstance(error.__cause__, (u.Error.Internal, u.InternalError)):
             text = f"the store {url} is damaged: SlateDB can't decode its files: {error.__cause__}"
             raise errors.CorruptRecord(text, url=url, key=b"", offset=0) from error.__cause__
@@ -69,8 +69,8 @@ async def _in_time(call: Awaitable[Any], url: str, deadline_seconds: float) -> A
         return await asyncio.wait_for(call, deadline_seconds)
     except TimeoutError as error:
         raise errors.StoreError(
-            f"the store {url} did not answer within {deadline_seconds:g} s: see that the endpoint, the bucket and the "
-            "credentials are right",
+            f"the store {url} did not answer within {deadline_seconds:g} s: check the endpoint, the bucket and the "
+            "credentials",
             url=url,
             deadline_seconds=deadline_seconds,
         ) from error

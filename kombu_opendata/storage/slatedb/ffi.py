@@ -2,8 +2,8 @@
 
 The generated binding copies ``bytes`` across the border one byte at a time in Python, which costs more than everything
 else a commit does. :mod:`.ffi_native` calls the same native symbols with one copy per value. That relies on what the
-generated code does inside, so :func:`select` uses it only with the minor version it was written against, and only
-after a self-check in this process; otherwise :class:`StockBinding` does the work through the public interface.
+generated code does inside, so :func:`select` uses it only with the minor version it was written for, and only after
+a self-check in this process; otherwise :class:`StockBinding` does the work through the public interface.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 #: The SlateDB version that the fast path was written against, without its last part.
 FAST_PATH_VERSION = "0.17"
 
-#: first key; first key that is out, None for no bound
+_FETCH_TASKS = 4
+
+#: the first key, and the first key after the range; None for no bound
 Range = tuple[bytes, bytes | None]
 
 
@@ -34,15 +36,13 @@ class ScanSettings:
     """How a scan reads.
 
     Attributes:
-        descending: last key first.
-        read_ahead_bytes: how much is fetched before it is asked for.
-        max_fetch_tasks: how many fetches run at once.
+        descending: start with the last key.
+        read_ahead_bytes: how much to fetch ahead.
         cache_blocks: keep the blocks in the block cache; off for scans of everything.
     """
 
     descending: bool = False
     read_ahead_bytes: int = 4 << 20
-    max_fetch_tasks: int = 4
     cache_blocks: bool = False
 
 
@@ -104,18 +104,18 @@ class Binding(ABC):
 
     @abstractmethod
     async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
-        """The next pairs; fewer than `limit` mean that there are no more.
+        """The next pairs; fewer than `limit` at the end only.
 
         Args:
-            in_thread: what SlateDB computes for them leaves the event loop alone, which costs a change of threads.
+            in_thread: run SlateDB's code in a thread, so that it does not block the event loop.
         """
 
     @abstractmethod
     async def next_rows(self, iterator: Any, limit: int) -> Rows:
-        """As :meth:`next_batch`, in one piece."""
+        """As :meth:`next_batch`, in one piece of memory."""
 
     async def get_many(self, db: Any, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of `keys`, in their order; what is not at hand is waited for together."""
+        """The values of `keys`, in their order; those that are not cached are read concurrently."""
         return list(await asyncio.gather(*(self.get(db, key) for key in keys)))
 
     async def scan_many(self, db: Any, ranges: Sequence[Range], limit: int, settings: ScanSettings) -> list[list[Pair]]:
@@ -141,7 +141,7 @@ def stock_scan_options(settings: ScanSettings) -> Any:
         dirty=False,
         read_ahead_bytes=settings.read_ahead_bytes,
         cache_blocks=settings.cache_blocks,
-        max_fetch_tasks=settings.max_fetch_tasks,
+        max_fetch_tasks=_FETCH_TASKS,
         order=u.IterationOrder.DESCENDING if settings.descending else u.IterationOrder.ASCENDING,
     )
 
@@ -190,7 +190,7 @@ _chosen: Binding | None = None
 
 
 async def select() -> Binding:
-    """The fast binding if it can be trusted here, else the stock one. The first call in a process decides."""
+    """The fast binding if its self-check passes, else the stock one. The first call in a process decides."""
     global _chosen
     if _chosen is None:
         _chosen = await _choose()
@@ -204,7 +204,7 @@ async def _choose() -> Binding:
             raise SelfCheckFailed(f"it is written for slatedb {FAST_PATH_VERSION}, this is {version}")
         fast = importlib.import_module("kombu_opendata.storage.slatedb.ffi_native").FastBinding()
         await self_check(fast)
-    except Exception as error:  # whatever goes wrong in there, the public interface still works
+    except Exception as error:  # whatever fails here, the public interface still works
         reason = f"{type(error).__name__}: {error}"
         log.warning("The fast path into SlateDB is off, so the broker is much slower (%s)", reason)
         return StockBinding(reason)
@@ -213,7 +213,7 @@ async def _choose() -> Binding:
 
 
 class SelfCheckFailed(Exception):
-    """The fast path and the public interface do not agree."""
+    """The fast path can't be used, or it disagrees with the public interface."""
 
 
 @functools.cache
@@ -226,7 +226,7 @@ def _samples() -> dict[bytes, bytes]:
 
 @functools.cache
 def _alike() -> dict[bytes, bytes]:
-    """Rows most of which look the same: one has a longer key for a shorter value, one a longer value."""
+    """Rows that are mostly alike: one has a longer key and a shorter value, one a longer value."""
     rows = {b"\x02alike%02d" % i: b"value-%02d" % i for i in range(40)}
     return rows | {b"\x02alike20": b"longer", b"\x02alike201": b"shorter", b"\x02alike30": b"\0" * 264}
 

@@ -1,4 +1,4 @@
-"""Rows of a scan as they came, in one piece of memory: for readers that need no object for each key and value."""
+"""The rows of a scan in one piece of memory, for readers that need no object for each key and value."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ Pair = tuple[bytes, bytes]
 
 #: bytes between a key and its value
 GAP = 4
-#: bytes that follow the last value, at least
+#: the fewest bytes that follow the last value
 TAIL = 4
 
 
-#: Rows one after the other whose keys, and whose values, have the same length: where the first value starts, how far
-#: it is to the next one, the length of a key (it ends ``GAP`` bytes before its value), the length of a value, how many
+#: Consecutive rows whose keys have the same length, and whose values have: the offset of the first value, the distance
+#: to the next one, the length of a key (it ends ``GAP`` bytes before its value), the length of a value, the number of
 #: rows. A bare tuple, as there may be one for each row.
 Run = tuple[int, int, int, int, int]
 
 
 class Rows:
-    """Keys and values, by key.
+    """Keys and values, in the order of the keys.
 
     Attributes:
-        data: all of them, with other bytes in between; ``TAIL`` more follow the last value.
-        runs: where they are.
+        data: all of them, with other bytes in between; at least ``TAIL`` bytes follow the last value.
+        runs: where they are in ``data``.
     """
 
     __slots__ = ("_count", "data", "runs")
@@ -35,7 +35,7 @@ class Rows:
 
     @classmethod
     def of(cls, pairs: Sequence[Pair]) -> Rows:
-        """These pairs."""
+        """Rows of these pairs."""
         parts: list[bytes] = []
         runs: list[Run] = []
         at = 0

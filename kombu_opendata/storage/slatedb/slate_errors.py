@@ -1,4 +1,4 @@
-"""SlateDB's errors as this package's."""
+"""Translates SlateDB's errors to this package's."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from ... import errors
 from . import ffi
@@ -11,9 +12,9 @@ from .object_store import locate
 from .slate_errors import translated
 from .store_reads import Reads
 
-#: of a reader that does not look at the manifest again, but for once right after it is opened
+#: the interval of a reader that reads the manifest only once more, right after it is opened
 _NEVER_MS = 365 * 86_400_000
-#: how long a frozen reader waits for SlateDB's first look, at least and at most
+#: how long a frozen reader waits for SlateDB's first read of the manifest, at least and at most
 _FREEZE_SECONDS = 0.01
 _MAX_FREEZE_SECONDS = 0.5
 _MEMTABLE_BYTES = 64 << 20
@@ -21,13 +22,14 @@ _RETRIES = 5
 
 
 class ReadOnlyStore(Reads):
-    """A reader beside the writer, or without one. It sees what is durable, a moment later.
+    """A reader beside the writer, or without one. It sees durable writes, a moment later.
 
-    It writes nothing to the store, so nothing holds back the files that it reads: open another one for another look.
+    It writes nothing to the store, not even a checkpoint, so the files that it reads may be deleted: then open another
+    reader.
     """
 
     _frozen_at: int | None = None
-    """SlateDB's sequence number of what a frozen reader shows."""
+    """SlateDB's sequence number of the state that a frozen reader shows."""
 
     @classmethod
     async def open(
@@ -43,8 +45,8 @@ class ReadOnlyStore(Reads):
         """Open the database `path` in the store at `url` for reading.
 
         Args:
-            frozen: go on showing what is durable now, or raise :class:`errors.StoreChanged`; else what is durable then.
-            skip_wal: leave out what is in WAL files only, for a store whose WAL is damaged.
+            frozen: show the present state in every read, or raise :class:`errors.StoreChanged`.
+            skip_wal: leave out the rows that are in WAL files only, for a store whose WAL is damaged.
 
         Raises:
             errors.StoreError: there is no such database, or the store did not answer within `deadline_seconds`.
@@ -55,15 +57,7 @@ class ReadOnlyStore(Reads):
         builder = u.DbReaderBuilder(location.path, location.store)
         builder.with_reader_mode(u.ReaderMode.FOLLOW_LATEST())
         if frozen or skip_wal:
-            builder.with_options(
-                u.ReaderOptions(
-                    manifest_poll_interval_ms=_NEVER_MS if frozen else 1000,
-                    checkpoint_lifetime_ms=2 * _NEVER_MS,  # there is no checkpoint, but it must be the larger one
-                    max_memtable_bytes=_MEMTABLE_BYTES,
-                    skip_wal_replay=skip_wal,
-                    object_store_max_retries=_RETRIES,  # without it a missing file is asked for until the deadline
-                )
-            )
+            builder.with_options(_options(frozen, skip_wal))
         now = asyncio.get_running_loop().time
         binding = await ffi.select()
         began = now()
@@ -77,9 +71,10 @@ class ReadOnlyStore(Reads):
         return opened
 
     async def _freeze(self, took: float) -> None:
-        """Let SlateDB take the look at the manifest that it takes right after opening, whatever the interval.
+        """Wait until SlateDB has read the manifest, which it does right after opening, whatever the interval.
 
-        It is not told when that is over; it takes about what the opening ``took``. Later is noticed by :meth:`check`.
+        SlateDB does not tell when this is done; it takes about as long as the opening ``took``. If it takes longer,
+        :meth:`check` notices.
         """
         first = self._frozen_at = self._shown()
         now = asyncio.get_running_loop().time
@@ -88,7 +83,7 @@ class ReadOnlyStore(Reads):
             await asyncio.sleep(_FREEZE_SECONDS / 10)
             self._frozen_at = self._shown()
         if self._frozen_at != first:
-            await asyncio.sleep(_FREEZE_SECONDS)  # the number is first, what it stands for comes after it
+            await asyncio.sleep(_FREEZE_SECONDS)  # SlateDB sets the number first, and then the state that it stands for
 
     def _shown(self) -> int:
         with translated(self.url):
@@ -97,3 +92,13 @@ class ReadOnlyStore(Reads):
     def check(self) -> None:
         if self._frozen_at is not None and self._shown() != self._frozen_at:
             raise errors.StoreChanged(f"{self.url} was written while it was opened; open it again", url=self.url)
+
+
+def _options(frozen: bool, skip_wal: bool) -> Any:
+    return ffi.public().ReaderOptions(
+        manifest_poll_interval_ms=_NEVER_MS if frozen else 1000,
+        checkpoint_lifetime_ms=2 * _NEVER_MS,  # there is no checkpoint, but this must be longer than the interval
+        max_memtable_bytes=_MEMTABLE_BYTES,
+        skip_wal_replay=skip_wal,
+        object_store_max_retries=_RETRIES,  # otherwise SlateDB retries a missing file until the deadline
+    )

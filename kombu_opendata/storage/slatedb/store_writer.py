@@ -1,12 +1,13 @@
 """The writer of a SlateDB database: batches, flushes, garbage collection.
 
-The binding's errors are translated to this package's. SlateDB's own collector is off: its schedule knows nothing of
-what this package has made safe against power loss, so the broker decides when to collect.
+SlateDB's own garbage collector is off: it does not know which files this package has synced against a power loss, so
+the broker decides when to collect.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from typing import Any
 
@@ -16,16 +17,16 @@ from . import ffi
 from .admin import SlateAdmin
 from .databases import build
 from .ffi import Batch
-from .object_store import Location, locate
+from .object_store import locate
 from .slate_errors import translated
 from .slate_settings import SlateSettings
 from .store_reads import Reads
 
 _CACHE_ID = 1
 _BLOCKS_IN_A_FOLDER, _BLOCKS_ELSEWHERE = 8 << 20, 32 << 20
-#: how often a database that was closed a moment ago is tried to be opened again, one second after the other
+#: attempts to open a database again that was closed a moment ago, a second apart
 _REOPEN_TRIES = 10
-#: how long reads may go on that a reopening waits for
+#: how long :meth:`SlateStore.reopen` waits for reads to end
 _READS_SECONDS = 1.0
 
 
@@ -56,10 +57,10 @@ class SlateStore(Reads):
             blocks = _BLOCKS_ELSEWHERE if location.folder is None else _BLOCKS_IN_A_FOLDER
         u = ffi.public()
         cache = u.DbCache.new_split_cache(_moka(blocks), _moka(settings.index_cache_bytes)) if blocks else None
-        recorder = u.DefaultMetricsRecorder() if settings.metrics else None
-        builder = _builder(location, settings, cache, recorder)
-        opened = cls(location, await build(builder, url, deadline_seconds), await ffi.select())
-        opened.settings, opened._cache, opened._recorder = settings, cache, recorder
+        opened = cls(location, None, await ffi.select())
+        opened.settings, opened._cache = settings, cache
+        opened._recorder = u.DefaultMetricsRecorder() if settings.metrics else None
+        opened._db = await opened._build(settings, deadline_seconds)
         return opened
 
     settings = SlateSettings()
@@ -67,36 +68,40 @@ class SlateStore(Reads):
     _recorder: Any = None
     _flushed_at: int | None = None
 
-    async def reopen(self, settings: SlateSettings, *, deadline_seconds: float = 30) -> bool:
-        """Close the database and open it with other settings, those of caches excepted, which stay as they are.
+    async def _build(self, settings: SlateSettings, deadline_seconds: float) -> Any:
+        """Open the database as its writer."""
+        builder = ffi.public().DbBuilder(self.location.path, self.location.store)
+        builder.with_settings(settings.as_binding())
+        if self._cache is not None:
+            builder.with_db_cache(self._cache, _CACHE_ID)
+        else:
+            builder.with_db_cache_disabled()
+        if self._recorder is not None:
+            builder.with_metrics_recorder(self._recorder)
+        return await build(builder, self.url, deadline_seconds)
 
-        Reads that come meanwhile wait; a write must not.
+    async def reopen(self, settings: SlateSettings, *, deadline_seconds: float = 30) -> bool:
+        """Close the database and open it with other settings. The caches stay as they are.
+
+        Reads that begin meanwhile wait. No write may begin meanwhile.
 
         Returns:
-            False when a read did not end within a second: then nothing was done.
+            False if a read did not end within a second; the database then stays open as it is.
 
         Raises:
-            errors.StoreFenced: another process has become the writer, or was it between the closing and the opening.
+            errors.StoreFenced: another process is the writer, or was between the closing and the opening.
             errors.StoreError: the database can't be opened again, and is closed.
         """
-        await self.flush_memtable()  # nothing else tells that another one is the writer now
+        await self.flush_memtable()  # nothing else shows that another process is the writer now
         written = self.durable_seq
         self._reopened = asyncio.Event()
         try:
             async with asyncio.timeout(_READS_SECONDS):
-                while self._ongoing.any:  # noqa: ASYNC110 - to tell would cost every read
+                while self._ongoing.any:  # noqa: ASYNC110 - an event would cost every read
                     await asyncio.sleep(0.01)
             with translated(self.url):
                 await self._db.shutdown()
-            for tries in range(_REOPEN_TRIES - 1, -1, -1):
-                try:
-                    builder = _builder(self._location, settings, self._cache, self._recorder)
-                    self._db = await build(builder, self.url, deadline_seconds)
-                    break
-                except errors.StoreError:
-                    if not tries:
-                        raise
-                    await asyncio.sleep(1)
+            self._db = await self._build_again(settings, deadline_seconds)
             if self.durable_seq != written:  # what this process knows of the store is no longer true
                 await self.close()
                 raise errors.StoreFenced(
@@ -110,27 +115,33 @@ class SlateStore(Reads):
         self.settings = settings
         return True
 
+    async def _build_again(self, settings: SlateSettings, deadline_seconds: float) -> Any:
+        for _ in range(_REOPEN_TRIES - 1):
+            with contextlib.suppress(errors.StoreError):
+                return await self._build(settings, deadline_seconds)
+            await asyncio.sleep(1)
+        return await self._build(settings, deadline_seconds)
+
     @functools.cached_property
     def admin(self) -> SlateAdmin:
-        """Calls about this database: checkpoints, tables, garbage."""
-        return SlateAdmin(self._location)
+        """The administration of this database: checkpoints, tables, garbage."""
+        return SlateAdmin(self.location)
 
     @functools.cached_property
     def clock(self) -> Clock:
-        """Wall clock and time that passes, whichever is further: checkpoints expire by the one, and a process that was
-        stopped is told by the other."""
+        """The system's clock, as checkpoints expire by it."""
         return SystemClock()
 
     def metrics(self) -> list[Any]:
-        """SlateDB's own metrics as they are now, as the binding gives them; none unless the settings ask for them.
+        """SlateDB's own metrics, as the binding gives them; empty unless the settings ask for them.
 
-        May be called from any thread, and goes on after :meth:`close`.
+        May be called from any thread, and after :meth:`close`.
         """
         return list(self._recorder.snapshot()) if self._recorder is not None else []
 
     def batch(self) -> Batch:
         """A new empty batch."""
-        return self._binding.batch()
+        return self.binding.batch()
 
     async def write(self, batch: Batch) -> None:
         """Apply `batch`: visible to this process's reads when it returns, durable after the next flush."""
@@ -147,8 +158,8 @@ class SlateStore(Reads):
     async def flush_memtable(self, again: bytes = b"\0") -> None:
         """Write the memtable out as a sorted table; only then can older WAL files be collected.
 
-        SlateDB adds the table to the current manifest, so what is read afterwards is what that refers to. The row of
-        the key ``again`` is written as it is, or deleted if there is none, so that there is something to write.
+        SlateDB adds the table to the current manifest, so later reads use that manifest. To have something to write,
+        this writes the row of the key ``again`` once more, or deletes it if there is none.
         """
         u = ffi.public()
         began = self.clock.now_ms()
@@ -178,10 +189,10 @@ class SlateStore(Reads):
     ) -> bool:
         """Delete the files that neither the current manifest nor a checkpoint needs and that are older than these ages.
 
-        This process reads from a manifest that may be older than the current one, as SlateDB looks at that only now and
-        then. So tables are deleted only if :meth:`flush_memtable` has ended a moment ago and all reads under way began
-        after it: what these see was replaced later, if at all, and the compaction's checkpoint still keeps it. Where
-        that does not hold, the tables wait for the next call.
+        SlateDB reads the manifest only now and then, so this process may read from an older one. Tables are therefore
+        deleted only if :meth:`flush_memtable` ended a moment ago and all reads under way began after it: a table that
+        these reads see was replaced later, if at all, and the compaction's checkpoint still keeps it. Otherwise the
+        tables wait for the next call.
 
         Returns:
             Whether tables were deleted, too.
@@ -198,19 +209,6 @@ class SlateStore(Reads):
             compacted_min_age_seconds=compacted_min_age_seconds,
         )
         return may_delete
-
-
-def _builder(location: Location, settings: SlateSettings, cache: Any, recorder: Any) -> Any:
-    """What opens the writer."""
-    builder = ffi.public().DbBuilder(location.path, location.store)
-    builder.with_settings(settings.as_binding())
-    if cache is not None:
-        builder.with_db_cache(cache, _CACHE_ID)
-    else:
-        builder.with_db_cache_disabled()
-    if recorder is not None:
-        builder.with_metrics_recorder(recorder)
-    return builder
 
 
 def _moka(capacity: int) -> Any:

@@ -47,7 +47,7 @@ def test_what_was_flushed_is_there_after_reopening(tmp_path: Path, kind: str) ->
 
     async def main() -> None:
         store = await SlateStore.open(url, "default")
-        assert store.fast_path
+        assert store.binding.fast_path
         batch = store.batch()
         for key, value in VALUES.items():
             batch.put(key, value)
@@ -232,7 +232,7 @@ def test_a_compaction_of_everything_holds_up_no_flush(tmp_path: Path) -> None:
 def test_wal_files_go_after_a_memtable_flush(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SlateStore.open(url_of(tmp_path), "db")
-        assert store.folder == tmp_path / "db"
+        assert store.location.folder == tmp_path / "db"
         for i in range(20):
             await put_and_flush(store, **{f"k{i}": b"v"})
         wal = tmp_path / "db" / "wal"
