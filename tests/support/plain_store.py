@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from slatedb import uniffi  # type: ignore[import-untyped]
+from slatedb import uniffi
 
 from kombu_opendata.staging.batch_uri import parse_payload_uri
 from kombu_opendata.storage import records

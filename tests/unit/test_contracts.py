@@ -32,6 +32,7 @@ BROKEN = [
     ("light-client", "client/connection_options.py", "import asyncio"),
     ("light-client", "protocol/framing.py", "import uvloop"),
     ("light-client", "transport/channel.py", "from ..storage.clock import Clock"),
+    ("light-client", "protocol/tcp.py", "from slatedb import uniffi"),
     ("storage-alone", "storage/records/keys.py", "import socket"),
     ("storage-alone", "errors.py", "import kombu"),
 ]

@@ -1,7 +1,7 @@
 """The fast way into the SlateDB binding: one native copy per value instead of a Python loop over its bytes.
 
-Everything here relies on how the generated module of slatedb 0.17 works inside; :func:`.ffi.select` decides whether
-it may be used. :mod:`.ffi_encoding` has what crosses the border, :mod:`.ffi_polls` waits for futures.
+Everything here relies on how the generated module of slatedb 0.17 works inside; :mod:`.ffi_choice` decides whether it
+may be used. :mod:`.ffi_encoding` has what crosses the border, :mod:`.ffi_polls` waits for futures.
 
 Ownership: a native call consumes the buffers and the object handle it is given, even when it fails, so each call gets
 a clone of the handle. A buffer that a call returns is ours to free.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -51,7 +50,9 @@ class _Native:
     """
 
     def __init__(self) -> None:
-        self.generated: Any = importlib.import_module("slatedb.uniffi._slatedb_uniffi.slatedb")
+        from slatedb.uniffi._slatedb_uniffi import slatedb as generated
+
+        self.generated: Any = generated
         library = ctypes.PyDLL(self.generated._UniffiLib._name)
         self.status_type: Any = self.generated._UniffiRustCallStatus
         status = ctypes.POINTER(self.status_type)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ... import errors
-from . import ffi
+from . import ffi, ffi_choice
 from .databases import build
 from .object_store import locate
 from .slate_errors import translated
@@ -59,7 +59,7 @@ class ReadOnlyStore(Reads):
         if frozen or skip_wal:
             builder.with_options(_options(frozen, skip_wal))
         now = asyncio.get_running_loop().time
-        binding = await ffi.select()
+        binding = await ffi_choice.select()
         began = now()
         opened = cls(location, await build(builder, url, deadline_seconds), binding)
         if frozen:

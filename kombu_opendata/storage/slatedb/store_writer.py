@@ -13,7 +13,7 @@ from typing import Any
 
 from ... import errors
 from ..clock import Clock, SystemClock
-from . import ffi
+from . import ffi, ffi_choice
 from .admin import SlateAdmin
 from .databases import build
 from .ffi import Batch
@@ -57,7 +57,7 @@ class SlateStore(Reads):
             blocks = _BLOCKS_ELSEWHERE if location.folder is None else _BLOCKS_IN_A_FOLDER
         u = ffi.public()
         cache = u.DbCache.new_split_cache(_moka(blocks), _moka(settings.index_cache_bytes)) if blocks else None
-        opened = cls(location, None, await ffi.select())
+        opened = cls(location, None, await ffi_choice.select())
         opened.settings, opened._cache = settings, cache
         opened._recorder = u.DefaultMetricsRecorder() if settings.metrics else None
         opened._db = await opened._build(settings, deadline_seconds)

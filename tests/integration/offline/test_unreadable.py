@@ -13,7 +13,7 @@ import pytest
 from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import Report, Status, open_store, verify_store
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.slatedb import ffi
+from kombu_opendata.storage.slatedb import ffi, ffi_choice
 from tests.support.clock import ManualClock
 from tests.support.unprivileged import unprivileged
 from tests.support.verified import describe
@@ -87,7 +87,7 @@ def test_a_bucket_that_can_not_be_reached_is_no_damage(monkeypatch: pytest.Monke
 
 
 def test_a_bucket_that_goes_away_once_it_is_open_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    binding = asyncio.run(ffi.select())
+    binding = asyncio.run(ffi_choice.select())
     report = report_of_a_bucket(lambda: monkeypatch.setattr(binding, "get", unavailable))
     assert report.status is Status.INCOMPLETE, describe(report)
     assert not report.findings, describe(report)

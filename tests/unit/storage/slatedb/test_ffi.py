@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage.slatedb import ffi, ffi_encoding, ffi_native
+from kombu_opendata.storage.slatedb import ffi, ffi_choice, ffi_encoding, ffi_native
 from kombu_opendata.storage.slatedb.rows import Pair, Rows
 
 VALUES = [b"", b"\0", b"x" * 50, bytes(range(256)) * 106, os.urandom(70_000)]
@@ -18,7 +18,7 @@ VALUES = [b"", b"\0", b"x" * 50, bytes(range(256)) * 106, os.urandom(70_000)]
 
 @pytest.fixture(autouse=True)
 def _undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ffi, "_chosen", None)
+    monkeypatch.setattr(ffi_choice, "_chosen", None)
 
 
 async def open_memory() -> Any:
@@ -28,10 +28,10 @@ async def open_memory() -> Any:
 
 def test_the_fast_path_is_chosen_once() -> None:
     async def main() -> None:
-        binding = await ffi.select()
+        binding = await ffi_choice.select()
         assert binding.fast_path
         assert binding.reason == ""
-        assert await ffi.select() is binding
+        assert await ffi_choice.select() is binding
 
     asyncio.run(main())
 
@@ -231,17 +231,17 @@ def test_many_reads_wait_together() -> None:
 
 
 async def _disagree(fast: ffi.Binding) -> None:
-    raise ffi.SelfCheckFailed("made to fail")
+    raise ffi_choice.SelfCheckFailed("made to fail")
 
 
 def test_a_failed_self_check_falls_back_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ffi, "self_check", _disagree)
+    monkeypatch.setattr(ffi_choice, "self_check", _disagree)
 
     async def main() -> None:
-        binding = await ffi.select()
-        assert await ffi.select() is binding
+        binding = await ffi_choice.select()
+        assert await ffi_choice.select() is binding
         assert not binding.fast_path
         assert "made to fail" in binding.reason
         db, batch = await open_memory(), binding.batch()
@@ -256,8 +256,8 @@ def test_a_failed_self_check_falls_back_and_says_so_once(
 
 
 def test_another_version_of_slatedb_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ffi, "FAST_PATH_VERSION", "0.99")
-    binding = asyncio.run(ffi.select())
+    monkeypatch.setattr(ffi_choice, "FAST_PATH_VERSION", "0.99")
+    binding = asyncio.run(ffi_choice.select())
     assert not binding.fast_path
     assert "0.99" in binding.reason
 
@@ -290,5 +290,5 @@ def test_the_self_check_sees_each_fault(monkeypatch: pytest.MonkeyPatch, fault: 
             monkeypatch.setattr(binding, "next_rows", wrong_rows)
         case _:
             monkeypatch.setattr(binding, "next_batch", wrong_next)
-    with pytest.raises(ffi.SelfCheckFailed):
-        asyncio.run(ffi.self_check(binding))
+    with pytest.raises(ffi_choice.SelfCheckFailed):
+        asyncio.run(ffi_choice.self_check(binding))
