@@ -416,7 +416,7 @@ def test_outcomes_that_do_not_exist(client: Client) -> None:
 
 @pytest.mark.parametrize("id", ["", "attempt-", "attempt-xyz", "attempt--1", "attempt-" + "f" * 17, "1", "attempt-٣"])
 def test_attempt_ids_that_are_none(client: Client, id: str) -> None:
-    with pytest.raises(RequestError, match="no attempt's id"):
+    with pytest.raises(RequestError, match="not an attempt's id"):
         history_queries.retrieve_attempt(client.connection, id)
 
 

@@ -171,7 +171,7 @@ def test_a_second_replay_waits_for_the_end_of_the_first_or_its_stop(log: Any) ->
         replay.start_replay(connection, "full", "first")
     assert take_bodies(log, "full")[:2] == ["a", "b"]
     replay.stop_replay(connection, "full")
-    with pytest.raises(errors.PreconditionFailed, match="nothing to stop"):
+    with pytest.raises(errors.PreconditionFailed, match="has no replay to stop"):
         replay.stop_replay(connection, "full")
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from kombu_opendata.broker.calls.admin_calls import Directory
 from kombu_opendata.broker.calls.compose import InstanceCalls
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
@@ -13,19 +14,14 @@ from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from kombu_opendata.protocol.message_base import Message
 
 
-class NoDirectory:
-    """The instances of no broker."""
-
-    def listing(self) -> dict[str, bool]:
-        return {}
-
-    async def create(self, name: str) -> bool:
-        raise NotImplementedError
-
-
 async def no_status() -> dict[str, Any]:
     """The status of no broker."""
     return {}
+
+
+async def no_instances(name: str) -> bool:
+    """No broker that could create an instance."""
+    raise NotImplementedError
 
 
 class Caller:
@@ -35,7 +31,8 @@ class Caller:
         self, instance: Instance, session: Session, status: Callable[[], Awaitable[dict[str, Any]]] = no_status
     ) -> None:
         self.session = session
-        calls = InstanceCalls(instance, DEFAULT_MAX_MESSAGE_BYTES, NoDirectory(), status)
+        directory = Directory(status, dict, no_instances)
+        calls = InstanceCalls(instance, DEFAULT_MAX_MESSAGE_BYTES, directory)
         self.handlers = calls.handlers
         self._context = calls.context(session)
         self._background = instance.background

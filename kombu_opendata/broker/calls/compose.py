@@ -1,9 +1,6 @@
-"""All calls of an instance."""
+"""Composes all calls of an instance."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from ..instance.instance import Instance
 from ..model.sessions import Session
@@ -46,7 +43,6 @@ class InstanceCalls:
         instance: Instance,
         max_message_bytes: int,
         directory: Directory,
-        status: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
         i, engine, clock, largest = instance, instance.engine, instance.engine.clock, max_message_bytes
         state, topology, operations, commits = engine.state, engine.state.topology, engine.operations, engine.commits
@@ -62,7 +58,7 @@ class InstanceCalls:
             self.publishing,
             ConsumeCalls(i.queues, i.leases, i.outbox, clock),
             SessionCalls(i.lifecycle, i.outbox, commits),
-            AdminCalls(i.maintenance, directory, status),
+            AdminCalls(i.maintenance, directory),
             QueueCalls(i.queues, i.maker, engine.removals, clock, i.warnings),
             ExchangeCalls(topology, engine.definitions, i.queues, i.replays, self.publishing, i.warnings),
             ExplainCalls(state, commits, engine.payloads, engine.pages),

@@ -1,4 +1,4 @@
-"""Consuming: consumers and their credit, gets, settlements, the end of a channel."""
+"""Consumers and their credit, gets, settlements, closing of channels."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Exchanges and bindings: declared, deleted, listed; where a message would go."""
+"""Declaring, deleting and listing exchanges and bindings; testing where a message would go."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from ...errors import AccessRefused, PreconditionFailed, RequestError
 from ...protocol import messages as m
@@ -21,24 +23,16 @@ from .registry import handles
 _RESERVED_PREFIX = "amq."
 
 
+@dataclass(frozen=True, slots=True)
 class ExchangeCalls:
-    """What decides where messages go."""
+    """The calls about exchanges and bindings."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        definitions: Definitions,
-        queues: Queues,
-        replays: Replays,
-        publishing: PublishCalls,
-        warnings: WarnOnce,
-    ) -> None:
-        self._topology = topology
-        self._definitions = definitions
-        self._queues = queues
-        self._replays = replays
-        self._publishing = publishing
-        self._warnings = warnings
+    _topology: Topology
+    _definitions: Definitions
+    _queues: Queues
+    _replays: Replays
+    _publishing: PublishCalls
+    _warnings: WarnOnce
 
     # ------------------------------------------------------------------ exchanges
     @handles(m.DeclareExchange, definition=True)
@@ -107,13 +101,10 @@ class ExchangeCalls:
             self._queues.drop_unused_exchange(msg.exchange)
         call.reply(m.Ok(msg.rid))
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ listing and testing
     @handles(m.ListBindings, query=True)
-    def list_bindings(self, call: Context, msg: m.ListBindings) -> None:
-        call.run(msg.rid, self._list(msg.rid))
-
-    async def _list(self, rid: int) -> m.Bindings:
-        pace, answer = Pace(), m.Bindings(rid, [])
+    async def list_bindings(self, call: Context, msg: m.ListBindings) -> m.Bindings:
+        pace, answer = Pace(), m.Bindings(msg.rid, [])
         async for queue, exchange, key, given in pace.over(self._topology.bindings()):
             answer.bindings.append(encoded((queue, exchange, key)))
             answer.arguments.append(given)
@@ -123,7 +114,7 @@ class ExchangeCalls:
 
     @handles(q.AskRoutes)
     def ask_routes(self, call: Context, msg: q.AskRoutes) -> None:
-        """Route a message that is never stored."""
+        """Route a message without storing it."""
         queue_arguments.check_short(msg.routing_key, "routing key")
         envelope = m.Publish(0, 0, msg.exchange, msg.routing_key, msg.envelope, msg.texts, 0, 0)
         call.reply(q.Routed(msg.rid, [queue.name for queue in self._publishing.targets(envelope)]))

@@ -1,8 +1,9 @@
-"""Why a queue gets a message or not. The report is described in :mod:`kombu_opendata.client.calls.explain_routing`."""
+"""Explains why a queue gets a message or not; :mod:`kombu_opendata.client.calls.explain_routing` has the format."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import NotFound, RequestError, StoreError
@@ -20,45 +21,36 @@ from ...storage.state.store_state import StoreState
 from .context import Context
 from .registry import handles
 
-#: bindings that are explained; those that match come first
+#: the largest number of bindings that are explained; those that match come first
 MAX_BINDINGS = 50
 _PARTS_OF_A_BINDING = 20
 
-#: the headers of the envelope, typed; None where only texts are known
+#: the headers of the envelope; None if only the texts of the metadata are known
 Typed = Mapping[Any, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
 class ExplainCalls:
     """Explains a queue, or a filter alone."""
 
-    def __init__(self, state: StoreState, commits: Commits, payloads: Payloads, pages: QueuePages) -> None:
-        self._state = state
-        self._topology = state.topology
-        self._commits = commits
-        self._payloads = payloads
-        self._pages = pages
+    _state: StoreState
+    _commits: Commits
+    _payloads: Payloads
+    _pages: QueuePages
 
-    def _filter_of(self, msg: m.Explain) -> str:
-        return msg.filter
-
-    @handles(m.Explain, query=True, filter_of=_filter_of)
-    def explain(self, call: Context, msg: m.Explain) -> None:
-        """Answered at once for given headers, after reading the store for a message."""
+    @handles(m.Explain, query=True, filter_of=lambda _self, msg: msg.filter)
+    async def explain(self, call: Context, msg: m.Explain) -> m.Explained:
         if not msg.queue:
             if not msg.filter:
-                raise RequestError("nothing to explain: name a queue, or give a filter")
+                raise RequestError("nothing to explain: give a queue or a filter")
         elif msg.filter:
             raise RequestError("give a queue or a filter, not both: a queue has a filter of its own")
         if msg.message_id < 0:
-            call.reply(m.Explained(msg.rid, self._report(call, msg, msg.headers, None)))
-            return
+            return m.Explained(msg.rid, self._report(call, msg, msg.headers, None))
         if msg.headers:
             raise RequestError("give a message id or headers, not both")
         if msg.message_id >= keys.MAX_MESSAGE_ID:
             raise RequestError(f"there is no message id {msg.message_id}", message_id=msg.message_id)
-        call.run(msg.rid, self._explain_stored(call, msg))
-
-    async def _explain_stored(self, call: Context, msg: m.Explain) -> m.Explained:
         headers = await self._metadata(msg.message_id)
         typed = await self._typed_headers(msg.message_id)
         return m.Explained(msg.rid, self._report(call, msg, headers, typed))
@@ -73,13 +65,13 @@ class ExplainCalls:
             found = await self._pages.metadata_of(id)
         if found is None:
             raise NotFound(
-                f"no message {id} is stored: it was never published, only transient queues got it, or its time is over",
+                f"no message {id} is stored: it was never published, only transient queues got it, or it has expired",
                 message_id=id,
             )
         return dict(found.headers)
 
     async def _typed_headers(self, id: int) -> Typed:
-        """What a headers exchange compares; the metadata has texts only."""
+        """The typed headers, which a headers exchange compares; the metadata has only texts."""
         try:
             await self._payloads.load([id])
         except StoreError:
@@ -92,7 +84,7 @@ class ExplainCalls:
             found = compile_selector(msg.filter).explain(headers)
             return {"matches": found.value is True, "filter": found.to_dict()}
         name = call.queue(msg.queue).name
-        definition = self._topology.definition_of(name)
+        definition = self._state.topology.definition_of(name)
         bindings = [_binding(binding, headers, typed) for binding in definition.bindings]
         bindings.sort(key=lambda binding: binding["matches"] is not True)
         own = definition.filter
@@ -109,7 +101,7 @@ class ExplainCalls:
         exchange, key = headers.get("exchange", ""), headers.get("routing_key", "")
         seen = headers if typed is None else typed
         try:
-            return queue in self._topology.route(exchange, key, lambda: seen, headers)
+            return queue in self._state.topology.route(exchange, key, lambda: seen, headers)
         except NotFound:
             return False
 

@@ -1,8 +1,9 @@
-"""Queues: declared, deleted, purged, listed."""
+"""Declaring, deleting, purging and listing queues."""
 
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 
 from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
@@ -20,26 +21,19 @@ from .context import Context
 from .registry import handles
 
 
+@dataclass(frozen=True, slots=True)
 class QueueCalls:
-    """What becomes of whole queues."""
+    """The calls about whole queues."""
 
-    def __init__(
-        self,
-        queues: Queues,
-        maker: QueueMaker,
-        removals: Removals,
-        clock: Clock,
-        warnings: WarnOnce,
-    ) -> None:
-        self._queues = queues
-        self._maker = maker
-        self._removals = removals
-        self._clock = clock
-        self._warnings = warnings
+    _queues: Queues
+    _maker: QueueMaker
+    _removals: Removals
+    _clock: Clock
+    _warnings: WarnOnce
 
     # ------------------------------------------------------------------ declaring
     def _filter_of(self, msg: m.DeclareQueue) -> str | None:
-        """The filter of a queue that is not there yet."""
+        """The filter of a queue that does not exist yet."""
         text = None if msg.passive or msg.queue in self._queues else msg.arguments.get(FILTER)
         return text if isinstance(text, str) else None
 
@@ -51,7 +45,7 @@ class QueueCalls:
             return
         if not name:
             if msg.durable:
-                raise RequestError("a durable queue needs a name: it could not be found again")
+                raise RequestError("a durable queue needs a name, or it could not be found again")
             name = f"amq.gen-{uuid.uuid4().hex}"
         queue_arguments.check_name(name, "queue")
         queue_arguments.check_storable(msg.arguments, f"queue {name!r}")
@@ -79,10 +73,7 @@ class QueueCalls:
 
     # ------------------------------------------------------------------ deleting
     @handles(m.DeleteQueue)
-    def delete_queue(self, call: Context, msg: m.DeleteQueue) -> None:
-        call.run(msg.rid, self._delete(call, msg))
-
-    async def _delete(self, call: Context, msg: m.DeleteQueue) -> m.Count:
+    async def delete_queue(self, call: Context, msg: m.DeleteQueue) -> m.Count:
         async with self._queues.lock:
             queue, removal = self._queues.get(msg.queue), Call(call.session.id, msg.rid)
             before = self._removals.before(removal)
@@ -98,20 +89,14 @@ class QueueCalls:
             return m.Count(msg.rid, await self._queues.delete(queue, removal))
 
     @handles(m.PurgeQueue)
-    def purge_queue(self, call: Context, msg: m.PurgeQueue) -> None:
-        call.run(msg.rid, self._purge(call, msg))
-
-    async def _purge(self, call: Context, msg: m.PurgeQueue) -> m.Count:
+    async def purge_queue(self, call: Context, msg: m.PurgeQueue) -> m.Count:
         async with self._queues.lock:
             return m.Count(msg.rid, await call.queue(msg.queue).purge(Call(call.session.id, msg.rid)))
 
     # ------------------------------------------------------------------ listing
     @handles(q.ListQueues, query=True)
-    def list_queues(self, call: Context, msg: q.ListQueues) -> None:
-        call.run(msg.rid, self._list(msg.rid))
-
-    async def _list(self, rid: int) -> q.QueueList:
-        listed = q.QueueList(rid, [], [])
+    async def list_queues(self, call: Context, msg: q.ListQueues) -> q.QueueList:
+        listed = q.QueueList(msg.rid, [], [])
         async for queue in Pace().over(list(self._queues.values())):
             if not queue.deleting:
                 listed.queues.append(encoded((queue.name, *queue.properties, len(queue.consumers))))

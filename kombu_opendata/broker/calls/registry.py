@@ -7,9 +7,10 @@ A handler is a method of a class of calls. :func:`handles` says which message it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
+from inspect import iscoroutinefunction, isfunction
 from typing import Any, TypeVar
 
 from ...protocol.message_base import Message
@@ -18,6 +19,9 @@ from .context import Context
 Calls = TypeVar("Calls")
 Call = TypeVar("Call", bound=Message)
 
+#: a handler; a coroutine runs in the background, and what it returns is the answer
+Method = Callable[[Calls, Context, Call], Coroutine[Any, Any, Message | None] | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Handler:
@@ -25,12 +29,12 @@ class Handler:
 
     Attributes:
         run: handles it.
-        is_query: its answer may be far larger than the message: a client has only so many of these under way.
-        filter_of: the text of a filter in the message that is to be compiled first; None where there is none.
+        is_query: its answer may be far larger than the message, so the number of such calls in progress is limited.
+        filter_of: returns the text of the message's filter, which is compiled first; None if it can't have one.
         is_plain: it is no query and has no filter.
     """
 
-    run: Callable[[Context, Any], None]
+    run: Callable[[Context, Any], object]
     is_query: bool
     filter_of: Callable[[Any], str | None] | None
     is_plain: bool
@@ -38,14 +42,14 @@ class Handler:
 
 @dataclass(frozen=True)
 class _Mark:
-    """What was said of a method at its decorator."""
+    """The arguments of a method's decorator."""
 
     message: type[Message]
     query: bool
     filter_of: Callable[[Any, Any], str | None] | None
 
 
-_marks: dict[Callable[..., None], _Mark] = {}
+_marks: dict[Callable[..., object], _Mark] = {}
 
 
 def handles(
@@ -55,20 +59,23 @@ def handles(
     definition: bool = False,
     once: bool = False,
     filter_of: Callable[[Any, Call], str | None] | None = None,
-) -> Callable[[Callable[[Calls, Context, Call], None]], Callable[[Calls, Context, Call], None]]:
-    """Make a method the handler of a message.
+) -> Callable[[Method[Calls, Call]], Method[Calls, Call]]:
+    """Make a method the handler of a message. A coroutine runs in the background; see :meth:`.Background.run`.
 
     Args:
-        query, filter_of: see :class:`Handler`; ``filter_of`` is another method of the class.
-        definition: it waits for the deletion of a queue that is under way.
-        once: it changes something: a client that asks again after a reconnect gets the same answer.
+        query: see :attr:`Handler.is_query`.
+        filter_of: see :attr:`Handler.filter_of`; called with the object and the message.
+        definition: the call waits while a queue is being deleted.
+        once: the call changes something, so a client that repeats it after a reconnect gets the same answer.
     """
 
-    def mark(method: Callable[[Calls, Context, Call], None]) -> Callable[[Calls, Context, Call], None]:
+    def mark(method: Method[Calls, Call]) -> Method[Calls, Call]:
         run = method
-        if definition:
+        if iscoroutinefunction(method):
+            run = _in_background(method)
+        elif definition:
             run = _after_deletions(method)
-        if once:
+        elif once:
             run = _once(method)
         _marks[run] = _Mark(message, query, filter_of)
         return run
@@ -76,15 +83,23 @@ def handles(
     return mark
 
 
-def _after_deletions(method: Callable[[Calls, Context, Call], None]) -> Callable[[Calls, Context, Call], None]:
+def _in_background(method: Callable[[Any, Context, Any], Any]) -> Callable[[Any, Context, Any], None]:
     @wraps(method)
-    def define(calls: Calls, call: Context, message: Any) -> None:
+    def begin(calls: Any, call: Context, message: Any) -> None:
+        call.run(message.rid, method(calls, call, message))
+
+    return begin
+
+
+def _after_deletions(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Context, Any], None]:
+    @wraps(method)
+    def define(calls: Any, call: Context, message: Any) -> None:
         if call.deletion.locked():
             call.run(message.rid, define_later(calls, call, message))
         else:
             method(calls, call, message)
 
-    async def define_later(calls: Calls, call: Context, message: Any) -> None:
+    async def define_later(calls: Any, call: Context, message: Any) -> None:
         async with call.deletion:
             method(calls, call, message)
             await asyncio.sleep(0)
@@ -92,9 +107,9 @@ def _after_deletions(method: Callable[[Calls, Context, Call], None]) -> Callable
     return define
 
 
-def _once(method: Callable[[Calls, Context, Call], None]) -> Callable[[Calls, Context, Call], None]:
+def _once(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Context, Any], None]:
     @wraps(method)
-    def run_once(calls: Calls, call: Context, message: Any) -> None:
+    def run_once(calls: Any, call: Context, message: Any) -> None:
         if not call.repeat(message.rid):
             method(calls, call, message)
 
@@ -105,12 +120,14 @@ def bind_handlers(*objects: object) -> dict[type[Message], Handler]:
     """The handlers that are methods of these objects, by message.
 
     Raises:
-        ValueError: a message has two.
+        ValueError: two handlers for one message.
     """
     found: dict[type[Message], Handler] = {}
     for calls in objects:
-        for method in filter(_marks.__contains__, vars(type(calls)).values()):
-            mark = _marks[method]
+        for method in filter(isfunction, vars(type(calls)).values()):
+            mark = _marks.get(method)
+            if mark is None:
+                continue
             if mark.message in found:
                 raise ValueError(f"{mark.message.__name__} has two handlers")
             filter_of = mark.filter_of.__get__(calls) if mark.filter_of is not None else None

@@ -1,6 +1,8 @@
-"""Replay: queues are filled from the log of messages, and how far that is."""
+"""Replaying the message log into queues, and listing the progress."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from ...errors import PreconditionFailed
 from ...protocol import messages as m
@@ -15,17 +17,14 @@ from .context import Context
 from .registry import handles
 
 
+@dataclass(frozen=True, slots=True)
 class ReplayCalls:
-    """Fills queues again from the log of messages."""
+    """The calls about replays."""
 
-    def __init__(self, replays: Replays, router: Router, state: StoreState, clock: Clock) -> None:
-        self._replays = replays
-        self._router = router
-        self._state = state
-        self._clock = clock
-
-    def _filter_of(self, msg: m.Replay) -> str:
-        return msg.selector
+    _replays: Replays
+    _router: Router
+    _state: StoreState
+    _clock: Clock
 
     @handles(m.Cursors, query=True)
     def cursors(self, call: Context, msg: m.Cursors) -> None:
@@ -35,12 +34,12 @@ class ReplayCalls:
         found = [self._replays.report(name) for name in names]
         call.reply(m.CursorList(msg.rid, [report for report in found if report is not None]))
 
-    @handles(m.Replay, filter_of=_filter_of)
+    @handles(m.Replay, filter_of=lambda _self, msg: msg.selector)
     def replay(self, call: Context, msg: m.Replay) -> None:
         queue, replays = stored_queue(call, msg.queue), self._replays
         if msg.stop:
             if not self._router.stop(queue.state()):
-                raise PreconditionFailed(f"queue {queue.name!r} is not being filled: nothing to stop", queue=queue.name)
+                raise PreconditionFailed(f"queue {queue.name!r} has no replay to stop", queue=queue.name)
         else:
             selector_of(msg.selector)
             now = self._clock.now_ms()
@@ -52,7 +51,7 @@ class ReplayCalls:
 
 
 def stored_queue(call: Context, name: str) -> BrokerQueue:
-    """A queue that has a log.
+    """A queue whose messages are stored.
 
     Raises:
         NotFound: there is no such queue.

@@ -1,6 +1,6 @@
-"""Results and chords: stored, read, watched, counted.
+"""Task results and chords: storing, reading, watching, counting.
 
-What is in memory is answered at once; for the rest a task reads the store.
+What is in memory is answered at once. A task reads the rest from the store.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ...errors import MessageTooLarge, RequestError
 from ...protocol import messages as m
@@ -27,22 +28,15 @@ _PAGE_BYTES = 4 << 20
 _READS = 64
 
 
+@dataclass(frozen=True, slots=True)
 class ResultCalls:
     """The calls of the result backend."""
 
-    def __init__(
-        self,
-        results: Results,
-        chords: Mapping[bytes, ChordState],
-        watches: ResultWatches,
-        commits: Commits,
-        max_message_bytes: int,
-    ) -> None:
-        self._results = results
-        self._chords = chords
-        self._watches = watches
-        self._commits = commits
-        self._max_message_bytes = max_message_bytes
+    _results: Results
+    _chords: Mapping[bytes, ChordState]
+    _watches: ResultWatches
+    _commits: Commits
+    _max_message_bytes: int
 
     @handles(m.StoreResult)
     def store_result(self, call: Context, msg: m.StoreResult) -> None:
@@ -63,11 +57,11 @@ class ResultCalls:
         _check_ttl(msg.ttl_ms)
         _check_ttl(msg.chord_ttl_ms)
         if msg.name and msg.check and not self._results.find(msg.name)[0]:
-            call.run(msg.rid, self._look_and_store(call, msg))
+            call.run(msg.rid, self._load_and_store(call, msg))
         else:
             call.reply(self._store(call, msg))
 
-    async def _look_and_store(self, call: Context, msg: m.StoreResult) -> m.ResultStored:
+    async def _load_and_store(self, call: Context, msg: m.StoreResult) -> m.ResultStored:
         await self._results.get(msg.name)
         return self._store(call, msg)
 
@@ -123,12 +117,12 @@ class ResultCalls:
             elif not known:
                 unknown.append(name)
         if unknown:
-            call.run(0, self._look_for(call, unknown))
+            call.run(0, self._push_stored(call, unknown))
         if msg.rid:
             call.reply(m.Ok(msg.rid))
 
-    async def _look_for(self, call: Context, names: list[bytes]) -> None:
-        """Push what the store has of these, unless the client was told of a change meanwhile."""
+    async def _push_stored(self, call: Context, names: list[bytes]) -> None:
+        """Push the results that the store has, except those that changed and were pushed meanwhile."""
         watches = self._watches
         for start in range(0, len(names), _READS):
             part = names[start : start + _READS]
@@ -136,7 +130,7 @@ class ResultCalls:
             for name, found in zip(part, reads, strict=True):
                 if isinstance(found, BaseException):
                     log.error("result %r can't be read: %s", name, found)
-                    if watches.is_waiting(call.session, name):  # a client that asks for it is told why
+                    if watches.is_waiting(call.session, name):  # the client asks for it, and gets the error
                         call.reply(m.ResultsChanged([(name, None, False)]))
                 elif found is not None and watches.is_waiting(call.session, name):
                     watches.push(call.session, name, found)
@@ -169,11 +163,8 @@ class ResultCalls:
         call.reply(m.Ok(msg.rid))
 
     @handles(m.GetChord, query=True)
-    def get_chord(self, call: Context, msg: m.GetChord) -> None:
+    async def get_chord(self, call: Context, msg: m.GetChord) -> m.ChordParts:
         _check_name(msg.chord, "chord")
-        call.run(msg.rid, self._read_chord(msg))
-
-    async def _read_chord(self, msg: m.GetChord) -> m.ChordParts:
         chord = self._chords.get(msg.chord)
         if chord is None:
             return m.ChordParts(msg.rid, b"", [], 0)
@@ -212,4 +203,4 @@ def _check_names(names: list[bytes]) -> None:
 
 def _check_ttl(ttl_ms: int) -> None:
     if not 0 <= ttl_ms <= MAX_TTL_MS:
-        raise RequestError(f"a time to live of {ttl_ms} ms: 0 is for ever, {MAX_TTL_MS} the longest", value=ttl_ms)
+        raise RequestError(f"a time to live of {ttl_ms} ms: 0 means for ever, the limit is {MAX_TTL_MS}", value=ttl_ms)

@@ -1,6 +1,8 @@
-"""A session: its heartbeat, its ping, its end."""
+"""A session's heartbeat, ping and end."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
@@ -11,17 +13,17 @@ from .context import Context
 from .registry import handles
 
 
+@dataclass(frozen=True, slots=True)
 class SessionCalls:
-    """What a client says of its session."""
+    """The calls about a session itself."""
 
-    def __init__(self, lifecycle: SessionLifecycle, outbox: Outbox, commits: Commits) -> None:
-        self._lifecycle = lifecycle
-        self._outbox = outbox
-        self._commits = commits
+    _lifecycle: SessionLifecycle
+    _outbox: Outbox
+    _commits: Commits
 
     @handles(m.Heartbeat)
     def heartbeat(self, call: Context, msg: m.Heartbeat) -> None:
-        """Nothing to do: that it came is what counts."""
+        """Nothing to do: its arrival is the point."""
 
     @handles(q.Ping)
     def ping(self, call: Context, msg: q.Ping) -> None:

@@ -1,8 +1,9 @@
-"""Staged jobs: where to write their batches, commits, aborts, reports."""
+"""Staged jobs: where to write their batches; committing, aborting and listing them."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from ...errors import RequestError
 from ...protocol import messages as m
@@ -16,7 +17,7 @@ from .context import Context
 from .registry import handles
 
 MAX_JOBS_PAGE = 1000
-#: settings of a bucket that are no secrets, by the environment variable that a broker has them in
+#: settings of a bucket that are not secret, by the environment variable that holds them
 _SHARED_OPTIONS = {
     "AWS_ENDPOINT_URL": "endpoint", "AWS_ENDPOINT": "endpoint", "AWS_ENDPOINT_URL_S3": "endpoint",
     "AWS_DEFAULT_REGION": "region", "AWS_REGION": "region",
@@ -25,18 +26,18 @@ _SHARED_OPTIONS = {
 _SECRET = ("key", "secret", "token", "password", "credential", "sas", "signature")
 
 
+@dataclass(frozen=True, slots=True)
 class StagingCalls:
     """The calls of a driver that stages a job."""
 
-    def __init__(self, instance_name: str, service: StagingService, staging: Staging, max_message_bytes: int) -> None:
-        self._instance_name = instance_name
-        self._service = service
-        self._staging = staging
-        self._max_message_bytes = max_message_bytes
+    _instance_name: str
+    _service: StagingService
+    _staging: Staging
+    _max_message_bytes: int
 
     @handles(m.GetStagingTarget)
     def get_staging_target(self, call: Context, msg: m.GetStagingTarget) -> None:
-        """Where executors write; refused where the store can't hold staged batches."""
+        """Where executors write; an error if the store can't hold staged batches."""
         self._staging.folder()
         url, options = self._staging.url, self._staging.options
         shown = {name: value for name, value in options.items() if not any(secret in name for secret in _SECRET)}
@@ -48,48 +49,36 @@ class StagingCalls:
         call.reply(m.StagingInfo(msg.rid, url, self._instance_name, shown, *limits))
 
     @handles(m.CommitJob)
-    def commit_job(self, call: Context, msg: m.CommitJob) -> None:
+    async def commit_job(self, call: Context, msg: m.CommitJob) -> m.JobReport:
         check_job_id(msg.job_id)
         batches = [BatchInfo(uri, rows, size, crc, data=data) for uri, rows, size, crc, data in msg.batches]
         for batch in batches:
             if batch.rows <= 0 or batch.bytes <= 0:
                 raise RequestError(f"batch {batch.uri[:200]!r} claims {batch.rows} rows in {batch.bytes} bytes")
             path_of(batch, msg.job_id)
-        call.run(msg.rid, self._commit(msg, batches))
-
-    async def _commit(self, msg: m.CommitJob, batches: list[BatchInfo]) -> m.JobReport:
         job, added = await self._service.commit(msg.job_id, batches)
         same = job.rows == sum(batch.rows for batch in batches)
         return m.JobReport(msg.rid, _job(job), added, same, self._service.router.blocked(job.id))
 
     @handles(m.AbortJob)
-    def abort_job(self, call: Context, msg: m.AbortJob) -> None:
+    async def abort_job(self, call: Context, msg: m.AbortJob) -> m.Count:
         check_job_id(msg.job_id)
-        call.run(msg.rid, self._abort(msg))
-
-    async def _abort(self, msg: m.AbortJob) -> m.Count:
         return m.Count(msg.rid, await self._service.abort(msg.job_id, msg.uris))
 
     @handles(m.GetJob)
-    def get_job(self, call: Context, msg: m.GetJob) -> None:
+    async def get_job(self, call: Context, msg: m.GetJob) -> m.JobReport:
         check_job_id(msg.job_id)
-        call.run(msg.rid, self._get(msg))
-
-    async def _get(self, msg: m.GetJob) -> m.JobReport:
         job = await self._staging.find(msg.job_id)
         unknown: Job = (msg.job_id, "unknown", 0, 0, 0, 0, 0, 0, 0, 0, {})
         blocked = self._service.router.blocked(msg.job_id)
         return m.JobReport(msg.rid, _job(job) if job is not None else unknown, blocked=blocked)
 
     @handles(m.ListJobs)
-    def list_jobs(self, call: Context, msg: m.ListJobs) -> None:
+    async def list_jobs(self, call: Context, msg: m.ListJobs) -> m.Jobs:
         if msg.after:
             check_job_id(msg.after)
         if not 0 < msg.limit <= MAX_JOBS_PAGE:
             raise RequestError(f"a page has 1 to {MAX_JOBS_PAGE} jobs, not {msg.limit}", limit=MAX_JOBS_PAGE)
-        call.run(msg.rid, self._list(msg))
-
-    async def _list(self, msg: m.ListJobs) -> m.Jobs:
         jobs, more = await self._staging.page(msg.after, msg.limit)
         router = self._service.router
         blocked = {job.id: why for job in jobs if (why := router.blocked(job.id)) is not None}
@@ -97,7 +86,7 @@ class StagingCalls:
 
 
 def _job(job: StagedJob) -> Job:
-    """A job as an answer has it."""
+    """A job in the form of an answer."""
     queues = {name: (a, b, c, d) for name, (a, b, c, d) in job.queues.items()}
     return (
         job.id, job.state, job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed,

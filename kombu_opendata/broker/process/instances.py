@@ -13,6 +13,7 @@ from ...protocol import messages as m
 from ...storage.clock import Clock
 from ...storage.engine import Engine
 from ...storage.slatedb.databases import database_exists
+from ..calls.admin_calls import Directory
 from ..calls.compose import InstanceCalls
 from ..delivery.visibility_timeouts import is_timed
 from ..instance.instance import Instance
@@ -44,7 +45,7 @@ class Instances:
         self._hosts: dict[str, Host] = {}
         self._settings = settings
         self._clock = clock
-        self._status = status
+        self._directory = Directory(status, self.listing, self.create)
         self._stop = stop
         self._names = InstanceNames(settings.store, settings.create_instances)
         self._opening = asyncio.Lock()
@@ -65,7 +66,7 @@ class Instances:
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
                 found = Instance(name, engine, grace_ms=grace_ms, max_message_bytes=largest)
                 self.open[name] = found
-                calls = InstanceCalls(found, largest, self, self._status)
+                calls = InstanceCalls(found, largest, self._directory)
                 self._hosts[name] = Host(found.lifecycle, found.queues, calls.handlers, calls.context)
                 found.start(calls.publishing.store)
                 found.failure.future.add_done_callback(lambda done: self._failed(name, done))

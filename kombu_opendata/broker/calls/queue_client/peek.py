@@ -1,8 +1,9 @@
-"""Looking at messages without claiming them: peek, pages by state, a message by its id."""
+"""Reading messages without claiming them: peek, pages by state, a message by its id."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from ....errors import RequestError
 from ....protocol import queue_messages as q
@@ -19,38 +20,27 @@ from ..registry import handles
 from .call_limits import MAX_PAGE, PAGE_BYTES, check_quantity
 from .holders import Holders
 
-#: buckets that one look for a message by its id reads
+#: the largest number of buckets that a search for a message by its id reads
 _MAX_READS = 128
-#: queues that are looked at before others get their turn
+#: queues that are searched in one turn of the event loop
 _QUEUES_AT_ONCE = 5
 
 
+@dataclass(frozen=True, slots=True)
 class PeekCalls:
-    """Looks at messages without claiming them."""
+    """The calls that read messages without claiming them."""
 
-    def __init__(
-        self,
-        holders: Holders,
-        queues: Queues,
-        payloads: Payloads,
-        pages: QueuePages,
-        commits: Commits,
-        history: History,
-    ) -> None:
-        self._holders = holders
-        self._queues = queues
-        self._payloads = payloads
-        self._pages = pages
-        self._commits = commits
-        self._history = history
+    _holders: Holders
+    _queues: Queues
+    _payloads: Payloads
+    _pages: QueuePages
+    _commits: Commits
+    _history: History
 
     @handles(q.Peek, query=True)
-    def peek(self, call: Context, msg: q.Peek) -> None:
+    async def peek(self, call: Context, msg: q.Peek) -> q.Peeked:
         check_quantity(msg.limit, MAX_PAGE)
         queue = call.queue(msg.queue)
-        call.run(msg.rid, self._peek(msg, queue))
-
-    async def _peek(self, msg: q.Peek, queue: BrokerQueue) -> q.Peeked:
         rows, after = await queue.page((AVAILABLE, DELAYED), msg.after, msg.limit)
         found: list[tuple[q.StateRow, int, bytes]] = []
         size = 0
@@ -66,29 +56,22 @@ class PeekCalls:
         return q.Peeked(msg.rid, found, size >= PAGE_BYTES or after >= 0)
 
     @handles(q.ListByState, query=True)
-    def list_by_state(self, call: Context, msg: q.ListByState) -> None:
+    async def list_by_state(self, call: Context, msg: q.ListByState) -> q.StatePage:
         check_quantity(msg.limit, MAX_PAGE)
         if msg.state not in STATES:
             raise RequestError(f"a message's state is one of {', '.join(STATES)}, not {msg.state!r}")
-        queue = call.queue(msg.queue)
-        call.run(msg.rid, self._list(msg, queue))
-
-    async def _list(self, msg: q.ListByState, queue: BrokerQueue) -> q.StatePage:
-        rows, after = await queue.page((msg.state,), msg.after, msg.limit)
+        rows, after = await call.queue(msg.queue).page((msg.state,), msg.after, msg.limit)
         return q.StatePage(msg.rid, [self._holders.row(row) for row in rows], after)
 
     @handles(q.GetMessage, query=True)
-    def get_message(self, call: Context, msg: q.GetMessage) -> None:
+    async def get_message(self, call: Context, msg: q.GetMessage) -> q.FoundMessage:
         if not 0 <= msg.id < 1 << 63:
             raise RequestError(f"message id {msg.id} is out of range", message_id=msg.id)
         queues = [call.queue(msg.queue)] if msg.queue else None
-        call.run(msg.rid, self._get(msg, queues))
-
-    async def _get(self, msg: q.GetMessage, queues: list[BrokerQueue] | None) -> q.FoundMessage:
         envelope = await self._payloads.read(msg.id)
         about = await self._pages.metadata_of(msg.id)
         if about is None and envelope is not None:
-            await self._commits.checkpoint()  # a staged row that came into its queue just now
+            await self._commits.checkpoint()  # a staged row that has only just reached its queue
             about = await self._pages.metadata_of(msg.id)
         if queues is None:
             queues = await self._queues_of(msg.id)
@@ -102,7 +85,7 @@ class PeekCalls:
             if row is not None:
                 states.append((queue.name, row))
         if not states and left > 0 and envelope is not None:
-            await self._commits.checkpoint()  # it may have left its last queue just now
+            await self._commits.checkpoint()  # it may have only just left its last queue
             envelope = None if msg.queue else await self._payloads.read(msg.id)
         headers: dict[str, str] = {}
         if about is not None:
@@ -113,7 +96,7 @@ class PeekCalls:
         return q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, left > 0)
 
     async def _queues_of(self, id: int) -> list[BrokerQueue]:
-        """The queues that a message may be in: those that its history names; without that, all."""
+        """The queues that may hold a message: those in its history, or all if there is none."""
         queues, history = self._queues, self._history
         record = await history.message(id) if history.enabled else None
         if record is not None and record.queues:

@@ -1,8 +1,9 @@
-"""GetMetrics: what a queue has at the moment, what happened in it, and how fast over the last minute."""
+"""GetMetrics: how many messages a queue has now, its counters, and its rates over the last minute."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from ....protocol import queue_messages as q
@@ -16,22 +17,19 @@ from ..context import Context
 from ..registry import handles
 
 
+@dataclass(frozen=True, slots=True)
 class MetricsCalls:
-    """Figures of queues."""
+    """The calls that read the figures of queues."""
 
-    def __init__(self, queues: Queues, rates: Rates, clock: Clock) -> None:
-        self._queues = queues
-        self._rates = rates
-        self._clock = clock
+    _queues: Queues
+    _rates: Rates
+    _clock: Clock
 
     @handles(q.GetMetrics, query=True)
-    def get_metrics(self, call: Context, msg: q.GetMetrics) -> None:
+    async def get_metrics(self, call: Context, msg: q.GetMetrics) -> q.Metrics:
         queues = [call.queue(name) for name in msg.queues] or [
             queue for queue in self._queues.values() if not queue.deleting
         ]
-        call.run(msg.rid, self._get_metrics(msg, queues))
-
-    async def _get_metrics(self, msg: q.GetMetrics, queues: list[BrokerQueue]) -> q.Metrics:
         found = {}
         for queue in queues:
             found[queue.name] = encoded(await self._figures(queue))
@@ -59,13 +57,13 @@ class MetricsCalls:
 
 
 def _delayed(queue: BrokerQueue, now: int) -> int:
-    """How many are not visible yet; an estimate where a cold bucket has changed since it was left."""
+    """How many are not visible yet; an estimate for a cold bucket that has changed since it was unloaded."""
     loaded = sum(not is_visible(entry, now) for entry in queue.messages.available.values())
     return loaded + sum(summary.delayed_at(now) for summary in queue.messages.cold.values())
 
 
 async def _ages(queue: BrokerQueue, now: int) -> tuple[float | None, float | None]:
-    """How old the oldest and the newest message is, in flight or not, in seconds; None if there is none."""
+    """The ages of the oldest and the newest message in seconds, in flight or not; None if there is none."""
     messages = queue.messages
     ids, cold = [*messages.available, *messages.in_flight], messages.cold.values()
     if not ids and not cold:

@@ -1,13 +1,14 @@
-"""Workers as the queue client sees them: which there are, what they hold; control of them.
+"""Workers as the queue client sees them: listing them and what they hold, and controlling them.
 
-A worker is a client: all its connections, and what it reads for a time. Its id is the session of its timed leases,
-which no connection can have, so knowing a worker's id is no way into its session.
+A worker is a client: all its connections and its timed leases. Its id is the session id of its timed leases. No
+connection can have that id, so it does not give access to a session.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ....errors import NotFound, RequestError
@@ -32,31 +33,20 @@ from .read import ReadCalls
 SUSPEND, RESUME, SHUTDOWN, RELEASE = ACTIONS = ("suspend", "resume", "shutdown", "release")
 
 
+@dataclass(frozen=True, slots=True)
 class WorkerCalls:
-    """The workers of one instance."""
+    """The calls about the workers of one instance."""
 
-    def __init__(
-        self,
-        sessions: Mapping[bytes, Session],
-        queues: Queues,
-        leases: Leases,
-        holders: Holders,
-        reads: ReadCalls,
-        outbox: Outbox,
-    ) -> None:
-        self._all_sessions = sessions
-        self._queues = queues
-        self._leases = leases
-        self._holders = holders
-        self._reads = reads
-        self._outbox = outbox
+    _all_sessions: Mapping[bytes, Session]
+    _queues: Queues
+    _leases: Leases
+    _holders: Holders
+    _reads: ReadCalls
+    _outbox: Outbox
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ listing
     @handles(q.ListWorkers, query=True)
-    def list_workers(self, call: Context, msg: q.ListWorkers) -> None:
-        call.run(msg.rid, self._list(msg))
-
-    async def _list(self, msg: q.ListWorkers) -> q.Workers:
+    async def list_workers(self, call: Context, msg: q.ListWorkers) -> q.Workers:
         leases: Counter[bytes] = Counter()
         pace = Pace()
         async for queue in pace.over(list(self._queues.values())):
@@ -88,7 +78,7 @@ class WorkerCalls:
         )
 
     def _in_flight(self) -> list[tuple[BrokerQueue, Entry]]:
-        """What is held, in queues of either kind."""
+        """The messages in flight in all queues."""
         return [
             (queue, entry)
             for queue in self._queues.values() if not queue.deleting
@@ -96,7 +86,7 @@ class WorkerCalls:
         ]  # fmt: skip
 
     def _held(self, worker: bytes) -> list[tuple[BrokerQueue, Entry]]:
-        """What a worker holds."""
+        """The messages that a worker holds."""
         return [(queue, entry) for queue, entry in self._in_flight() if self._holders.worker(entry.session) == worker]
 
     def _sessions(self) -> dict[bytes, list[Session]]:
@@ -129,7 +119,7 @@ class WorkerCalls:
         call.answer_once(msg.rid, m.Count(msg.rid, count))
 
     def _suspend(self, session: Session, suspended: bool) -> None:
-        """Give it nothing until it is resumed, or have it get messages again."""
+        """Stop its deliveries until it is resumed, or resume them."""
         session.suspended = suspended
         if suspended:
             self._reads.stop(session)
@@ -137,7 +127,7 @@ class WorkerCalls:
             self._queues.wake_session(session)
 
     def _shut_down(self, session: Session, by: str) -> None:
-        """Cancel its consumers, as if their queues were gone; what it holds it may still settle."""
+        """Cancel its consumers, as if their queues were deleted. It may still settle what it holds."""
         for consumer in _consumers(session):
             self._queues.remove_consumer(consumer)
             cancelled = m.Cancelled(consumer.channel.number, consumer.tag, f"shut down by {by}")
@@ -145,7 +135,7 @@ class WorkerCalls:
 
     @handles(q.Reclaim, once=True)
     def reclaim(self, call: Context, msg: q.Reclaim) -> None:
-        """Return what clients hold that are gone, without waiting for a grace, a stored lease or a read's time."""
+        """Return at once what absent clients hold, without waiting for their grace period or leases to end."""
         only = call.queue(msg.queue) if msg.queue else None
         sessions = self._all_sessions
         present = {session_of(each.client) for each in sessions.values() if each.connection is not None}
@@ -160,7 +150,7 @@ class WorkerCalls:
 
 
 def _row(sessions: list[Session], known: dict[str, Any], name: str) -> dict[str, Any]:
-    """A worker; ``name`` is of one that has no session any more, but holds something."""
+    """A worker; ``name`` is used if it has no session any more."""
     connected = [session for session in sessions if session.connection is not None]
     lost_at_ms = max((session.lost_at_ms for session in sessions), default=0)
     return {
