@@ -12,9 +12,9 @@ from ...errors import CorruptRecord
 from ...storage.clock import Clock
 from ...storage.commit import checkpoint, checkpoint_deletions, recovery
 from ...storage.effects.codec import Commit
-from ...storage.messages import payloads
 from ...storage.messages.new_message import NewMessage
 from ...storage.records import keys
+from ...storage.records.payload import message_rows
 from ...storage.slatedb.ffi import Batch
 from ...storage.slatedb.store_reads import Reads
 from ...storage.state.store_state import StoreState
@@ -72,10 +72,10 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
 def _put(records: Iterable[NewMessage], batch: MemoryBatch, fresh: dict[int, bytes]) -> None:
     """The records of new messages."""
     for record in records:
-        batch.put(keys.metadata_key(record.id), record.metadata)
         if record.uri:
+            batch.put(keys.metadata_key(record.id), record.metadata)
             batch.put(keys.payload_key(record.id), record.uri)
             continue
-        for row in payloads.rows(record.id, record.envelope):
+        for row in message_rows(record.id, record.metadata, record.envelope):
             batch.put(*row)
         fresh[record.id] = record.envelope

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Set
 
-from ..messages import payloads
 from ..records import attempts, keys, payload, settled
 from ..records.routes_block import KEPT, KEPT_IN_CHUNKS
 from ..slatedb.ffi import Batch
@@ -134,7 +133,7 @@ def _delete_message(id: int, chunks: int, batch: Batch) -> None:
 async def _chunks(id: int, store: Reads, envelope: bytes | None) -> int:
     """How many chunk records a message has, whose ``envelope`` may be in the batch."""
     if envelope is not None:
-        return payloads.chunk_count(envelope)
+        return payload.chunk_count(envelope)
     key = keys.payload_key(id)
     value = await store.get(key)
     decoded = payload.decode(key, value) if value is not None else b""

@@ -16,10 +16,10 @@ from ..clock import Clock
 from ..effects import codec
 from ..effects.effect import Effect
 from ..effects.sessions import Time
-from ..messages import payloads
 from ..messages.new_message import NewMessage
 from ..messages.payloads import Payloads
 from ..records import keys
+from ..records.payload import message_rows
 from ..slatedb.ffi import Batch
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import StoreState
@@ -123,8 +123,7 @@ class Commits:
     def stage(self, id: int, metadata: bytes, envelope: bytes) -> None:
         """Put a new message's metadata and payload in the batch of the next checkpoint."""
         put = self.batch.put
-        put(keys.metadata_key(id), metadata)
-        for key, value in payloads.rows(id, envelope):
+        for key, value in message_rows(id, metadata, envelope):
             put(key, value)
         self._payloads.pending[id] = envelope
         self._payloads.pending_metadata[id] = metadata
@@ -153,8 +152,8 @@ class Commits:
         count = len(self.effects)
         size = 0
         if count:
-            self._state.time(self._clock.now_ms())
-            payload = codec.encode([*self.effects, Time(self._state.newest_ms)])
+            self._state.newest_ms = newest = max(self._state.newest_ms, self._clock.now_ms())
+            payload = codec.encode([*self.effects, Time(newest)])
             self._journal.append(payload)
             size = len(payload)
             self.count += 1

@@ -28,13 +28,9 @@ Stored = (
     | CommitStaged | RouteStaged | StoreResult | ForgetResults | OpenChord | CloseChord | ArchiveFailed
 )  # fmt: skip
 
-_encoder = msgspec.msgpack.Encoder()
+#: the journal record of one commit: ``encode(effects)``
+encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(list[Stored])
-
-
-def encode(effects: Commit) -> bytes:
-    """The journal record of one commit."""
-    return _encoder.encode(effects)
 
 
 def decode(payload: bytes) -> Commit:

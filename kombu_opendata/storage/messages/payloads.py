@@ -20,25 +20,6 @@ _SCAN_ROWS = 512
 _READ_AHEAD_BYTES = 256 << 10
 
 
-def chunk_count(envelope: bytes) -> int:
-    """How many chunk records the payload has."""
-    return -(-len(envelope) // payload.CHUNK_BYTES) if len(envelope) > payload.MAX_INLINE_BYTES else 0
-
-
-def rows(id: int, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:
-    """The records of one payload: one row, or chunks and a row that points at them."""
-    if len(envelope) <= payload.MAX_INLINE_BYTES:
-        return ((keys.payload_key(id), payload.encode_inline(envelope)),)
-    return _chunks(id, envelope)
-
-
-def _chunks(id: int, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
-    starts = range(0, len(envelope), payload.CHUNK_BYTES)
-    for number, start in enumerate(starts):
-        yield keys.chunk_key(id, number), envelope[start : start + payload.CHUNK_BYTES]
-    yield keys.payload_key(id), payload.encode_uri(payload.chunks_uri(len(starts), len(envelope)))
-
-
 def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:
     """Those runs of the sorted ids that are worth a scan, with gaps up to ``gap``; the others are read one by one."""
     start = 0

@@ -73,17 +73,11 @@ def encode(
         raise InvalidMessage(
             f"{len(headers)} headers; a message holds at most {MAX_HEADERS}", limit=MAX_HEADERS, size=len(headers)
         )
-    head = types.pack(
-        _HEAD,
-        _FIELDS,
-        message_id,
-        created_at_ms,
-        received_at_ms,
-        visible_at_ms,
-        retention_seconds,
-        len(headers),
-    )
-    parts = [head]
+    fields = message_id, created_at_ms, received_at_ms, visible_at_ms, retention_seconds, len(headers)
+    try:
+        parts = [_HEAD.pack(*fields)]
+    except struct.error:
+        parts = [types.pack(_HEAD, _FIELDS, *fields)]  # raises
     keys = _keys
     lengths = _LENGTHS
     for name, text in headers.items() if isinstance(headers, dict) else headers:

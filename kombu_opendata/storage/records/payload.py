@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...errors import RequestError
-from . import types
+from . import keys, types
+from .kinds import U64, RecordKind
 
 #: a longer body does not fit in the record itself
 MAX_INLINE_BYTES = types.MAX_U16
@@ -30,6 +32,7 @@ MAX_CHUNKS = 0xFFFF_FFFF
 _INLINE = 1
 _URI = 2
 _HEAD = struct.Struct("<BH")  # type, count of bytes
+_KEY, _METADATA_KEY = RecordKind.PAYLOAD.prefix, RecordKind.METADATA.prefix
 _CHUNKS = re.compile(r"chunks:([1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
@@ -38,6 +41,27 @@ class PayloadURI:
     """A body that is somewhere else."""
 
     uri: str
+
+
+def message_rows(id: int, metadata: bytes, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:
+    """The rows of a message: its metadata, which comes encoded, and its payload, cut into chunks if it is large."""
+    if len(envelope) > MAX_INLINE_BYTES:
+        return _large(id, metadata, envelope)
+    number = U64.pack(id)
+    return (_METADATA_KEY + number, metadata), (_KEY + number, encode_inline(envelope))
+
+
+def _large(id: int, metadata: bytes, envelope: bytes) -> Iterator[tuple[bytes, bytes]]:
+    yield keys.metadata_key(id), metadata
+    starts = range(0, len(envelope), CHUNK_BYTES)
+    for number, start in enumerate(starts):
+        yield keys.chunk_key(id, number), envelope[start : start + CHUNK_BYTES]
+    yield keys.payload_key(id), encode_uri(chunks_uri(len(starts), len(envelope)))
+
+
+def chunk_count(envelope: bytes) -> int:
+    """How many chunk records the payload has."""
+    return -(-len(envelope) // CHUNK_BYTES) if len(envelope) > MAX_INLINE_BYTES else 0
 
 
 def encode_inline(data: bytes) -> bytes:

@@ -55,23 +55,13 @@ class Batch(ABC):
     def __len__(self) -> int:
         return self._count
 
+    @abstractmethod
     def put(self, key: bytes, value: bytes) -> None:
         """Set `key` to `value`."""
-        self._put(key, value)
-        self._count += 1
-        self.nbytes += len(key) + len(value)
 
+    @abstractmethod
     def delete(self, key: bytes) -> None:
         """Remove `key`."""
-        self._delete(key)
-        self._count += 1
-        self.nbytes += len(key)
-
-    @abstractmethod
-    def _put(self, key: bytes, value: bytes) -> None: ...
-
-    @abstractmethod
-    def _delete(self, key: bytes) -> None: ...
 
 
 class Binding(ABC):
@@ -145,11 +135,15 @@ class StockBatch(Batch):
 
     __slots__ = ()
 
-    def _put(self, key: bytes, value: bytes) -> None:
+    def put(self, key: bytes, value: bytes) -> None:
         self.raw.put(key, value)
+        self._count += 1
+        self.nbytes += len(key) + len(value)
 
-    def _delete(self, key: bytes) -> None:
+    def delete(self, key: bytes) -> None:
         self.raw.delete(key)
+        self._count += 1
+        self.nbytes += len(key)
 
 
 class StockBinding(Binding):

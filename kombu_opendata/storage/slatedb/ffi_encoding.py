@@ -15,8 +15,8 @@ import struct
 
 from .rows import Pair, Rows, Run
 
-_LENGTH = struct.Struct(">i")
-_LARGEST = 2**31 - 1 - _LENGTH.size
+LENGTH = struct.Struct(">i")
+LARGEST = 2**31 - 1 - LENGTH.size
 _SEQ_AND_CREATED_BYTES = 16
 _EXPIRES_BYTES = 8
 #: fewer rows that are alike are not worth looking for; so many are read one by one where there were none, at most
@@ -28,9 +28,9 @@ _WINDOW = 64
 
 def encode_bytes(data: bytes) -> bytes:
     """`data` with its length in front."""
-    if len(data) > _LARGEST:
-        raise ValueError(f"{len(data)} bytes are too many for one value: at most {_LARGEST}")
-    return _LENGTH.pack(len(data)) + data
+    if len(data) > LARGEST:
+        raise ValueError(f"{len(data)} bytes are too many for one value: at most {LARGEST}")
+    return LENGTH.pack(len(data)) + data
 
 
 def encode_range(start: bytes, end: bytes | None) -> bytes:
@@ -44,15 +44,15 @@ def decode_optional_bytes(data: bytes) -> bytes | None:
     """Optional bytes."""
     if data == b"\0":
         return None
-    if data[:1] != b"\1" or _LENGTH.unpack_from(data, 1)[0] != len(data) - 5:
+    if data[:1] != b"\1" or LENGTH.unpack_from(data, 1)[0] != len(data) - 5:
         raise ValueError("an optional value from SlateDB does not decode")
     return data[5:]
 
 
 def decode_pairs(data: bytes) -> list[Pair]:
     """The keys and values of a sequence of KeyValue."""
-    length_at = _LENGTH.unpack_from
-    at = _LENGTH.size
+    length_at = LENGTH.unpack_from
+    at = LENGTH.size
     pairs = []
     for _ in range(length_at(data)[0]):
         key_at = at + 4
@@ -73,8 +73,8 @@ def decode_rows(data: bytes) -> Rows:
     Rows that follow each other are mostly alike: what is the same in all of them is compared for many at once. Where
     they are not, more and more are taken one by one before that is tried again.
     """
-    length_at = _LENGTH.unpack_from
-    at = _LENGTH.size
+    length_at = LENGTH.unpack_from
+    at = LENGTH.size
     count: int = length_at(data)[0]
     left, singles = count, _FEW
     runs: list[Run] = []

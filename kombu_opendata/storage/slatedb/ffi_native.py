@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 from .ffi import Batch, Binding, Range, ScanSettings, public, stock_scan_options
 from .ffi_encoding import (
+    LARGEST,
+    LENGTH,
     decode_optional_bytes,
     decode_pairs,
     decode_rows,
@@ -193,10 +195,13 @@ class FastBatch(Batch):
         self._key, self._value = _ForeignBytes(), _ForeignBytes()
         self._reset_status()
 
-    def _put(self, key: bytes, value: bytes) -> None:
-        native, reference = self._native, self._reference
-        _fill(self._key, key)
-        _fill(self._value, value)
+    def put(self, key: bytes, value: bytes) -> None:
+        native, reference, size = self._native, self._reference, len(key) + len(value)
+        if size > LARGEST:
+            raise ValueError(f"{size} bytes are too many for one row: at most {LARGEST}")
+        for argument, data in ((self._key, key), (self._value, value)):
+            argument.data = encoded = LENGTH.pack(len(data)) + data
+            argument.len = len(encoded)
         native.batch_put(
             native.clone_batch(self._handle, reference),
             native.from_bytes(self._key, reference),
@@ -205,15 +210,20 @@ class FastBatch(Batch):
         )
         if self._status.code:
             self._raise()
+        self._count += 1
+        self.nbytes += size
 
-    def _delete(self, key: bytes) -> None:
+    def delete(self, key: bytes) -> None:
         native, reference = self._native, self._reference
-        _fill(self._key, key)
+        self._key.data = encoded = encode_bytes(key)
+        self._key.len = len(encoded)
         native.batch_delete(
             native.clone_batch(self._handle, reference), native.from_bytes(self._key, reference), reference
         )
         if self._status.code:
             self._raise()
+        self._count += 1
+        self.nbytes += len(key)
 
     def _reset_status(self) -> None:
         self._status = self._native.status_type()
@@ -223,12 +233,6 @@ class FastBatch(Batch):
         failed = self._status
         self._reset_status()
         self._native.check(failed)
-
-
-def _fill(argument: _ForeignBytes, data: bytes) -> None:
-    encoded = encode_bytes(data)
-    argument.len = len(encoded)
-    argument.data = encoded
 
 
 class FastBinding(Binding):

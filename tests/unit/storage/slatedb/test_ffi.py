@@ -265,7 +265,7 @@ def test_another_version_of_slatedb_falls_back(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("fault", ["value", "delete", "get", "scan", "rows"])
 def test_the_self_check_sees_each_fault(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     binding = ffi_native.FastBinding()
-    put, get, next_batch = ffi_native.FastBatch._put, binding.get, binding.next_batch
+    put, get, next_batch = ffi_native.FastBatch.put, binding.get, binding.next_batch
     next_rows = binding.next_rows
 
     async def wrong_get(db: Any, key: bytes) -> bytes | None:
@@ -281,9 +281,9 @@ def test_the_self_check_sees_each_fault(monkeypatch: pytest.MonkeyPatch, fault: 
 
     match fault:
         case "value":
-            monkeypatch.setattr(ffi_native.FastBatch, "_put", lambda self, k, v: put(self, k, v[:65_535]))
+            monkeypatch.setattr(ffi_native.FastBatch, "put", lambda self, k, v: put(self, k, v[:65_535]))
         case "delete":
-            monkeypatch.setattr(ffi_native.FastBatch, "_delete", lambda self, k: None)
+            monkeypatch.setattr(ffi_native.FastBatch, "delete", lambda self, k: None)
         case "get":
             monkeypatch.setattr(binding, "get", wrong_get)
         case "rows":
