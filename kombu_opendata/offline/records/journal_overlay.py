@@ -38,10 +38,10 @@ class MemoryBatch(Batch):
         super().__init__(None)
         self.changes: Changes = {}
 
-    def _put(self, key: bytes, value: bytes) -> None:
+    def put(self, key: bytes, value: bytes) -> None:
         self.changes[key] = value
 
-    def _delete(self, key: bytes) -> None:
+    def delete(self, key: bytes) -> None:
         self.changes[key] = None
 
 
