@@ -110,7 +110,7 @@ def _staged_object(fields: Fields) -> Record:
 
 
 def _staged_expiry(fields: Fields) -> Record:
-    return keys.staged_expiry_key(fields["settled_at_ms"], fields["job_id"]), staged.encode_expiry(), None
+    return keys.staged_expiry_key(fields["settled_at_ms"], fields["job_id"]), types.VERSION_ONLY, None
 
 
 def _routes_block(fields: Fields) -> Record:

@@ -108,7 +108,7 @@ FORMATS = {
         st.builds(results.Result, st.integers(0, 2), i64, st.binary(max_size=20)),
         results.encode_result,
     ),
-    "result expiry": Format(keys.result_expiry_key(1, b"k"), st.none(), lambda _value: results.encode_expiry()),
+    "result expiry": Format(keys.result_expiry_key(1, b"k"), st.none(), lambda _value: types.VERSION_ONLY),
     "chord": Format(
         keys.chord_key(b"g"),
         st.builds(results.Chord, i64, i64, i64, st.binary(max_size=20)),
@@ -200,7 +200,7 @@ FORMATS = {
         ),
         staged.encode_object,
     ),
-    "staged expiry": Format(keys.staged_expiry_key(1, "j"), st.none(), lambda _value: staged.encode_expiry()),
+    "staged expiry": Format(keys.staged_expiry_key(1, "j"), st.none(), lambda _value: types.VERSION_ONLY),
     "routes block": Format(
         keys.routes_block_key(513),
         counts,

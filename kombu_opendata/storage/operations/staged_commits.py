@@ -19,7 +19,7 @@ from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.staged_jobs import CommitStaged, RouteStaged
 from ..messages.staged_payloads import BatchReader
-from ..records import keys, staged
+from ..records import keys, staged, types
 from ..slatedb.store_writer import SlateStore
 from ..state import queue_state
 from ..state.queue_state import QueueState
@@ -156,7 +156,7 @@ class Staging:
         end = keys.staged_expiry_key(max(now - JOB_RETENTION_MS, 0))
         rows = await self._store.scan(start, end, limit=_FORGET_LIMIT)
         for key, value in rows:
-            staged.decode_expiry(key, value)
+            types.read_version_only(key, value)
             parsed = keys.parse(key)
             self.state.forget(parsed.name or "", parsed.expires_at_ms or 0)
         return len(rows)

@@ -19,7 +19,6 @@ module                record                                                   f
 ``removal``           what a session's last purge has removed                  ours
 ``leases``            the messages that a session holds                        ours
 ``routes_block``      how many queues hold each of 256 messages                ours
-``routes``            the same of one message, as it was before                ours
 ``journal_position``  how far the journal is applied                           ours
 ``results``           results of tasks, parts of chords                        ours
 ``dead_letter``       a message on its way to a dead-letter exchange           ours
@@ -74,6 +73,7 @@ from . import (
     settled,
     staged,
     topology,
+    types,
 )
 from .keys import RecordKind
 
@@ -104,7 +104,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.ROUTES_BLOCK: routes_block.decode,
     RecordKind.JOURNAL_POSITION: journal_position.decode,
     RecordKind.RESULT: results.decode_result,
-    RecordKind.RESULT_EXPIRY: results.decode_expiry,
+    RecordKind.RESULT_EXPIRY: types.read_version_only,
     RecordKind.CHORD: results.decode_chord,
     RecordKind.CHORD_PART: results.decode_part,
     RecordKind.LARGE_VALUE: results.decode_large_value,
@@ -114,7 +114,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.IDEMPOTENCY: idempotency.decode,
     RecordKind.STAGED_JOB: staged.decode_job,
     RecordKind.STAGED_OBJECT: staged.decode_object,
-    RecordKind.STAGED_EXPIRY: staged.decode_expiry,
+    RecordKind.STAGED_EXPIRY: types.read_version_only,
     RecordKind.HISTORY_LOG: history_log.decode,
     RecordKind.HISTORY_POSTINGS: history_index.decode_postings,
     RecordKind.HISTORY_SEGMENT: history_index.decode_segment,

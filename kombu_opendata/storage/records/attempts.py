@@ -23,11 +23,6 @@ def encode(consumers: Sequence[str]) -> bytes:
 
 def decode(key: bytes, value: bytes) -> list[str]:
     """The consumer ids, the earliest claim first."""
-    (count,) = types.read(types.COUNT, key, value, 0)
-    offset = types.COUNT.size
-    consumers = []
-    for _ in range(count):
-        consumer, offset = types.read_utf8(key, value, offset)
-        consumers.append(consumer)
-    types.check_end(key, value, offset)
+    consumers, end = types.read_texts(key, value, 0)
+    types.check_end(key, value, end)
     return consumers

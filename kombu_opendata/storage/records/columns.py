@@ -1,6 +1,6 @@
-"""Columns: many integers of one size one after the other, without a count; little endian on every machine.
+"""Columns: integers of one size one after the other, without a count; always little endian.
 
-Made and read in one go: a Python call per integer would cost more than everything else that history does.
+A column is packed and read by one call: a Python call per integer would cost more than the rest of history.
 """
 
 from __future__ import annotations
@@ -32,11 +32,25 @@ def pack(code: str, values: Iterable[int]) -> bytes:
     return column.tobytes()
 
 
+def pack_all(codes: str, columns: Iterable[Iterable[int]]) -> bytes:
+    """These columns, one after the other; a code each."""
+    return b"".join(pack(code, values) for code, values in zip(codes, columns, strict=True))
+
+
+def read_all(codes: str, key: bytes, value: bytes, offset: int, count: int) -> tuple[list[array[int]], int]:
+    """The columns of ``count`` integers each from ``offset`` on, and where the next field starts."""
+    found = []
+    for code in codes:
+        column, offset = read(code, key, value, offset, count)
+        found.append(column)
+    return found, offset
+
+
 def read(code: str, key: bytes, value: bytes, offset: int, count: int) -> tuple[array[int], int]:
     """The column of ``count`` integers at ``offset``, and where the next field starts.
 
     Raises:
-        CorruptRecord: the record ends before.
+        CorruptRecord: the record ends before the column does.
     """
     end = offset + count * SIZES[code]
     if end > len(value):

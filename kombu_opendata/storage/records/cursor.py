@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 from . import types
 
-VERSION = 1
 _AGAIN, _CHECKS = 1, 2
 _HEAD = struct.Struct("<BBQQQqqqqQQ")
 
@@ -63,15 +62,13 @@ def encode(cursor: Cursor) -> bytes:
         RequestError: a number out of range.
     """
     flags = _AGAIN * cursor.again | _CHECKS * cursor.checks
-    fields = ", ".join(("version", "flags", *Cursor._fields[:9]))
-    return types.pack(_HEAD, fields, VERSION, flags, *cursor[:9]) + types.utf8(cursor.selector)
+    fields = ", ".join(("flags", *Cursor._fields[:9]))
+    return types.pack_versioned(_HEAD, fields, flags, *cursor[:9]) + types.utf8(cursor.selector)
 
 
 def decode(key: bytes, value: bytes) -> Cursor:
     """The cursor in ``value``."""
-    version, flags, *numbers = types.read(_HEAD, key, value, 0)
-    if version != VERSION:
-        raise types.corrupt(key, 0, f"a routing cursor of version {version}")
+    flags, *numbers = types.read_versioned(_HEAD, key, value)
     if flags & ~(_AGAIN | _CHECKS):
         raise types.corrupt(key, 1, f"unknown flags {flags}")
     selector, offset = types.read_utf8(key, value, _HEAD.size)

@@ -29,7 +29,6 @@ from . import columns, types
 
 _HEAD = struct.Struct("<BI")
 _COUNT = struct.Struct("<B")
-_VERSION = 1
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -44,7 +43,7 @@ class Collected(NamedTuple):
 def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
     """The record of these messages: ids, ascending, and headers as :func:`.metadata.headers_part` gives them."""
     ids, parts = zip(*messages, strict=True)
-    head = types.pack(_HEAD, "version, messages", _VERSION, len(messages))
+    head = types.pack_versioned(_HEAD, "messages", len(messages))
     return b"".join([head, columns.pack("Q", ids), columns.pack("I", map(len, parts)), *parts])
 
 
@@ -58,9 +57,7 @@ class Table:
     __slots__ = ("_ends", "_key", "_start", "_value", "ids")
 
     def __init__(self, key: bytes, value: bytes) -> None:
-        version, count = types.read(_HEAD, key, value, 0)
-        if version != _VERSION:
-            raise types.corrupt(key, 0, f"record version {version}")
+        (count,) = types.read_versioned(_HEAD, key, value)
         if not count:
             raise types.corrupt(key, 1, "no messages")
         self._key, self._value = key, value
@@ -83,15 +80,10 @@ class Table:
         """As :meth:`find`, of the message in this place."""
         key, value, offset, end = self._key, self._value, self._ends[index], self._ends[index + 1]
         (count,) = types.read(_COUNT, key, value, offset)
-        offset += _COUNT.size
-        pairs = []
-        for _ in range(count):
-            name, offset = types.read_utf8(key, value, offset)
-            text, offset = types.read_utf8(key, value, offset)
-            pairs.append((name, text))
+        texts, offset = types.read_many(types.read_utf8, key, value, offset + _COUNT.size, 2 * count)
         if offset != end:
             raise types.corrupt(key, offset, f"headers of message {self.ids[index]} that should end at byte {end}")
-        return tuple(pairs)
+        return tuple(zip(texts[::2], texts[1::2], strict=True))
 
 
 def decode(key: bytes, value: bytes) -> list[Collected]:

@@ -58,7 +58,6 @@ _ENDS = struct.Struct("<HH")
 _COUNT = struct.Struct("<BI")
 _HEAD = struct.Struct("<BQQQQQI")
 _RUN = struct.Struct("<BQBBQQQ")
-_VERSION = 1
 _BITMAP_BYTES = SEGMENT_SIZE // 8
 #: a bitmap as the digits of a number, the highest first: setting one is quicker than setting a bit
 _NO_BITS, _ONE = b"0" * SEGMENT_SIZE, ord("1")
@@ -142,12 +141,12 @@ def mask_of(offsets: array[int] | list[int]) -> int:
 
 def encode_segment(hashes: list[int]) -> bytes:
     """The record of the values that have postings in a segment and part."""
-    return bytes((_VERSION,)) + columns.pack("Q", hashes)
+    return types.VERSION_ONLY + columns.pack("Q", hashes)
 
 
 def decode_segment(key: bytes, value: bytes) -> array[int]:
     """The hashes."""
-    _check_version(key, value)
+    types.check_version(key, value[0] if value else 0)
     hashes, end = columns.read("Q", key, value, 1, (len(value) - 1) // 8)
     types.check_end(key, value, end)
     return hashes
@@ -155,40 +154,30 @@ def decode_segment(key: bytes, value: bytes) -> array[int]:
 
 def encode_page(hashes: array[int] | list[int], positions: array[int] | list[int]) -> bytes:
     """A page of a run; the two are equally long."""
-    packed = columns.pack("Q", hashes), columns.pack("Q", positions)
-    return _COUNT.pack(_VERSION, len(hashes)) + packed[0] + packed[1]
+    return types.pack_versioned(_COUNT, "count", len(hashes)) + columns.pack_all("QQ", (hashes, positions))
 
 
 def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:
     """Hashes and positions."""
-    _check_version(key, value)
-    _version, count = types.read(_COUNT, key, value, 0)
-    hashes, offset = columns.read("Q", key, value, _COUNT.size, count)
-    positions, end = columns.read("Q", key, value, offset, count)
+    (count,) = types.read_versioned(_COUNT, key, value)
+    (hashes, positions), end = columns.read_all("QQ", key, value, _COUNT.size, count)
     types.check_end(key, value, end)
     return hashes, positions
 
 
 def encode_head(head: Head) -> bytes:
     """The record of what is indexed."""
-    fields = types.pack(_HEAD, "version, part, run, attempt, row, kept, runs", _VERSION, *head[:5], len(head.runs))
+    fields = types.pack_versioned(_HEAD, "part, run, attempt, row, kept, runs", *head[:5], len(head.runs))
     return fields + b"".join(_RUN.pack(*run) for run in head.runs)
 
 
 def decode_head(key: bytes, value: bytes) -> Head:
     """What is indexed."""
-    _check_version(key, value)
-    _version, part, run, attempt, row, kept, count = types.read(_HEAD, key, value, 0)
-    offset = _HEAD.size
-    runs = []
-    for _ in range(count):
-        runs.append(Run(*types.read(_RUN, key, value, offset)))
-        offset += _RUN.size
-    types.check_end(key, value, offset)
+    part, run, attempt, row, kept, count = types.read_versioned(_HEAD, key, value)
+    runs, end = types.read_many(_read_run, key, value, _HEAD.size, count)
+    types.check_end(key, value, end)
     return Head(part, run, attempt, row, kept, tuple(runs))
 
 
-def _check_version(key: bytes, value: bytes) -> None:
-    version = value[0] if value else 0
-    if version != _VERSION:
-        raise types.corrupt(key, 0, f"record version {version}")
+def _read_run(key: bytes, value: bytes, offset: int) -> tuple[Run, int]:
+    return Run(*types.read(_RUN, key, value, offset)), offset + _RUN.size

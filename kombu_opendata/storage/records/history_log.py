@@ -42,7 +42,6 @@ _HEAD = struct.Struct("<BIIIII")
 _RANGE = struct.Struct("<QI")
 _GROUP = struct.Struct("<II")
 _LEFT = struct.Struct("<QqIB")
-_VERSION = 1
 #: of one range; a chunk is closed long before it has so many rows
 _MAX_RANGE = 1 << 20
 _COLUMNS = "QqqIIHB"
@@ -86,9 +85,9 @@ def encode(rows: Rows) -> bytes:
     if rows.attempts:
         each, queues, consumers, claimed, ended, numbers, outcomes = zip(*rows.attempts, strict=True)
         in_order = (each, claimed, ended, map(number, queues), map(number, consumers), numbers, outcomes)
-        parts += [columns.pack(code, values) for code, values in zip(_COLUMNS, in_order, strict=True)]
+        parts.append(columns.pack_all(_COLUMNS, in_order))
     counts = (len(names), len(published), len(rows.routed), len(rows.left), len(rows.attempts))
-    return b"".join([_HEAD.pack(_VERSION, *counts), *map(types.utf8_escaped, names), *parts])
+    return b"".join([types.pack_versioned(_HEAD, "counts", *counts), *map(types.utf8_escaped, names), *parts])
 
 
 def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
@@ -108,14 +107,8 @@ def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
 
 def decode(key: bytes, value: bytes) -> Rows:
     """The rows in ``value``."""
-    version, named, published, groups, left, attempts = types.read(_HEAD, key, value, 0)
-    if version != _VERSION:
-        raise types.corrupt(key, 0, f"record version {version}")
-    offset = _HEAD.size
-    names = []
-    for _ in range(named):
-        name, offset = types.read_utf8_escaped(key, value, offset)
-        names.append(name)
+    named, published, groups, left, attempts = types.read_versioned(_HEAD, key, value)
+    names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
     new, offset = _read_ranges(key, value, offset, published)
     routed: dict[str, list[int]] = {}
     for _ in range(groups):
@@ -152,11 +145,7 @@ def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
     named, count = types.read(_HEAD, key, value, 0)[1], attempts_of(key, value)
     if not 0 <= index < count:
         raise types.corrupt(key, 0, f"attempt {index} of {count}")
-    offset = _HEAD.size
-    names = []
-    for _ in range(named):
-        name, offset = types.read_utf8_escaped(key, value, offset)
-        names.append(name)
+    names, _end = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
     column = len(value) - count * _ATTEMPT_BYTES
     fields: list[int] = []
     for code in _COLUMNS:
@@ -190,12 +179,10 @@ def _read_ranges(key: bytes, value: bytes, offset: int, count: int) -> tuple[lis
 def _read_attempts(key: bytes, value: bytes, offset: int, count: int, names: list[str]) -> tuple[list[Attempt], int]:
     if not count:
         return [], offset
-    found = []
     start = offset
-    for code in _COLUMNS:
-        column, offset = columns.read(code, key, value, offset, count)
-        found.append(column)
-    ids, claimed, ended, queues, consumers, numbers, outcomes = found
+    (ids, claimed, ended, queues, consumers, numbers, outcomes), offset = columns.read_all(
+        _COLUMNS, key, value, offset, count
+    )
     if max(max(queues), max(consumers)) >= len(names):
         raise types.corrupt(key, start, f"an attempt with a name above {len(names)}")
     if max(outcome & ~MANUAL for outcome in outcomes) >= len(OUTCOMES):

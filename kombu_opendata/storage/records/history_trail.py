@@ -33,7 +33,6 @@ ROUTED = 64
 LEFT = 65
 
 _HEAD = struct.Struct("<BHI")
-_VERSION = 1
 _COLUMNS = "BBHHqQ"
 #: where the second column starts, and so on to the end of the last one, in bytes per event
 _STARTS = tuple(accumulate(columns.SIZES[code] for code in _COLUMNS))
@@ -58,21 +57,15 @@ def encode(events: list[Event]) -> bytes:
     low = [id & _LOW for id in ids]
     where = [names.setdefault(queue, len(names)) for queue in queues]
     in_order = (low, whats, numbers, where, times, attempts)
-    head = types.pack(_HEAD, "version, names, events", _VERSION, len(names), len(events))
-    packed = [columns.pack(code, values) for code, values in zip(_COLUMNS, in_order, strict=True)]
-    return b"".join([head, *map(types.utf8_escaped, names), *packed])
+    head = types.pack_versioned(_HEAD, "names, events", len(names), len(events))
+    return b"".join([head, *map(types.utf8_escaped, names), columns.pack_all(_COLUMNS, in_order)])
 
 
 def decode(key: bytes, value: bytes) -> list[Event]:
     """The events in ``value``."""
     names, start, count = _names(key, value)
-    found = []
-    offset = start
-    for code in _COLUMNS:
-        column, offset = columns.read(code, key, value, offset, count)
-        found.append(column)
-    types.check_end(key, value, offset)
-    low, whats, numbers, queues, times, attempts = found
+    (low, whats, numbers, queues, times, attempts), end = columns.read_all(_COLUMNS, key, value, start, count)
+    types.check_end(key, value, end)
     if count and max(queues) >= len(names):
         raise types.corrupt(key, start, f"an event in queue {max(queues)} of {len(names)}")
     base = int.from_bytes(key[2:10], "big") << BLOCK_BITS
@@ -106,14 +99,8 @@ def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[Event]:
 
 def _names(key: bytes, value: bytes) -> tuple[list[str], int, int]:
     """The queues that the record names, where its columns start, and how many events it has."""
-    version, named, count = types.read(_HEAD, key, value, 0)
-    if version != _VERSION:
-        raise types.corrupt(key, 0, f"record version {version}")
-    offset = _HEAD.size
-    names = []
-    for _ in range(named):
-        name, offset = types.read_utf8_escaped(key, value, offset)
-        names.append(name)
+    named, count = types.read_versioned(_HEAD, key, value)
+    names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
     return names, offset, count
 
 

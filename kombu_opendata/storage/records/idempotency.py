@@ -24,14 +24,12 @@ import struct
 from typing import NamedTuple
 
 from ...errors import RequestError
-from . import types
+from . import columns, types
 
-VERSION = 1
 DIGEST_BYTES = 16
 HASH_BYTES = 16
 
 _FIXED = struct.Struct(f"<BIq{DIGEST_BYTES}s")
-_ID_BYTES = 8
 
 
 class Sending(NamedTuple):
@@ -53,35 +51,19 @@ def encode(sending: Sending) -> bytes:
     """The record of ``sending``."""
     if len(sending.digest) != DIGEST_BYTES:
         raise RequestError(f"a digest has {DIGEST_BYTES} bytes, not {len(sending.digest)}")
-    fixed = types.pack(
-        _FIXED, "version, messages, expires at, digest",
-        VERSION, len(sending.ids), sending.expires_at_ms, sending.digest,
-    )  # fmt: skip
+    head = (len(sending.ids), sending.expires_at_ms, sending.digest)
+    fixed = types.pack_versioned(_FIXED, "messages, expires at, digest", *head)
     parts = [fixed, types.array_count(len(sending.queues), "destinations")]
     for names in sending.queues:
         parts += types.array_count(len(names), "queues"), *map(types.utf8, names)
-    try:
-        return b"".join(parts) + struct.pack(f"<{len(sending.ids)}q", *sending.ids)
-    except struct.error as error:
-        raise RequestError(f"a message id out of range: {error}") from error
+    return b"".join(parts) + columns.pack("q", sending.ids)
 
 
 def decode(key: bytes, value: bytes) -> Sending:
     """What ``value`` says was sent."""
-    version, messages, expires_at, digest = types.read(_FIXED, key, value, 0)
-    if version != VERSION:
-        raise types.corrupt(key, 0, f"an idempotency record of version {version}")
+    messages, expires_at, digest = types.read_versioned(_FIXED, key, value)
     (count,) = types.read(types.COUNT, key, value, _FIXED.size)
-    offset = _FIXED.size + types.COUNT.size
-    queues: list[tuple[str, ...]] = []
-    for _ in range(count):
-        (size,) = types.read(types.COUNT, key, value, offset)
-        offset += types.COUNT.size
-        names = []
-        for _ in range(size):
-            name, offset = types.read_utf8(key, value, offset)
-            names.append(name)
-        queues.append(tuple(names))
-    types.check_end(key, value, offset + messages * _ID_BYTES)
-    ids = struct.unpack_from(f"<{messages}q", value, offset)
-    return Sending(ids, expires_at, digest, tuple(queues))
+    queues, offset = types.read_many(types.read_texts, key, value, _FIXED.size + types.COUNT.size, count)
+    ids, end = columns.read("q", key, value, offset, messages)
+    types.check_end(key, value, end)
+    return Sending(tuple(ids), expires_at, digest, tuple(map(tuple, queues)))

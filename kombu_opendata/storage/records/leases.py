@@ -21,8 +21,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ...errors import RequestError
-from . import types
+from . import columns, types
 
 _AT = struct.Struct("<q")
 _COUNT = struct.Struct("<I")
@@ -60,16 +59,9 @@ def encode(leases: Leases) -> bytes:
     for queue, ids in leases.held.items():
         deadlines = leases.deadlines.get(queue, ())
         count = len(ids) | (_WITH_DEADLINES if deadlines else 0)
-        parts += types.utf8(queue), types.pack(_COUNT, "count of messages", count), _pack("Q", ids)
-        parts.append(_pack("q", deadlines))
+        parts += types.utf8(queue), types.pack(_COUNT, "count of messages", count)
+        parts += columns.pack("Q", ids), columns.pack("q", deadlines)
     return b"".join(parts)
-
-
-def _pack(kind: str, numbers: Sequence[int]) -> bytes:
-    try:
-        return struct.pack(f"<{len(numbers)}{kind}", *numbers)
-    except struct.error as error:
-        raise RequestError(f"a message id or a deadline out of range: {error}") from error
 
 
 def decode(key: bytes, value: bytes) -> Leases:
@@ -87,15 +79,10 @@ def decode(key: bytes, value: bytes) -> Leases:
             raise types.corrupt(key, offset, "a queue that is there twice")
         (count,) = types.read(_COUNT, key, value, start)
         with_deadlines, count = count & _WITH_DEADLINES, count & ~_WITH_DEADLINES
-        held[queue], offset = _read("Q", key, value, start + _COUNT.size, count)
+        ids, offset = columns.read("Q", key, value, start + _COUNT.size, count)
+        held[queue] = ids.tolist()
         if with_deadlines:
-            deadlines[queue], offset = _read("q", key, value, offset, count)
+            times, offset = columns.read("q", key, value, offset, count)
+            deadlines[queue] = times.tolist()
     types.check_end(key, value, offset)
     return Leases(consumer, at_ms, held, deadlines)
-
-
-def _read(kind: str, key: bytes, value: bytes, start: int, count: int) -> tuple[list[int], int]:
-    end = start + count * 8
-    if end > len(value):
-        raise types.corrupt(key, start, f"{count} message ids or deadlines in the {len(value) - start} bytes left")
-    return list(struct.unpack_from(f"<{count}{kind}", value, start)), end

@@ -21,7 +21,6 @@ from typing import NamedTuple
 from . import types
 
 _LAYOUT = struct.Struct("<BqQqQ")
-_VERSION = 1
 #: the retention that never ends
 FOREVER = -1
 
@@ -37,14 +36,12 @@ class LogRetention(NamedTuple):
 
 def encode(retention: LogRetention) -> bytes:
     """The record."""
-    return types.pack(_LAYOUT, "version, retention, position, swept at, kept", _VERSION, *retention)
+    return types.pack_versioned(_LAYOUT, ", ".join(LogRetention._fields), *retention)
 
 
 def decode(key: bytes, value: bytes) -> LogRetention:
     """The retention in ``value``."""
-    version, retention_ms, position, swept_at_ms, kept = types.read_all(_LAYOUT, key, value)
-    if version != _VERSION:
-        raise types.corrupt(key, 0, f"record version {version}")
-    if retention_ms < FOREVER:
-        raise types.corrupt(key, 1, f"a retention of {retention_ms} ms")
-    return LogRetention(retention_ms, position, swept_at_ms, kept)
+    found = LogRetention(*types.read_all_versioned(_LAYOUT, key, value))
+    if found.retention_ms < FOREVER:
+        raise types.corrupt(key, 1, f"a retention of {found.retention_ms} ms")
+    return found

@@ -18,11 +18,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from . import types
+from . import columns, types
 
-VERSION = 1
 _HEAD = struct.Struct("<BqqB")
-_COUNTER = struct.Struct("<Q")
 
 
 class StoredCounts(NamedTuple):
@@ -39,19 +37,14 @@ def encode(counts: StoredCounts) -> bytes:
     Raises:
         RequestError: a number out of range.
     """
-    fields = "version, created at, counted since, counters"
-    head = types.pack(_HEAD, fields, VERSION, counts.created_at_ms, counts.since_ms, len(counts.values))
-    return head + types.pack(struct.Struct(f"<{len(counts.values)}Q"), "counters", *counts.values)
+    head = (counts.created_at_ms, counts.since_ms, len(counts.values))
+    fixed = types.pack_versioned(_HEAD, "created at, counted since, counters", *head)
+    return fixed + columns.pack("Q", counts.values)
 
 
 def decode(key: bytes, value: bytes) -> StoredCounts:
     """The counters in ``value``."""
-    version, created_at_ms, since_ms, number = types.read(_HEAD, key, value, 0)
-    if version != VERSION:
-        raise types.corrupt(key, 0, f"queue counts of version {version}")
-    end = _HEAD.size + number * _COUNTER.size
-    if end > len(value):
-        raise types.corrupt(key, _HEAD.size, f"{number} counters expected, {len(value) - _HEAD.size} bytes found")
+    created_at_ms, since_ms, number = types.read_versioned(_HEAD, key, value)
+    values, end = columns.read("Q", key, value, _HEAD.size, number)
     types.check_end(key, value, end)
-    values = tuple(counter for (counter,) in _COUNTER.iter_unpack(value[_HEAD.size :]))
-    return StoredCounts(created_at_ms, since_ms, values)
+    return StoredCounts(created_at_ms, since_ms, tuple(values))

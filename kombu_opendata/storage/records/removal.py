@@ -21,7 +21,6 @@ from typing import NamedTuple
 from . import types
 
 _LAYOUT = struct.Struct("<BBQQq")
-_VERSION = 1
 _OVER = 1
 
 
@@ -37,14 +36,12 @@ class Removal(NamedTuple):
 def encode(removal: Removal) -> bytes:
     """The record of a session."""
     call, messages, at_ms, is_over = removal
-    return types.pack(_LAYOUT, "version, flags, call, messages, at", _VERSION, _OVER * is_over, call, messages, at_ms)
+    return types.pack_versioned(_LAYOUT, "flags, call, messages, at", _OVER * is_over, call, messages, at_ms)
 
 
 def decode(key: bytes, value: bytes) -> Removal:
     """The removal in ``value``."""
-    version, flags, call, messages, at_ms = types.read_all(_LAYOUT, key, value)
-    if version != _VERSION:
-        raise types.corrupt(key, 0, f"record version {version}")
+    flags, call, messages, at_ms = types.read_all_versioned(_LAYOUT, key, value)
     if flags & ~_OVER:
         raise types.corrupt(key, 1, f"unknown flags {flags:#x}")
     return Removal(call, messages, at_ms, bool(flags))

@@ -60,8 +60,6 @@ _RESULT = struct.Struct("<BBq")
 _CHORD = struct.Struct("<Bqqq")
 _LARGE = struct.Struct("<BIQ")
 _SIZE = struct.Struct("<I")
-_ONE = struct.Struct("<B")
-_VERSION = 1
 _CHORD_WITH_BODY = 2
 
 #: kinds of results
@@ -97,43 +95,30 @@ class LargeValue(NamedTuple):
 
 def encode_large_value(large: LargeValue) -> bytes:
     """The record of `large`."""
-    return types.pack(_LARGE, "version, chunks, size", _VERSION, *large)
+    return types.pack_versioned(_LARGE, "chunks, size", *large)
 
 
 def decode_large_value(key: bytes, value: bytes) -> LargeValue:
     """What is said of a value in chunks."""
-    version, chunks, size = types.read_all(_LARGE, key, value)
-    _check_version(key, version)
-    return LargeValue(chunks, size)
+    return LargeValue(*types.read_all_versioned(_LARGE, key, value))
 
 
 def encode_result(result: Result) -> bytes:
     """The record of `result`."""
-    return types.pack(_RESULT, "version, kind, expires_at_ms", _VERSION, *result[:2]) + _bytes(result.value)
+    return types.pack_versioned(_RESULT, "kind, expires_at_ms", *result[:2]) + _bytes(result.value)
 
 
 def decode_result(key: bytes, value: bytes) -> Result:
     """The result in `value`."""
-    version, kind, expires_at = types.read(_RESULT, key, value, 0)
-    _check_version(key, version)
+    kind, expires_at = types.read_versioned(_RESULT, key, value)
     if kind > FINAL:
         raise types.corrupt(key, 1, f"result kind {kind}")
     return Result(kind, expires_at, _read_bytes(key, value, _RESULT.size))
 
 
-def encode_expiry() -> bytes:
-    """The record that says by its key when a result may go."""
-    return _ONE.pack(_VERSION)
-
-
-def decode_expiry(key: bytes, value: bytes) -> None:
-    """Nothing but a version is in `value`."""
-    _check_version(key, *types.read_all(_ONE, key, value))
-
-
 def encode_chord(chord: Chord) -> bytes:
     """The record of `chord`."""
-    version = _CHORD_WITH_BODY if chord.body else _VERSION
+    version = _CHORD_WITH_BODY if chord.body else types.VERSION
     fixed = types.pack(_CHORD, "version, expires_at_ms, size, added", version, *chord[:3])
     return fixed + _bytes(chord.header) + (_bytes(chord.body) if chord.body else b"")
 
@@ -145,19 +130,19 @@ def decode_chord(key: bytes, value: bytes) -> Chord:
         (length,) = types.read(_SIZE, key, value, _CHORD.size)
         end = _CHORD.size + _SIZE.size + length
         return Chord(expires_at, size, added, _read_bytes(key, value[:end], _CHORD.size), _read_bytes(key, value, end))
-    _check_version(key, version)
+    types.check_version(key, version)
     return Chord(expires_at, size, added, _read_bytes(key, value, _CHORD.size))
 
 
 def encode_part(value: bytes) -> bytes:
     """The record of a chord's part."""
-    return _ONE.pack(_VERSION) + _bytes(value)
+    return types.VERSION_ONLY + _bytes(value)
 
 
 def decode_part(key: bytes, value: bytes) -> bytes:
     """The part in `value`."""
-    _check_version(key, *types.read(_ONE, key, value, 0))
-    return _read_bytes(key, value, _ONE.size)
+    types.check_version(key, value[0] if value else 0)
+    return _read_bytes(key, value, 1)
 
 
 def _bytes(value: bytes) -> bytes:
@@ -171,8 +156,3 @@ def _read_bytes(key: bytes, value: bytes, offset: int) -> bytes:
     if start + size != len(value):
         raise types.corrupt(key, offset, f"{size} bytes announced where {len(value) - start} are left")
     return value[start:]
-
-
-def _check_version(key: bytes, version: int) -> None:
-    if version != _VERSION:
-        raise types.corrupt(key, 0, f"record version {version}")

@@ -35,7 +35,6 @@ KEPT_IN_CHUNKS = KEPT - 1
 MAX_COUNT = KEPT_IN_CHUNKS - 1
 
 _HEAD = struct.Struct("<BB")
-_VERSION = 1
 #: with more entries than this, a place for each message takes no more bytes
 _MAX_SPARSE = 2 * SIZE // 3
 
@@ -49,17 +48,15 @@ def encode(counts: array[int]) -> bytes:
     """The record of a block's 256 counts, of which one at least is not 0."""
     entries = SIZE - counts.count(0)
     if entries > _MAX_SPARSE:
-        return _HEAD.pack(_VERSION, 0) + columns.pack("H", counts)
+        return types.pack_versioned(_HEAD, "entries", 0) + columns.pack("H", counts)
     places = [place for place, count in enumerate(counts) if count]
-    head = types.pack(_HEAD, "version and entries", _VERSION, entries)
+    head = types.pack_versioned(_HEAD, "entries", entries)
     return head + bytes(places) + columns.pack("H", [counts[place] for place in places])
 
 
 def read(key: bytes, value: bytes) -> array[int]:
     """The block's 256 counts, 0 for a message without an entry."""
-    version, entries = types.read(_HEAD, key, value, 0)
-    if version != _VERSION:
-        raise types.corrupt(key, 0, f"record version {version}")
+    (entries,) = types.read_versioned(_HEAD, key, value)
     if entries == 0:
         counts, end = columns.read("H", key, value, _HEAD.size, SIZE)
         types.check_end(key, value, end)

@@ -47,10 +47,7 @@ from . import types
 _JOB = struct.Struct("<BQQIQqQQQqH")
 _COUNTS = struct.Struct("<QQQQ")
 _OBJECT = struct.Struct("<BQQQI")
-_ONE = struct.Struct("<B")
-_VERSION = 1
-
-_JOB_FIELDS = "version, first id, rows, batches, bytes, committed at, routed, unroutable, damaged, settled at, queues"
+_JOB_FIELDS = "first id, rows, batches, bytes, committed at, routed, unroutable, damaged, settled at, queues"
 
 
 class Job(NamedTuple):
@@ -81,14 +78,13 @@ class Object(NamedTuple):
 
 def encode_job(job: Job) -> bytes:
     """The record of `job`."""
-    head = types.pack(_JOB, _JOB_FIELDS, _VERSION, *job[:9], len(job.queues))
+    head = types.pack_versioned(_JOB, _JOB_FIELDS, *job[:9], len(job.queues))
     return head + b"".join(types.utf8(name) + _COUNTS.pack(*counts) for name, counts in job.queues.items())
 
 
 def decode_job(key: bytes, value: bytes) -> Job:
     """The job in `value`."""
-    version, *fields, count = types.read(_JOB, key, value, 0)
-    _check_version(key, version)
+    *fields, count = types.read_versioned(_JOB, key, value)
     queues: dict[str, tuple[int, int, int, int]] = {}
     at = _JOB.size
     for _ in range(count):
@@ -102,32 +98,16 @@ def decode_job(key: bytes, value: bytes) -> Job:
 
 def encode_object(found: Object) -> bytes:
     """The record of an object."""
-    head = types.pack(_OBJECT, "version, rows, live, bytes, checksum", _VERSION, *found[:4])
+    head = types.pack_versioned(_OBJECT, "rows, live, bytes, checksum", *found[:4])
     return head + types.utf8(found.path) + types.utf8(found.job_id)
 
 
 def decode_object(key: bytes, value: bytes) -> Object:
     """The object in `value`."""
-    version, rows, live, size, checksum = types.read(_OBJECT, key, value, 0)
-    _check_version(key, version)
+    rows, live, size, checksum = types.read_versioned(_OBJECT, key, value)
     if live > rows:
         raise types.corrupt(key, 9, f"{live} live messages of {rows}")
     path, at = types.read_utf8(key, value, _OBJECT.size)
     job_id, at = types.read_utf8(key, value, at)
     types.check_end(key, value, at)
     return Object(rows, live, size, checksum, path, job_id)
-
-
-def encode_expiry() -> bytes:
-    """The record that says by its key when a job was settled."""
-    return _ONE.pack(_VERSION)
-
-
-def decode_expiry(key: bytes, value: bytes) -> None:
-    """Nothing but a version is in `value`."""
-    _check_version(key, *types.read_all(_ONE, key, value))
-
-
-def _check_version(key: bytes, version: int) -> None:
-    if version != _VERSION:
-        raise types.corrupt(key, 0, f"record version {version}")

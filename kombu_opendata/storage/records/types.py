@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import re
 import struct
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ...errors import CorruptRecord, InvalidMessage, RequestError
 
@@ -25,6 +26,11 @@ from ...errors import CorruptRecord, InvalidMessage, RequestError
 MAX_U16 = 0xFFFF
 #: the count before an array
 COUNT = struct.Struct("<H")
+#: of each of our formats that begin with one; also the whole value of a record that says everything by its key
+VERSION = 1
+VERSION_ONLY = bytes((VERSION,))
+
+T = TypeVar("T")
 
 _ESCAPE = re.compile(rb"\x01(.?)", re.DOTALL)
 _UNESCAPED = {b"\x01": b"\x00", b"\x02": b"\x01", b"\x03": b"\xff"}
@@ -81,31 +87,49 @@ def utf8(text: str) -> bytes:
 
 def read_utf8(key: bytes, value: bytes, offset: int) -> tuple[str, int]:
     """The text of the Utf8 at `offset` of `value`, and where the next field starts."""
+    raw, end = _read_raw(key, value, offset)
+    try:
+        return raw.decode(), end
+    except UnicodeDecodeError as error:
+        raise corrupt(key, offset + 2 + error.start, "a text that is not UTF-8") from error
+
+
+def _read_raw(key: bytes, value: bytes, offset: int) -> tuple[bytes, int]:
     (length,) = read(COUNT, key, value, offset)
     start = offset + 2
     end = start + length
     if end > len(value):
         raise corrupt(key, offset, f"a text of {length} bytes where {len(value) - start} are left")
-    try:
-        return value[start:end].decode(), end
-    except UnicodeDecodeError as error:
-        raise corrupt(key, start + error.start, "a text that is not UTF-8") from error
+    return value[start:end], end
 
 
 def utf8_escaped(name: str) -> bytes:
-    """`name` as Utf8; one that was read with surrogate escapes (see :mod:`.keys`) gives its own bytes again."""
+    """`name` as Utf8; surrogate escapes (see :mod:`.keys`) become the bytes that they stand for."""
     raw = name.encode("utf-8", "surrogateescape")
     return pack(COUNT, "length of a name", len(raw)) + raw
 
 
 def read_utf8_escaped(key: bytes, value: bytes, offset: int) -> tuple[str, int]:
     """The name at `offset` of `value`, which may have surrogate escapes, and where the next field starts."""
-    (length,) = read(COUNT, key, value, offset)
-    start = offset + 2
-    end = start + length
-    if end > len(value):
-        raise corrupt(key, offset, f"a name of {length} bytes where {len(value) - start} are left")
-    return value[start:end].decode("utf-8", "surrogateescape"), end
+    raw, end = _read_raw(key, value, offset)
+    return raw.decode("utf-8", "surrogateescape"), end
+
+
+def read_many(
+    read_one: Callable[[bytes, bytes, int], tuple[T, int]], key: bytes, value: bytes, offset: int, count: int
+) -> tuple[list[T], int]:
+    """``count`` fields that `read_one` reads, from `offset` on, and where the next field starts."""
+    found = []
+    for _ in range(count):
+        one, offset = read_one(key, value, offset)
+        found.append(one)
+    return found, offset
+
+
+def read_texts(key: bytes, value: bytes, offset: int) -> tuple[list[str], int]:
+    """The texts of the ``Array<Utf8>`` at `offset`, and where the next field starts."""
+    (count,) = read(COUNT, key, value, offset)
+    return read_many(read_utf8, key, value, offset + COUNT.size, count)
 
 
 def json_utf8(arguments: dict[str, Any]) -> bytes:
@@ -156,6 +180,37 @@ def read_all(layout: struct.Struct, key: bytes, value: bytes) -> tuple[Any, ...]
     fields = read(layout, key, value, 0)
     check_end(key, value, layout.size)
     return fields
+
+
+def pack_versioned(layout: struct.Struct, fields: str, *values: int | bytes) -> bytes:
+    """As :func:`pack`, of a layout that begins with the version of the record."""
+    return pack(layout, f"version, {fields}", VERSION, *values)
+
+
+def read_versioned(layout: struct.Struct, key: bytes, value: bytes) -> tuple[Any, ...]:
+    """The fields at the start of `value` after the version, whose value is checked."""
+    version, *fields = read(layout, key, value, 0)
+    check_version(key, version)
+    return tuple(fields)
+
+
+def read_all_versioned(layout: struct.Struct, key: bytes, value: bytes) -> tuple[Any, ...]:
+    """As :func:`read_versioned`, where `layout` is the whole `value`."""
+    fields = read_versioned(layout, key, value)
+    check_end(key, value, layout.size)
+    return fields
+
+
+def read_version_only(key: bytes, value: bytes) -> None:
+    """Check that `value` is :data:`VERSION_ONLY`."""
+    check_version(key, value[0] if value else 0)
+    check_end(key, value, 1)
+
+
+def check_version(key: bytes, version: int) -> None:
+    """Check the version of a record."""
+    if version != VERSION:
+        raise corrupt(key, 0, f"record version {version}")
 
 
 def array_count(entries: int, what: str) -> bytes:

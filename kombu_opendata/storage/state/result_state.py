@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..records import keys
+from ..records import keys, types
 from ..records import results as records
 from ..records.results import Result
 from ..slatedb.ffi import Batch
@@ -164,7 +164,7 @@ class ResultState:
             inline = self.large.put(batch, key, result.value)
             batch.put(key, records.encode_result(result._replace(value=inline)))
             if result.expires_at_ms:
-                batch.put(keys.result_expiry_key(result.expires_at_ms, name), records.encode_expiry())
+                batch.put(keys.result_expiry_key(result.expires_at_ms, name), types.VERSION_ONLY)
         for key, value in self.parts.begin_flush().items():
             if value is not None:
                 batch.put(key, records.encode_part(self.large.put(batch, key, value)))

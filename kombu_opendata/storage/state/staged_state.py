@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..records import keys, staged
+from ..records import keys, staged, types
 from ..slatedb.ffi import Batch
 from ..slatedb.store_reads import Reads
 from .staged_job import ROUTED, StagedBatch, StagedJob, StagedObject
@@ -161,7 +161,7 @@ class StagedState:
             job = self.jobs[job_id]
             batch.put(keys.staged_job_key(job_id), staged.encode_job(job.record()))
             if job.settled_at_ms:
-                batch.put(keys.staged_expiry_key(job.settled_at_ms, job_id), staged.encode_expiry())
+                batch.put(keys.staged_expiry_key(job.settled_at_ms, job_id), types.VERSION_ONLY)
                 self._settled.append(job)
         if self._settled:
             self.active = [job for job in self.active if not job.settled_at_ms]

@@ -33,9 +33,9 @@ def test_refuses_what_does_not_fit() -> None:
 
 def test_a_count_beyond_the_record_is_corrupt() -> None:
     stored = leases.encode(Leases("c", 0, {"q": []}))[:-4]
-    with pytest.raises(CorruptRecord, match="2147483647 message ids"):
+    with pytest.raises(CorruptRecord, match="2147483647 integers"):
         leases.decode(KEY, stored + b"\xff\xff\xff\x7f")
-    with pytest.raises(CorruptRecord, match="1 message ids or deadlines in the 7 bytes left"):
+    with pytest.raises(CorruptRecord, match="1 integers where 7 bytes are left"):
         leases.decode(KEY, leases.encode(Leases("c", 0, {"q": [1]}, {"q": [5]}))[:-1])
 
 

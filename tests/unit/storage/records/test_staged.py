@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kombu_opendata.errors import CorruptRecord, RequestError
-from kombu_opendata.storage.records import decode_any, keys, staged
+from kombu_opendata.storage.records import decode_any, keys, staged, types
 from kombu_opendata.storage.records.key_parser import Key
 
 JOB = staged.Job(4096, 300, 2, 70_000, 1769385600000, 256, 5, 1, 0, {"celery": (250, 3, 2, 1)})
@@ -15,7 +15,7 @@ def test_an_object_cannot_have_more_live_messages_than_rows() -> None:
         decode_any(keys.staged_object_key(1), staged.encode_object(OBJECT._replace(live=301)))
 
 
-@pytest.mark.parametrize("value", [staged.encode_job(JOB), staged.encode_object(OBJECT), staged.encode_expiry()])
+@pytest.mark.parametrize("value", [staged.encode_job(JOB), staged.encode_object(OBJECT), types.VERSION_ONLY])
 def test_another_version_is_corrupt(value: bytes) -> None:
     key = {0: keys.staged_job_key("j")}.get(len(value) - len(staged.encode_job(JOB)), keys.staged_expiry_key(1, "j"))
     if value == staged.encode_object(OBJECT):
