@@ -1,12 +1,14 @@
 """A checkpoint: one atomic SlateDB batch that brings the store to the state in memory.
 
-The batch is made in one go from the state, then the few records that need the old value are added
-(:mod:`.checkpoint_deletions`), then it is written and flushed. The journal's position is part of it.
+The batch is made from the state without a turn of the event loop in between. Then the few records that need the old
+value are added (:mod:`.checkpoint_deletions`), and the batch is written and flushed. The batch has
+the journal's position, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from ..records import (
     active,
@@ -32,9 +34,11 @@ from ..state.queue_buckets import Entry
 from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import Dirty, Queue, StoreState
 
+T = TypeVar("T")
+
 
 def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) -> Dirty:
-    """Add all that changed to ``batch``; what needs the store's old values is left in the returned Dirty."""
+    """Add everything that changed to ``batch``; the returned Dirty says what needs the store's old values."""
     dirty, state.dirty = state.dirty, Dirty()
     again = dirty.deleted_queues.keys() & state.queues.keys()
     dirty.redeclared = {name: _records_of(state.queues[name]) for name in again}
@@ -47,10 +51,11 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     state.results.snapshot(batch)
     state.idempotency.snapshot(batch)
     state.staged.snapshot(batch)
-    for place in dirty.dead_letters:
-        _put_dead_letter(state, *place, batch)
+    for queue_name, id in dirty.dead_letters:
+        letter = state.dead_letters.get((queue_name, id))
+        _put_or_delete(batch, keys.dead_letter_key(id, queue_name), letter, dead_letter.encode)
     for name in dirty.cursors:
-        _put_cursor(state, name, batch)
+        _put_or_delete(batch, keys.cursor_key(name), state.cursors.get(name), cursor.encode)
     if dirty.block is not None:
         batch.put(keys.SEQ_BLOCK_KEY, seq_block.encode(*dirty.block))
     if position is not None:
@@ -60,9 +65,17 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     return dirty
 
 
+def _put_or_delete(batch: Batch, key: bytes, record: T | None, encode: Callable[[T], bytes]) -> None:
+    """Put the record, or delete the key where there is none."""
+    if record is None:
+        batch.delete(key)
+    else:
+        batch.put(key, encode(record))
+
+
 def _put_queue(queue: Queue, batch: Batch) -> None:
     messages = queue.messages
-    if messages.dirty or messages.dropped:  # whatever is counted changes a bucket
+    if messages.dirty or messages.dropped:  # everything that is counted changes a bucket
         _put_counts(queue, batch)
     for number in messages.dirty:
         bucket = messages.buckets[number]
@@ -129,36 +142,11 @@ def _put_topology(state: StoreState, dirty: Dirty, batch: Batch) -> None:
             batch.delete(key)
 
 
-def _put_dead_letter(state: StoreState, queue: str, id: int, batch: Batch) -> None:
-    letter = state.dead_letters.get((queue, id))
-    key = keys.dead_letter_key(id, queue)
-    if letter is None:
-        batch.delete(key)
-    else:
-        batch.put(key, dead_letter.encode(letter))
-
-
-def _put_cursor(state: StoreState, queue: str, batch: Batch) -> None:
-    found = state.cursors.get(queue)
-    if found is None:
-        batch.delete(keys.cursor_key(queue))
-    else:
-        batch.put(keys.cursor_key(queue), cursor.encode(found))
-
-
 def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> None:
     for session in dirty.producers:
-        last = state.producers.get(session)
-        if last is None:
-            batch.delete(keys.producer_key(session))
-        else:
-            batch.put(keys.producer_key(session), producer.encode(last))
+        _put_or_delete(batch, keys.producer_key(session), state.producers.get(session), producer.encode)
     for session in dirty.removals:
-        found = state.removals.get(session)
-        if found is None:
-            batch.delete(keys.removal_key(session))
-        else:
-            batch.put(keys.removal_key(session), removal.encode(found))
+        _put_or_delete(batch, keys.removal_key(session), state.removals.get(session), removal.encode)
     for session in dirty.sessions:
         groups: dict[str, list[Entry]] = {}
         for entry in state.leases.get(session, {}).values():
@@ -172,11 +160,8 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
 
 def _leases(name: str, now: int, groups: Mapping[str, list[Entry]]) -> Leases:
     held = {queue: [entry.id for entry in entries] for queue, entries in groups.items()}
-    deadlines = {
-        queue: [entry.deadline for entry in entries]
-        for queue, entries in groups.items()
-        if any(entry.deadline for entry in entries)
-    }
+    deadlines = {queue: [entry.deadline for entry in entries] for queue, entries in groups.items()}
+    deadlines = {queue: found for queue, found in deadlines.items() if any(found)}
     return Leases(name, now, held, deadlines)
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint adds by the store's old values: attempts, deleted queues, messages that no queue needs."""
+"""The records of a checkpoint that depend on the store's old values: attempts, deleted queues, unneeded messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def resolve(
 async def _delete_queue_records(
     name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: Reads
 ) -> set[int]:
-    """Delete a queue's records but for those that were just put (``kept``); returns what was settled."""
+    """Delete a queue's records except those that were just put (``kept``); returns the settled messages."""
     ids: set[int] = set()
     gone = [keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)]
     for prefix, known in (
@@ -89,12 +89,7 @@ async def _count(
     has an entry in a routes block, which counts the queues left. Where the log keeps what no queue needs, the entry
     says so instead. Returns what was deleted.
     """
-    new = dirty.routes
-    changes: dict[int, int] = dict.fromkeys(new, 0)
-    changes.update(dirty.joined)
-    changes.update(dict.fromkeys(dirty.outdated - changes.keys(), 0))
-    for id, lost in Counter(garbage).items():
-        changes[id] = changes.get(id, 0) - lost
+    new, changes = dirty.routes, _changes(garbage, dirty)
     gone, kept = set(), 0
     for ids in portions(sorted(changes)):
         await counts.load(ids)
@@ -115,12 +110,20 @@ async def _count(
             gone.add(id)
             if stored:
                 counts.set(id, 0)
-            has_chunks = stored not in (0, KEPT)
-            chunks = await _chunks(id, store, fresh.get(id)) if has_chunks else 0
+            chunks = await _chunks(id, store, fresh.get(id)) if stored not in (0, KEPT) else 0
             _delete_message(id, chunks, batch)
         await counts.put_into(batch)
     dirty.log |= log.count(kept)
     return gone
+
+
+def _changes(garbage: list[int], dirty: Dirty) -> dict[int, int]:
+    """By how much the number of queues of each message changes."""
+    changes = dict.fromkeys(dirty.routes, 0) | dirty.joined
+    changes.update(dict.fromkeys(dirty.outdated - changes.keys(), 0))
+    for id, lost in Counter(garbage).items():
+        changes[id] = changes.get(id, 0) - lost
+    return changes
 
 
 def _delete_message(id: int, chunks: int, batch: Batch) -> None:
@@ -131,7 +134,7 @@ def _delete_message(id: int, chunks: int, batch: Batch) -> None:
 
 
 async def _chunks(id: int, store: Reads, envelope: bytes | None) -> int:
-    """How many chunk records a message has, whose ``envelope`` may be in the batch."""
+    """The number of chunk records of a message; ``envelope`` is given if it is in the batch."""
     if envelope is not None:
         return payload.chunk_count(envelope)
     key = keys.payload_key(id)

@@ -1,8 +1,8 @@
 """Commits: effects become durable in the journal at once, and in the store with the next checkpoint.
 
 With a journal (a local folder) a commit is synchronous and takes a tenth of a millisecond; checkpoints follow in the
-background. Without one (an object store, memory) every commit is a checkpoint. Either way nothing may be shown to
-anybody before the commit that covers it returned.
+background. Without one (an object store, memory) every commit is a checkpoint. Either way no change may be shown to
+anybody before the commit that covers it has returned.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESERVED_BYTES = 4 << 20
 
 
 class Participant(Protocol):
-    """Has records beside those of the state, which the same checkpoints write."""
+    """A service with records of its own that the same checkpoints write."""
 
     @property
     def is_dirty(self) -> bool:
@@ -42,7 +42,7 @@ class Participant(Protocol):
         """Add everything that changed to a checkpoint's batch."""
 
     async def before_deletion(self, ids: Set[int], batch: Batch) -> None:
-        """The checkpoint deletes these messages. What is still needed of them can be read, and added to its batch."""
+        """The checkpoint deletes these messages; their records can still be read, and others added to its batch."""
 
     def end_flush(self) -> None:
         """The checkpoint is in the store."""
@@ -52,17 +52,17 @@ class Commits:
     """Makes the changes of one instance durable.
 
     Attributes:
-        effects: what happened since the last commit; always the same list.
-        needs_sync: something waits for an answer, so the commit must survive a power loss.
-        sync_soon: as ``needs_sync``, but the next checkpoint is early enough.
+        effects: the changes since the last commit; always the same list.
+        needs_sync: a client waits for an answer, so the commit must survive a power loss.
+        sync_soon: as ``needs_sync``, but a sync with the next checkpoint is early enough.
         new_bytes: the size of the payloads in ``effects``.
         batch: records for the next checkpoint.
-        checkpointing: is held while the store is behind the state's dirty sets.
+        checkpointing: is held during a checkpoint: the dirty sets are cleared, but the store lacks the changes.
         count: appends to the journal, or batches where there is no journal.
         stored_upto: the records of all messages below this id are in the store.
         released_upto: the number of the last journal record that the store has.
-        watches: checkpoints add the messages that they delete to each of these sets.
-        failure: why nothing can be committed any more.
+        watches: sets to which checkpoints add the messages that they delete.
+        failure: the error after which nothing can be committed.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class Commits:
         self.participants: list[Participant] = []
         self.failure: OpenDataError | None = None
 
-    # ------------------------------------------------------------------ what the next commit has
+    # ------------------------------------------------------------------ the next commit
     def check_room(self, size: int) -> None:
         """Refuse a change that would use the last of the journal.
 
         Raises:
-            StoreFull: the disk is full, or the store takes no writes.
+            StoreFull: the disk is full, or the store accepts no writes.
         """
         journal = self._journal
         if journal is None:
@@ -140,10 +140,10 @@ class Commits:
 
     # ------------------------------------------------------------------ the journal
     def commit_journal(self) -> None:
-        """Make all effects so far survive the end of the process, and a power loss if something waits for an answer.
+        """Make all effects so far survive the end of the process, and a power loss if a client waits for an answer.
 
         Raises:
-            StoreFull: no room; the effects stay pending, and nothing of them may be shown.
+            StoreFull: no room; the effects stay pending and must not be shown.
         """
         assert self._journal is not None
         if not self.effects and not self.needs_sync:
@@ -165,7 +165,7 @@ class Commits:
         self._figures.committed(stopwatch() - began, count, size)
 
     async def commit(self) -> None:
-        """Make all effects so far durable, whatever the kind of store."""
+        """Make all effects so far durable in any kind of store."""
         if self._journal is not None:
             self.needs_sync = True
             self.commit_journal()
@@ -176,7 +176,7 @@ class Commits:
     async def checkpoint(self) -> None:
         """Bring the store to the state in memory, in one atomic batch.
 
-        A checkpoint that began goes on when its caller is cancelled: what it took from the dirty sets is nowhere else.
+        If its caller is cancelled, a checkpoint goes on: the changes that it took from the dirty sets are nowhere else.
 
         Raises:
             StoreError: the store failed for good; the engine must be given up.
@@ -194,7 +194,7 @@ class Commits:
                 raise self.failure
 
     def unwatch(self, watch: set[int]) -> None:
-        """No longer add to a set what checkpoints delete."""
+        """Stop adding deleted messages to a set."""
         self.watches = [one for one in self.watches if one is not watch]
 
     async def _checkpoint(self) -> None:
@@ -257,17 +257,17 @@ class Commits:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a checkpoint has anything to do."""
+        """Whether there is anything for a checkpoint to write."""
         journal, state = self._journal, self._state
         if self.effects or state.dirty or state.results.is_dirty or state.staged.is_dirty:
             return True
-        if state.idempotency.shelf.is_dirty or any(participant.is_dirty for participant in self.participants):
+        if state.idempotency.is_dirty or any(participant.is_dirty for participant in self.participants):
             return True
         return journal is not None and journal.sequence != (self.released_upto or 0)
 
     @property
     def stored(self) -> int | None:
-        """Changes with every write to the store: the last journal record that it has, or the number of batches."""
+        """A number that changes with every write to the store: its last journal record, or the number of batches."""
         return self.released_upto if self._journal is not None else self.count
 
     @property

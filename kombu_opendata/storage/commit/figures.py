@@ -1,4 +1,4 @@
-"""What the storage measures: histograms of commits and checkpoints, and how the messages of a queue stand in time.
+"""The storage's own figures: histograms of commits and checkpoints, and the age of a queue's messages.
 
 An observation is a bisection and two additions; nothing here is done per message.
 """
@@ -14,22 +14,22 @@ from ..state.queue_state import QueueState
 
 __all__ = ["EngineFigures", "Histogram", "Standing", "stopwatch"]
 
-#: seconds, for what is a write and a sync: from a tenth of a millisecond to a stall
+#: seconds, for a write with its sync: from a tenth of a millisecond to a stall
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0)
 BYTES = tuple(float(1 << power) for power in range(8, 29, 2))  # 256 bytes to 256 MiB
-#: messages that :func:`look` passes between two yields; about a tenth of a millisecond
+#: messages between two yields of :meth:`Standing.look`; about a tenth of a millisecond
 _PIECE = 2000
-#: of a transient queue, which has but one bucket, so many are looked at; the others count as ready
+#: messages of one bucket that are read; the others, which only a transient queue has, count as ready
 _MAX_OF_BUCKET = 10_000
 
 
 class Histogram:
-    """How often a value was in which range.
+    """How many observed values were in each range.
 
     Attributes:
-        bounds: upper bounds, each of its range, ascending; one more range has no bound.
-        counts: how many values, by range; not cumulated.
+        bounds: the upper bound of each range, ascending; one more range has no bound.
+        counts: the number of values in each range; not cumulative.
         sum: of all values.
     """
 
@@ -49,10 +49,10 @@ class EngineFigures:
     """The histograms of one engine.
 
     Attributes:
-        commit_seconds: from the first byte of a commit to its answer being safe.
-        commit_effects, commit_bytes: what was in a commit; without a journal the bytes are those of the batch.
-        checkpoint_seconds, checkpoint_bytes: of batches that went to SlateDB.
-        slow_commits: longer than ``slow_seconds``, since :meth:`take_slow`.
+        commit_seconds: from the first byte of a commit until it is durable.
+        commit_effects, commit_bytes: the size of a commit; without a journal the bytes of its batch.
+        checkpoint_seconds, checkpoint_bytes: of the batches that SlateDB got.
+        slow_commits: how many took longer than ``slow_seconds`` since :meth:`take_slow`.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class EngineFigures:
         self.slowest_seconds = 0.0
 
     def committed(self, seconds: float, effects: int, size: int) -> None:
-        """One commit was made; its effects and bytes are 0 if it only synced an earlier one."""
+        """Count a commit; its effects and bytes are 0 if it only synced an earlier one."""
         self.commit_seconds.observe(seconds)
         if effects:
             self.commit_effects.observe(effects)
@@ -85,20 +85,20 @@ class EngineFigures:
         self.checkpoint_bytes.observe(size)
 
     def take_slow(self) -> tuple[int, float]:
-        """How many commits were slow since the last call, and how long the slowest took, s."""
+        """How many commits were slow since the last call, and how many seconds the slowest took."""
         found = self.slow_commits, self.slowest_seconds
         self.slow_commits, self.slowest_seconds = 0, 0.0
         return found
 
 
 class Standing:
-    """How the available messages of one queue stand in time.
+    """The number and age of the available messages of one queue.
 
     Attributes:
-        available: how many there are, visible or not.
-        delayed: of them, those that are not visible yet.
-        oldest_at_ms, newest_at_ms: since when the message is ready that has been so longest, or shortest: since it was
-            published, its eta or retry delay was over, or, as it came back at once, it was claimed; 0 if none is.
+        available: the number of messages, visible or not.
+        delayed: the number of those that are not visible yet.
+        oldest_at_ms, newest_at_ms: when the message that has been ready longest, or shortest, became ready: when it
+            was published, when its eta or retry delay ended, or, if it returned at once, its claim; 0 if none is ready.
     """
 
     __slots__ = ("available", "delayed", "newest_at_ms", "oldest_at_ms")
@@ -108,21 +108,21 @@ class Standing:
 
     @property
     def ready(self) -> int:
-        """How many could be delivered now."""
+        """The number that can be delivered now."""
         return self.available - self.delayed
 
     @classmethod
     def of(cls, messages: QueueState, now: int) -> Standing:
-        """Look at a whole queue in one go."""
+        """The figures of a queue, in one step."""
         found = cls()
         for _ in found.look(messages, now):
             pass
         return found
 
     def look(self, messages: QueueState, now: int) -> Iterator[None]:
-        """Look at a queue in pieces: whoever does this for many queues lets others have a turn at each yield.
+        """Read a queue in pieces: a caller that reads many queues gives other tasks a turn at each yield.
 
-        Cold buckets in which some delayed messages have become visible since they were put out of memory are estimated.
+        Where delayed messages of a cold bucket have become visible since it left memory, their number is an estimate.
         """
         passed = 0
         for bucket in list(messages.buckets.values()):

@@ -1,4 +1,4 @@
-"""The commit journal: what was answered for is here before it is in SlateDB (docs/rfcs/0003-journal.md).
+"""The commit journal: holds every commit from its answer until SlateDB has it (docs/rfcs/0003-journal.md).
 
 On a local folder a commit is one append to a preallocated file and one ``fdatasync``, about a tenth of what a SlateDB
 flush with fsync costs. The engine moves the journal's content into SlateDB in the background and releases it.
@@ -19,6 +19,7 @@ from .journal_segment import (
     HEADER_BYTES,
     RECORD_BYTES,
     VERSION,
+    Segment,
     parse_header,
     record_header,
     segment_header,
@@ -27,16 +28,6 @@ from .journal_segment import (
 
 SEGMENT_BYTES = 16 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_ZEROS = bytes(1 << 20)
-
-
-class _Segment:
-    """One file: ``first`` is the sequence number of its first record, ``size`` its length in bytes."""
-
-    __slots__ = ("fd", "first", "number", "path", "size")
-
-    def __init__(self, path: Path, fd: int, number: int, first: int, size: int) -> None:
-        self.path, self.fd, self.number, self.first, self.size = path, fd, number, first, size
 
 
 class Journal:
@@ -45,7 +36,7 @@ class Journal:
     Args:
         folder: created if it is not there.
         segment_bytes: size of a segment; a larger record gets a segment of its own size.
-        max_bytes: how much may wait for the store; past it, appends are refused.
+        max_bytes: how much may wait for the store; a larger journal refuses appends.
         sync: False leaves out every fsync: a power loss may then lose answered messages.
 
     Raises:
@@ -59,8 +50,8 @@ class Journal:
         self.segment_bytes = segment_bytes
         self.max_bytes = max_bytes
         self._sync = sync
-        self._segments: list[_Segment] = []
-        self._spare: _Segment | None = None
+        self._segments: list[Segment] = []
+        self._spare: Segment | None = None
         self._offset = 0
         self._dirty = False
         self._spare_numbers = itertools.count()  # two threads may allocate at once
@@ -93,8 +84,8 @@ class Journal:
                     self.sequence = sequence
                     yield sequence, payload
 
-    def _existing(self) -> list[_Segment]:
-        """The segments on disk, in order. A file without a header was never used and is removed."""
+    def _existing(self) -> list[Segment]:
+        """The segments on disk, in order. Removes a file without a header, which was never used."""
         found = self._segments = []
         for path in sorted(self.folder.glob("*.journal")):
             with self._translated():
@@ -107,7 +98,7 @@ class Journal:
                     os.close(fd)
                     text = f"{path} has journal format {header.version}; this version reads up to {VERSION}: upgrade"
                     raise NewerFormat(text)
-                found.append(_Segment(path, fd, header.number, header.first, size))
+                found.append(Segment(path, fd, header.number, header.first, size))
                 continue
             os.close(fd)
             if head.strip(b"\0"):
@@ -169,17 +160,17 @@ class Journal:
         """Make every appended record survive a power loss.
 
         Raises:
-            StoreUnwritable: the disk failed. What it holds is unknown: give the journal up.
+            StoreUnwritable: the disk failed. Its content is unknown, so give the journal up.
         """
         if self._dirty and self._sync:
             try:
                 os.fdatasync(self._segments[-1].fd)
-            except OSError as exc:  # never StoreFull: a second try would succeed without having written anything
+            except OSError as exc:  # never StoreFull: a retry would succeed without having written anything
                 raise self._unwritable(exc) from exc
         self._dirty = False
 
     def release(self, upto: int) -> None:
-        """The store holds every record up to ``upto``: their segments may be used again."""
+        """Reuse or remove the segments with records up to ``upto`` only: the store has these."""
         while len(self._segments) > 1 and self._segments[1].first <= upto + 1:
             old = self._segments.pop(0)
             if self._spare is None and old.size == self.segment_bytes:
@@ -211,16 +202,16 @@ class Journal:
                 return False
             if self._spare is None:
                 self._spare = spare
-            else:  # meanwhile another thread made or released one
-                self._discard(spare)
+            else:  # another thread made or released one meanwhile
+                spare.discard()
         return True
 
     def make_room(self, need: int) -> bool:
-        """Try to have ``need`` bytes of :attr:`room`, by allocating now; returns whether there are."""
+        """Try to get ``need`` bytes of :attr:`room` by allocating now; returns whether there are as many."""
         size = need + HEADER_BYTES + RECORD_BYTES
         if size > self.segment_bytes:
             if self._spare is not None and self._spare.size < size:
-                self._discard(self._spare)
+                self._spare.discard()
                 self._spare = None
             if self._spare is None and self.waiting_bytes + size <= self.max_bytes:
                 try:
@@ -232,14 +223,14 @@ class Journal:
         return self.room >= need
 
     def close(self) -> None:
-        """Close the files. What was appended stays."""
+        """Close the files; the records stay."""
         self.sync()
         for segment in [*self._segments, *([self._spare] if self._spare else [])]:
             os.close(segment.fd)
         self._segments, self._spare = [], None
 
     def _roll(self, need: int) -> None:
-        """Go on in a new segment with room for a record of ``need`` bytes."""
+        """Continue in a new segment with room for a record of ``need`` bytes."""
         self.sync()
         size = max(self.segment_bytes, need + HEADER_BYTES)
         segment = self._spare_of(size)
@@ -250,14 +241,14 @@ class Journal:
             segment = self._allocate(size)
         self._continue_in(segment)
 
-    def _spare_of(self, size: int) -> _Segment | None:
+    def _spare_of(self, size: int) -> Segment | None:
         """Take the spare if it is large enough."""
         if self._spare is None or self._spare.size < size:
             return None
         segment, self._spare = self._spare, None
         return segment
 
-    def _continue_in(self, segment: _Segment) -> None:
+    def _continue_in(self, segment: Segment) -> None:
         segment.number = self._segments[-1].number + 1 if self._segments else 1
         segment.first = self.sequence + 1
         header = segment_header(segment.number, segment.first)
@@ -271,35 +262,15 @@ class Journal:
                 segment.path = path
                 self._sync_folder()
         except OpenDataError:
-            self._discard(segment)
+            segment.discard()
             raise
         self._segments.append(segment)
         self._offset = HEADER_BYTES
 
-    def _allocate(self, size: int) -> _Segment:
-        """A zero-filled file: overwriting written blocks needs no change of file metadata at a sync."""
+    def _allocate(self, size: int) -> Segment:
         path = self.folder / f"{os.getpid()}-{next(self._spare_numbers)}.spare"
         with self._translated():
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        segment = _Segment(path, fd, 0, 0, size)
-        try:
-            for offset in range(0, size, len(_ZEROS)):
-                wanted = memoryview(_ZEROS)[: size - offset]
-                while wanted:
-                    written = os.pwrite(fd, wanted, offset)
-                    offset += written
-                    wanted = wanted[written:]
-            if self._sync:
-                os.fsync(fd)
-        except OSError as exc:
-            self._discard(segment)
-            with self._translated():
-                raise exc
-        return segment
-
-    def _discard(self, segment: _Segment) -> None:
-        os.close(segment.fd)
-        segment.path.unlink(missing_ok=True)
+            return Segment.allocate(path, size, sync=self._sync)
 
     def _sync_folder(self) -> None:
         if self._sync:

@@ -1,20 +1,20 @@
-"""What makes a database in a local folder survive a power loss.
+"""Makes a database in a local folder survive a power loss: syncs its files, and heals it at the next opening.
 
 SlateDB's local store moves finished files into place and never calls fsync, so after a power loss any new file may be
-empty, torn or missing. This module syncs them, and records up to where: a *sync point*, beside the folder.
+empty, torn or missing. This module syncs them and records a *sync point* beside the folder: which files are synced.
 
 ================  ====================================================================================
 ``<db>.sync``     the last sync point, JSON, replaced atomically
-``<db>.lost/``    what :func:`heal_after_power_loss` took out of the database
+``<db>.lost/``    the files that :func:`heal_after_power_loss` took out of the database
 ================  ====================================================================================
 
 Files are immutable once they are in place, and those of ``manifest``, ``compactions`` and ``wal`` are numbered. A
-numbered file above the recorded one was never answered for; after a power loss it is taken out, and SlateDB opens
-what is left: the state at the sync point. The listing goes from what refers to what is referred to (manifest before
-the tables that it names), so a recorded manifest never names an unsynced file.
+numbered file above the recorded one holds nothing that was answered for; after a power loss it is taken out, and
+SlateDB opens the rest: the state at the sync point. A file is listed before the files that it refers to (a manifest
+before its tables), so a recorded manifest never names an unsynced file.
 
-A power loss is told from a mere crash by the kernel's boot id. A writer that does not sync must call :func:`forget`
-before it writes, or its work would be taken for torn after the next boot.
+The kernel's boot id tells a power loss from a crash of the process. A writer that does not sync must call
+:func:`forget` before it writes, or its files would count as torn after the next boot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from ... import errors
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
-# In the order in which they must be listed.
+# in the order in which they must be listed
 NUMBERED = ("manifest", "compactions", "wal")
 _TABLES = "compacted"
 _COLLECTOR = "gc"
@@ -41,10 +42,10 @@ _BOUNDARY_NAME = re.compile(r"\w+\.boundary")
 
 @dataclass(frozen=True, slots=True)
 class SyncPoint:
-    """Everything up to here is on the disk.
+    """Which files are on the disk for sure.
 
     Attributes:
-        boot_id: of the running system at that time.
+        boot_id: of the system that ran at that time.
         highest: folder → name of its highest numbered file.
         tables: the names of the files in ``compacted``.
         clean: the database was closed and nothing was written after this point.
@@ -71,15 +72,15 @@ def current_boot_id() -> str:
 
 
 def sync_tree(db_folder: Path, since: SyncPoint | None, *, boot_id: str | None = None) -> SyncPoint:
-    """Sync all that is new in `db_folder` since the point `since`, and record it.
+    """Sync the files in `db_folder` that are new since the point `since`, or all if it is None, and record it.
 
-    Call it after the flush it is to cover. With None everything is synced.
+    Call it after the flush that it must cover.
 
     Raises:
         errors.StoreError: the disk failed.
     """
     known = since or SyncPoint("")
-    with _Naming(db_folder):
+    with _translated(db_folder):
         new: dict[str, list[str]] = {}
         highest = dict(known.highest)
         for name in NUMBERED:
@@ -100,22 +101,22 @@ def sync_tree(db_folder: Path, since: SyncPoint | None, *, boot_id: str | None =
 def mark_clean(db_folder: Path, *, boot_id: str | None = None) -> None:
     """Sync everything and record that the database is closed."""
     point = sync_tree(db_folder, None, boot_id=boot_id)
-    with _Naming(db_folder):
+    with _translated(db_folder):
         _record(db_folder, replace(point, clean=True))
 
 
 def forget(db_folder: Path) -> None:
     """Remove the sync point: from here on the folder's writer does not sync."""
-    with _Naming(db_folder):
+    with _translated(db_folder):
         sync_file(db_folder).unlink(missing_ok=True)
         _sync(db_folder.parent)
 
 
 def heal_after_power_loss(db_folder: Path, *, boot_id: str | None = None) -> list[str]:
-    """Take out what a power loss may have torn. Call it before every opening of the database.
+    """Take out the files that a power loss may have torn. Call it before every opening of the database.
 
-    When the system was not booted since the last sync point, nothing is taken out: a process that dies tears nothing.
-    In every case what remains is synced and recorded, so a second call finds nothing to do.
+    If the system was not booted since the last sync point, nothing is taken out: a process that dies tears no file.
+    In every case the remaining files are synced and recorded, so a second call finds nothing to do.
 
     Returns:
         The files that were moved to ``<db>.lost``, relative to the database.
@@ -133,7 +134,7 @@ def heal_after_power_loss(db_folder: Path, *, boot_id: str | None = None) -> lis
 
 
 def read_sync_point(db_folder: Path) -> SyncPoint | None:
-    """The recorded point; None when there is none.
+    """The recorded point; None if there is none.
 
     Raises:
         errors.StoreError: it does not decode.
@@ -158,7 +159,7 @@ def sync_file(db_folder: Path) -> Path:
 
 # ---- taking out
 def _is_clean(db_folder: Path, point: SyncPoint) -> bool:
-    """Whether nothing was written after the closing: a reader, too, ends its checkpoint with a new manifest."""
+    """Whether nothing was written after the closing. A reader may have: ending its checkpoint writes a manifest."""
     newest = max(_names(db_folder / "manifest", _NUMBERED_NAME), default="")
     return point.clean and newest <= point.highest.get("manifest", "")
 
@@ -172,7 +173,7 @@ def _take_out(db_folder: Path, point: SyncPoint) -> list[str]:
     ]
     # These bound what the collector deleted; they may be torn, or name a manifest that is taken out.
     moved += [f"{_COLLECTOR}/{name}" for name in _names(db_folder / _COLLECTOR, _BOUNDARY_NAME)]
-    with _Naming(db_folder):
+    with _translated(db_folder):
         for name in sorted(moved):
             target = db_folder.with_name(db_folder.name + ".lost") / name
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -185,7 +186,7 @@ def _take_out(db_folder: Path, point: SyncPoint) -> list[str]:
 def _folders_to_cut(db_folder: Path, point: SyncPoint) -> Iterable[str]:
     """The folders with files to take out.
 
-    When the recorded manifest is gone, a newer one was in place as the collector ran: there is only that one.
+    If the recorded manifest is gone, a newer one was in place when the collector ran, and is the only one.
     """
     recorded = point.highest.get("manifest")
     if recorded is not None and not (db_folder / "manifest" / recorded).exists():
@@ -195,7 +196,7 @@ def _folders_to_cut(db_folder: Path, point: SyncPoint) -> Iterable[str]:
 
 # ---- files
 def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
-    """The names in `folder` that fit, sorted; what SlateDB is still writing has other names."""
+    """The names in `folder` that match, sorted; files that SlateDB is still writing have other names."""
     try:
         with os.scandir(folder) as entries:
             return sorted(e.name for e in entries if pattern.fullmatch(e.name))
@@ -240,17 +241,11 @@ def _record(db_folder: Path, point: SyncPoint) -> None:
     _sync(file.parent)
 
 
-class _Naming:
+@contextmanager
+def _translated(db_folder: Path) -> Iterator[None]:
     """Turn the operating system's errors into ours, with the folder's name."""
-
-    def __init__(self, db_folder: Path) -> None:
-        self._folder = db_folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise errors.StoreError(
-                f"the store's folder {self._folder} can't be synced: {error}", path=str(self._folder)
-            ) from error
+    try:
+        yield
+    except OSError as error:
+        text = f"the store's folder {db_folder} can't be synced: {error}"
+        raise errors.StoreError(text, path=str(db_folder)) from error

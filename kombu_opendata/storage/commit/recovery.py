@@ -1,4 +1,4 @@
-"""Opening a store: the records of SlateDB, then the journal's effects that are not in it yet."""
+"""Recovery: builds the state from SlateDB's records and the effects in the journal that they lack."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ Wanted = set[tuple[str, int]]
 
 
 async def check_header(store: SlateStore, instance: str, now: int) -> None:
-    """Give a new store its header, and see that a store that has one is of this version's format.
+    """Give a new store its header; check that an existing store has this version's format.
 
     Raises:
-        UnsupportedFormat: the store's format is another one.
+        UnsupportedFormat: the store has another format.
         CorruptRecord: the header does not decode.
     """
     value = await store.get(keys.STORE_HEADER_KEY)
@@ -64,7 +64,7 @@ async def rebuild(
     """Fill an empty state with the store's records and these commits, which follow the store's journal position.
 
     Args:
-        history: takes the rows of what the effects did; it goes on where the store's log ends.
+        history: gets the rows of the effects, after those of the store's log.
 
     Raises:
         CorruptRecord: a record does not decode.
@@ -109,7 +109,7 @@ async def _rows(store: Reads, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
 
 
 async def _load_settings(store: Reads, state: StoreState) -> None:
-    """The newest time, message ids, queues with their settled lists, exchanges, bindings, what sessions did last."""
+    """The newest time, message ids, queues with their settled lists, exchanges, bindings, sessions' last calls."""
     at = await store.get(keys.NEWEST_TIME_KEY)
     if at is not None:
         state.newest_ms = newest_time.decode(keys.NEWEST_TIME_KEY, at)
@@ -166,7 +166,7 @@ async def _load_log(store: Reads, log: SettledList, prefix: bytes, first: int) -
 
 
 async def _load_archives(store: Reads, state: StoreState) -> None:
-    """The archived failed messages, which few queues have: in the order of queues and buckets."""
+    """The tails of the lists of archived messages, which few queues have. The records come by queue and bucket."""
     first: dict[str, int] = {}
     last: dict[str, tuple[bytes, bytes]] = {}
     for key, value in await _rows(store, keys.RecordKind.ARCHIVED_FAILED.prefix):
@@ -205,7 +205,7 @@ async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int
 
 
 async def _load_sessions(store: Reads, state: StoreState) -> None:
-    """Which session holds which messages, and when these expire: an entry in flight does not say so.
+    """Who holds the messages in flight, and when these expire: their entries don't say so.
 
     A lease without a holder belongs to the empty session. All sessions' names are kept until the journal is applied,
     because its claims and acks may be of any session.
@@ -228,14 +228,14 @@ async def _load_sessions(store: Reads, state: StoreState) -> None:
 
 
 def _forget_idle_sessions(state: StoreState) -> None:
-    """Forget the names of sessions without a lease or a publish. A session that comes back says its name again."""
+    """Forget the names of sessions without a lease or a publish. A session that resumes gives its name again."""
     for session in state.session_names.keys() - state.leases.keys() - state.producers.keys():
         del state.session_names[session]
         state.dirty.sessions.add(session)
 
 
 async def measure(store: Reads, state: StoreState) -> None:
-    """Find the sizes of messages in queues that count bytes. The records have no sizes, so this reads the payloads."""
+    """Measure the messages in queues that count bytes. Their records have no sizes, so this reads the payloads."""
     for queue in state.queues.values():
         messages = queue.messages
         if not messages.counts_bytes:
@@ -251,7 +251,7 @@ async def measure(store: Reads, state: StoreState) -> None:
 
 
 async def _load_dead_letters(store: Reads, state: StoreState) -> None:
-    """The dead letters that were not published yet, the oldest first."""
+    """The dead letters that are not published yet, the oldest first."""
     found = []
     for key, value in await _rows(store, keys.RecordKind.DEAD_LETTER.prefix):
         parsed = keys.parse(key)
@@ -261,7 +261,7 @@ async def _load_dead_letters(store: Reads, state: StoreState) -> None:
 
 
 async def _load_cursors(store: Reads, state: StoreState) -> None:
-    """The positions of the background routing."""
+    """How far routing in the background has come."""
     for key, value in await _rows(store, keys.RecordKind.CURSOR.prefix):
         name = keys.parse(key).name or ""
         if name in state.queues:
@@ -269,7 +269,7 @@ async def _load_cursors(store: Reads, state: StoreState) -> None:
 
 
 async def _load_settled(store: Reads, state: StoreState, commits: list[Commit]) -> None:
-    """The buckets of settled lists that the journal's effects take something from."""
+    """The buckets of settled lists from which the journal's effects take messages."""
     wanted = {place for effects in commits for effect in effects for place in effect.settled_buckets()}
     for name, which, number in wanted:
         queue = state.queues.get(name)

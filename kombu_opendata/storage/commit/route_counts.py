@@ -12,9 +12,9 @@ from ..records.routes_block import BLOCK_BITS, KEPT, KEPT_IN_CHUNKS, LOW, MAX_CO
 from ..slatedb.ffi import Batch
 from ..slatedb.store_reads import Reads
 
-#: blocks that are in memory at a time (0.6 KB each); going through their ids once takes a few milliseconds
+#: blocks in memory at a time (0.6 KB each); handling all their ids takes a few milliseconds
 _BLOCKS_AT_ONCE = 256
-#: blocks that are looked up with one scan
+#: the longest range of blocks that is read with one scan
 _SPAN = 400
 #: blocks that are read or written in one turn of the event loop
 _PER_TURN = 250
@@ -49,7 +49,7 @@ class RouteCounts:
         async for rows in self._store.scan_batches(low, high + b"\0", batch=_PER_TURN):
             for key, value in rows:
                 block = int.from_bytes(key[2:10], "big")
-                if len(key) == len(low) and self._blocks.get(block, b"") is None:  # it is wanted
+                if len(key) == len(low) and self._blocks.get(block, b"") is None:
                     self._blocks[block] = routes_block.read(key, value)
 
     def get(self, id: int) -> int:
@@ -61,7 +61,7 @@ class RouteCounts:
         return 0 if block is None else block[id & LOW]
 
     def set(self, id: int, count: int) -> None:
-        """Note that the message is in so many queues now; 0 removes its entry.
+        """Set the number of queues that the message is in; 0 removes its entry.
 
         Raises:
             RequestError: more queues than can be counted.
@@ -102,7 +102,7 @@ class RouteCounts:
 
 
 def portions(ids: list[int]) -> Iterator[list[int]]:
-    """The ids, which are in order, in lists whose blocks are in memory together."""
+    """The ids, which are sorted, in lists whose blocks fit in memory together."""
     start, first, blocks = 0, -1, 0
     for place, id in enumerate(ids):
         if id >> BLOCK_BITS != first:

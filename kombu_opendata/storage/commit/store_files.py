@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 async def prepare(url: str, instance: str, folder: Path, *, sync: bool, room_bytes: int, seconds: float) -> None:
-    """Before the database in ``folder`` is opened: put aside what a power loss damaged, and make room on a full disk.
+    """Prepare to open the database in ``folder``: put aside files that a power loss damaged, make room on a full disk.
 
-    An open database must write before it may delete, and its compactor takes what was freed.
+    An open database must write before it may delete, and its compactor uses the space that was freed.
 
     Args:
         room_bytes: with less free space than this, garbage is deleted first.
@@ -52,12 +52,12 @@ class StoreFiles:
         self._sync_point: power_loss.SyncPoint | None = None
 
     async def sync(self) -> None:
-        """Make everything that was written so far survive a power loss."""
+        """Make all writes so far survive a power loss."""
         if self._folder is not None and self._sync:
             self._sync_point = await asyncio.to_thread(power_loss.sync_tree, self._folder, self._sync_point)
 
     async def end(self, admin: SlateAdmin, seconds: float) -> None:
-        """After the database was closed: delete all garbage, and record that the rest is on the disk."""
+        """Finish after the database was closed: delete all garbage, and record that the rest is on the disk."""
         if self._folder is None:
             return
         await self.sync()

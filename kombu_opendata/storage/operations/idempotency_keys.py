@@ -1,10 +1,10 @@
-"""Idempotency keys: which sends were stored, for a documented time (docs/client-api.md).
+"""Idempotency keys: remembers sends under a key, for a documented time (docs/client-api.md).
 
-What is not in the store yet is in memory, the rest is a cache with a bound: a look for a key costs at most two reads.
-Records whose time is over count as absent; a sweep removes them in pieces, round and round.
+Keys that the store lacks are in memory, and some of the others are cached: to look up a key costs at most two reads.
+Expired records count as absent; a sweep removes them in pieces, over and over.
 
-A queue that is dropped leaves a record of its own, under the empty key: keys of sends to it count no more for messages
-up to the one that is named there.
+A deleted queue leaves a record of its own, under the empty key: keys of sends to this queue no longer count for
+messages up to the one that the record names.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..records.idempotency import DIGEST_BYTES, Sending
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import StoreState
 
-#: records that one sweep looks at
+#: records that one sweep reads
 _SWEEP_ROWS = 2000
 _NAME = slice(2, None)
 #: keys that are read together
 _LOADED_AT_ONCE = 64
-#: how long a key may be remembered: thirty days
+#: the longest time for which a key may be remembered: thirty days
 MAX_KEY_TTL_MS = 30 * 86_400_000
 
 
@@ -34,19 +34,19 @@ class Idempotency:
     def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
         self._store, self._state = store, state
         self._clock, self._commits = clock, commits
-        self._shelf = state.idempotency.shelf
+        self._known = state.idempotency
         self._swept_to = b""
 
     def find(self, name: bytes, queue: str = "") -> tuple[bool, Sending | None]:
-        """Whether it is known without the store what was sent under a key, and what was.
+        """Whether memory knows what was sent under a key, and that sending.
 
         Args:
-            queue: that the key's messages were sent to by its name.
+            queue: the queue that the messages were sent to by its name, if any.
         """
-        known, sending = self._shelf.find(name)
+        known, sending = self._known.find(name)
         if sending is None or not queue:
             return known, self._living(sending)
-        known, dropped = self._shelf.find(_drop_name(queue))
+        known, dropped = self._known.find(_drop_name(queue))
         dropped = self._living(dropped)
         return known, None if dropped is not None and max(sending.ids) <= dropped.ids[0] else self._living(sending)
 
@@ -54,40 +54,40 @@ class Idempotency:
         return None if sending is None or sending.expires_at_ms <= self._clock.now_ms() else sending
 
     async def load(self, names: Iterable[bytes], queue: str = "") -> None:
-        """Have :meth:`find` know these keys, unless they are too many for the cache."""
+        """Read these keys for :meth:`find`, unless they are too many for the cache."""
         wanted = [_drop_name(queue), *names] if queue else list(names)
         for start in range(0, len(wanted), _LOADED_AT_ONCE):
-            some = [name for name in wanted[start : start + _LOADED_AT_ONCE] if not self._shelf.find(name)[0]]
+            some = [name for name in wanted[start : start + _LOADED_AT_ONCE] if not self._known.find(name)[0]]
             stored_at = [keys.idempotency_key(name) for name in some]
             for name, key, value in zip(some, stored_at, await self._store.get_many(stored_at), strict=True):
-                if not self._shelf.find(name)[0]:  # nothing was sent under it meanwhile
-                    self._shelf.keep(name, None if value is None else idempotency.decode(key, value))
+                if not self._known.find(name)[0]:  # nothing was sent under it meanwhile
+                    self._known.keep(name, None if value is None else idempotency.decode(key, value))
 
     def remember(self, name: bytes, sending: Sending) -> None:
-        """In the commit of the messages."""
+        """Store a key, in the commit of its messages."""
         self._commits.apply(SentWithKey(name, *sending))
 
     def remember_in_memory(self, name: bytes, sending: Sending) -> None:
-        """Of messages that are not stored: while the broker runs, and only the newest."""
-        self._shelf.discard(name)
-        self._shelf.keep(name, sending)
+        """Remember the key of messages that are not stored: until the broker ends, and only the newest keys."""
+        self._known.discard(name)
+        self._known.keep(name, sending)
 
     async def look(self) -> None:
-        """Have :meth:`drop_queue` know whether there are keys."""
-        if not self._state.idempotency.used:
+        """Find out whether there are keys at all, for :meth:`drop_queue`."""
+        if not self._known.used:
             first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
             if await self._store.scan(first, last, limit=1):
-                self._state.idempotency.used = True
+                self._known.used = True
 
     def drop_queue(self, queue: str) -> None:
-        """No key counts any more for what was sent to this queue until now. In the commit that drops it."""
-        if not self._state.idempotency.used:
+        """Make the keys of earlier sends to this queue invalid, in the commit that deletes it."""
+        if not self._known.used:
             return
         last_id, expires_at = self._state.next_id - 1, self._clock.now_ms() + MAX_KEY_TTL_MS
         self.remember(_drop_name(queue), Sending((last_id,), expires_at, bytes(DIGEST_BYTES), ((queue,),)))
 
     async def sweep(self, now: int) -> int:
-        """Look at some records, and drop those whose time is over; returns how many."""
+        """Read some records, and delete those that have expired; returns how many."""
         start = keys.idempotency_key(self._swept_to) if self._swept_to else None
         first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
         rows = await self._store.scan(start or first, last, limit=_SWEEP_ROWS)
@@ -95,15 +95,15 @@ class Idempotency:
         dropped = 0
         for key, value in rows:
             name = key[_NAME]
-            known, sending = self._shelf.find(name)
+            known, sending = self._known.find(name)
             if not known:
                 sending = idempotency.decode(key, value)
             if sending is not None and sending.expires_at_ms <= now:
-                self._shelf.put(name, None)
+                self._known.put(name, None)
                 dropped += 1
         return dropped
 
 
 def _drop_name(queue: str) -> bytes:
-    """What a dropped queue is remembered by: the empty key is none of a send."""
+    """The name of the record that a deleted queue leaves. No send has an empty key."""
     return idempotency.name_of("", queue, "")

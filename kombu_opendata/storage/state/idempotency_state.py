@@ -8,32 +8,27 @@ from ..slatedb.ffi import Batch
 from .write_back_cache import WriteBackCache
 
 
-class IdempotencyState:
+class IdempotencyState(WriteBackCache[Sending]):
     """The keys of one instance in memory, and what an effect does to them.
 
     Attributes:
-        used: there is a key, as far as somebody looked.
+        used: there is a key, as far as memory and the last :meth:`.Idempotency.look` know.
     """
 
     def __init__(self) -> None:
+        super().__init__(lambda sending: 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues)))
         self.used = False
-        self.shelf: WriteBackCache[Sending] = WriteBackCache(
-            lambda sending: 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues))
-        )
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """Something was sent under a key."""
         self.used = True
-        self.shelf.put(name, sending)
+        self.put(name, sending)
 
     def snapshot(self, batch: Batch) -> None:
         """Add what changed to a checkpoint's batch."""
-        for name, sending in self.shelf.begin_flush().items():
+        for name, sending in self.begin_flush().items():
             key = keys.idempotency_key(name)
             if sending is None:
                 batch.delete(key)
             else:
                 batch.put(key, idempotency.encode(sending))
-
-    def end_flush(self) -> None:
-        self.shelf.end_flush()

@@ -1,18 +1,18 @@
-"""What happened in a queue, in plain integers: the cheapest thing that metrics can be made of.
+"""The counters of a queue, for its metrics: plain integers.
 
-Each message that left ``available`` by a claim comes to exactly one end, so at any time
+Each claim of a message ends in exactly one way, so at any time
 
 ``delivered + held when counting began = acked + rejected + requeued + released + lease_expired + deleted + in flight``
 
-The counters of a stored queue are stored with it. The state counts what effects do, so a replay of the journal counts
-what was counted when its effects were applied first. Those of transient queues live as long as the queue.
+The counters of a stored queue are stored with it. Effects count as they are applied, so a replay of the journal counts
+the same again. The counters of a transient queue live as long as the queue.
 """
 
 from __future__ import annotations
 
 from operator import attrgetter
 
-#: all counters, in the order of the stored record: a new one goes to the end
+#: all counters, in the order of the stored record; append new ones
 NAMES = (
     "published", "delivered", "redelivered", "acked", "rejected", "requeued", "released", "lease_expired", "exhausted",
     "expired", "dropped", "purged", "deleted", "archived", "dead_lettered",
@@ -56,19 +56,19 @@ class QueueCounts:
         self.at_start: tuple[int, ...] = ()
 
     def restore(self, created_at_ms: int, since_ms: int, values: tuple[int, ...]) -> None:
-        """Go on from what the store has."""
+        """Continue from the counters in the store."""
         self.created_at_ms, self.since_ms = created_at_ms, since_ms
         for name, value in zip(NAMES, values, strict=False):
             setattr(self, name, value)
         self.stored = _values(self)
 
     def start(self, now_ms: int) -> None:
-        """The broker starts; where the store has no counters, counting begins now."""
+        """Begin to count at the start of the broker, if the store has no counters; keep their values at the start."""
         self.since_ms = self.since_ms or now_ms
         self.at_start = _values(self)
 
     def changed(self) -> tuple[int, ...] | None:
-        """All counters, in the order of :data:`NAMES`, if they are not as the store has them; now they are."""
+        """All counters, in the order of :data:`NAMES`, if they differ from the store's, which the caller updates."""
         values: tuple[int, ...] = _values(self)
         if values == self.stored:
             return None
@@ -80,31 +80,18 @@ class QueueCounts:
         return dict(zip(NAMES, _values(self), strict=True))
 
     def add(self, other: QueueCounts) -> None:
-        """Add another queue's, e.g. those of one that is gone, so that a sum over queues never goes down."""
-        self.published += other.published
-        self.delivered += other.delivered
-        self.redelivered += other.redelivered
-        self.acked += other.acked
-        self.rejected += other.rejected
-        self.requeued += other.requeued
-        self.released += other.released
-        self.lease_expired += other.lease_expired
-        self.exhausted += other.exhausted
-        self.expired += other.expired
-        self.dropped += other.dropped
-        self.purged += other.purged
-        self.dead_lettered += other.dead_lettered
-        self.deleted += other.deleted
-        self.archived += other.archived
+        """Add the counters of another queue, such as a deleted one, so that a sum over queues never decreases."""
+        for name in NAMES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def add_since_start(self, other: QueueCounts) -> None:
-        """As :meth:`add`, without what was counted before the broker started."""
+        """As :meth:`add`, without the values at the start of the broker."""
         self.add(other)
         for name, before in zip(NAMES, other.at_start, strict=False):
             setattr(self, name, getattr(self, name) - before)
 
     def removed(self, count: int, reason: str) -> None:
-        """So many available messages were taken out; see :meth:`Operations.remove` for the reasons."""
+        """Count available messages that were removed; see :meth:`.Operations.remove` for the reasons."""
         if reason == "expired":
             self.expired += count
         elif reason == "maxlen":
@@ -113,7 +100,7 @@ class QueueCounts:
             self.purged += count
 
     def came_back(self, *, costs_attempt: bool, lease_expired: bool) -> None:
-        """A message was given back, or failed as it had no attempt left."""
+        """Count a message that was given back, or that failed because it had no attempt left."""
         if lease_expired:
             self.lease_expired += 1
         elif costs_attempt:

@@ -1,4 +1,4 @@
-"""A shelf: values that are at hand. What is not in the store yet stays; the rest is a cache with a bound in bytes."""
+"""A cache in front of the store that keeps new values until a checkpoint has written them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
-#: what an entry costs besides its name and value
+#: memory of an entry besides its name and value
 _OVERHEAD_BYTES = 200
 _MAX_ABSENT = 65_536
 
 
 class WriteBackCache(Generic[V]):
-    """Values by name. None stands for "there is none", which is not the same as "not at hand".
+    """Values by name. Values that the store lacks stay; the others are cached up to a bound in bytes.
+
+    None as a value means that the store has none, which is not the same as an unknown value.
 
     Attributes:
-        cache_bytes: bound of what the store has already.
-        complete_since_ms: everything that was put from then on, and not dropped, is at hand.
+        cache_bytes: bound of the values that the store has.
+        complete_since_ms: every value that was put since then, and not dropped, is in memory.
     """
 
     def __init__(self, size_of: Callable[[V], int], cache_bytes: int = 16 << 20) -> None:
@@ -37,7 +39,7 @@ class WriteBackCache(Generic[V]):
 
     @property
     def size_bytes(self) -> int:
-        """What the cache holds."""
+        """The size of the values that the store has, too."""
         return self._size
 
     def find(self, name: bytes) -> tuple[bool, V | None]:
@@ -54,17 +56,17 @@ class WriteBackCache(Generic[V]):
         return found is not None and found[0] is not None
 
     def put(self, name: bytes, value: V | None, at_ms: int = 0) -> None:
-        """A new value, or None for one that goes; the next checkpoint writes it."""
-        self._forget(name)
+        """Set a value, or None to delete it; the next checkpoint writes it."""
+        self.forget(name)
         self._pending[name] = (value, at_ms)
 
     def discard(self, name: bytes) -> None:
-        """The value is gone, and whoever knows that it is in the store deletes it there."""
-        self._forget(name)
+        """Forget a value, pending or not. If the store has it, the caller deletes it there."""
+        self.forget(name)
         self._pending.pop(name, None)
 
     def keep(self, name: bytes, value: V | None) -> None:
-        """Remember what the store has, or that it has nothing."""
+        """Cache the store's value, or that it has none."""
         if self.find(name)[0]:
             return
         if value is not None:
@@ -75,7 +77,7 @@ class WriteBackCache(Generic[V]):
             self._absent.popitem(last=False)
 
     def begin_flush(self) -> Mapping[bytes, V | None]:
-        """A checkpoint begins: what it must write."""
+        """Begin a checkpoint; returns the values that it must write."""
         self._flushing, self._pending = self._pending, {}
         return {name: value for name, (value, _at) in self._flushing.items()}
 
@@ -87,10 +89,7 @@ class WriteBackCache(Generic[V]):
                 self._keep(name, value, at_ms)
 
     def forget(self, name: bytes) -> None:
-        """Drop it from the cache."""
-        self._forget(name)
-
-    def _forget(self, name: bytes) -> None:
+        """Drop a value from the cache."""
         self._absent.pop(name, None)
         gone = self._hot.pop(name, None)
         if gone is not None:
@@ -100,7 +99,7 @@ class WriteBackCache(Generic[V]):
         return len(name) + self._size_of(value) + _OVERHEAD_BYTES
 
     def _keep(self, name: bytes, value: V, at_ms: int) -> None:
-        self._forget(name)
+        self.forget(name)
         if self._cost(name, value) > self.cache_bytes // 2:  # it would push out all others
             self.complete_since_ms = max(self.complete_since_ms, at_ms + 1)
             return

@@ -70,7 +70,7 @@ def test_a_queue_of_the_same_name_has_keys_of_its_own(tmp_path: Path) -> None:
 def test_queues_leave_nothing_where_no_key_was_used(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         await world.engine.removals.delete_queue(world.queue("q"))
-        assert not world.engine.state.idempotency.shelf.is_dirty
+        assert not world.engine.state.idempotency.is_dirty
         assert world.engine.idempotency.find(name_of("", "q", ""))[1] is None
 
     run(tmp_path / "s", steps)
