@@ -44,6 +44,11 @@ class Context:
         if not outbox.is_scheduled:
             outbox.schedule()
 
+    def welcome(self, message: Message) -> None:
+        """Answer the greeting, before anything that the session was to be told while it had no connection."""
+        self.session.replies.insert(0, message)
+        self._outbox.talk(self.session)
+
     def refuse(self, rid: int, exc: Exception) -> None:
         """Answer a call that failed; see :meth:`.Background.refusal`."""
         refusal = self._background.refusal(rid, exc)

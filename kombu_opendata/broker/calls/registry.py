@@ -14,6 +14,7 @@ from inspect import iscoroutinefunction, isfunction
 from typing import Any, TypeVar
 
 from ...protocol.message_base import Message
+from ..model.sessions import Peer
 from .context import Context
 
 Calls = TypeVar("Calls")
@@ -95,14 +96,15 @@ def _after_deletions(method: Callable[[Any, Context, Any], object]) -> Callable[
     @wraps(method)
     def define(calls: Any, call: Context, message: Any) -> None:
         if call.deletion.locked():
-            call.run(message.rid, define_later(calls, call, message))
+            call.run(message.rid, define_later(calls, call, message, call.session.connection))
         else:
             method(calls, call, message)
 
-    async def define_later(calls: Any, call: Context, message: Any) -> None:
+    async def define_later(calls: Any, call: Context, message: Any, asked_on: Peer | None) -> None:
         async with call.deletion:
-            method(calls, call, message)
-            await asyncio.sleep(0)
+            if call.session.connection is asked_on:  # after a reconnect the client asks again
+                method(calls, call, message)
+                await asyncio.sleep(0)
 
     return define
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import OpenDataError
 from ...protocol.message_base import Message
 from ...protocol.messages import Failed
-from ..model.sessions import Session
+from ..model.sessions import Peer, Session
 from .outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -58,12 +58,13 @@ class Background:
         """
         if once:
             self._under_way.add((session.id, rid))
-        task = self._loop.create_task(self._finish(session, rid, work, once))
+        task = self._loop.create_task(self._finish(session, rid, work, session.connection, once))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, session: Session, rid: int, work: Coroutine[Any, Any, Message | None], once: bool) -> None:
-        asked_on = session.connection
+    async def _finish(
+        self, session: Session, rid: int, work: Coroutine[Any, Any, Message | None], asked_on: Peer | None, once: bool
+    ) -> None:
         try:
             answer = await work
         except Exception as exc:

@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
         settings, (host, hello) = self._settings, admitted
         session, adopted = host.lifecycle.begin(hello, said, self)
         self._host, self._handlers, self._context = host, host.handlers, host.context(session)
-        self._context.reply(
+        self._context.welcome(
             m.Welcome(
                 said.rid,
                 __version__,

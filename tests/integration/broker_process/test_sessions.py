@@ -13,9 +13,13 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.broker.process import memory
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol import queue_messages as q
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.transport.publish_request import encode
+from kombu_opendata.url import parse
 
 from ...support.broker import EmbeddedBroker
 from ...support.kombu_client import declare, drain_until, send, take, take_bodies
@@ -113,6 +117,29 @@ def test_a_session_that_held_nothing_leaves_nothing(
         raw.hello()
     wait_until(lambda: broker.report()["sessions"] == 2, 20, "the end of the grace")  # the test's and the report's own
     wait_until(lambda: raw.session not in _sessions(store_folder), 20, "its record to go")
+
+
+def test_a_worker_that_is_shut_down_while_it_is_away_hears_it_when_it_is_back(broker_url: str) -> None:
+    """The first message of a connection is the Welcome, whatever happened to the session meanwhile."""
+    names = "boss", "worker"
+    boss, worker = (BrokerConnection(parse(broker_url), Options(name=name, start_timeout=60)) for name in names)
+    try:
+        boss.connect()
+        boss.call(m.DeclareQueue(0, "q", True, False, False, {}, False))
+        worker.consume(m.Consume(0, 1, "tag", "q", False, False, {}))
+        worker.link.drop()
+
+        def away() -> list[bytes]:
+            rows = boss.call(q.ListWorkers(0)).workers
+            return [row["session"] for row in rows if row["name"] == "worker" and not row["connected"]]
+
+        wait_until(away, 10, "the broker to notice the break")
+        assert boss.call(q.ControlWorker(0, away()[0], "shutdown")).count == 1
+        assert worker.call(m.DeclareQueue(0, "q", True, False, False, {}, False)).consumers == 0
+        assert [type(event) for event in worker.events] == [m.Cancelled]
+    finally:
+        for connection in (boss, worker):
+            connection.close()
 
 
 def _sessions(folder: Path) -> set[bytes]:

@@ -12,6 +12,7 @@ from kombu_opendata.broker.calls.registry import bind_handlers, handles
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.messages import ClientMessage
 
+from .delivery.test_background import connect
 from .test_counts import World, run
 
 
@@ -45,5 +46,20 @@ def test_a_definition_waits_for_a_deletion() -> None:
             assert [type(answer) for answer in world.session.replies] == [m.Ok]
         await world.call.done()
         assert [type(answer) for answer in world.session.replies] == [m.Ok, m.QueueInfo]
+
+    run(True, steps)
+
+
+def test_a_definition_that_waits_is_not_made_for_a_connection_that_is_gone() -> None:
+    """The client has asked again, or will: a consumer that it does not know of would take messages."""
+
+    async def steps(world: World) -> None:
+        async with world.instance.queues.lock:
+            connect(world)
+            world.call(m.Consume(1, 1, "tag", "q", False, False, {}))
+            world.instance.lifecycle.detach(world.session)
+        await world.call.done()
+        assert world.queue.consumers == []
+        assert world.session.replies == []
 
     run(True, steps)

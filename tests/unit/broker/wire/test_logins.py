@@ -204,7 +204,7 @@ HASH = CHEAP.hash("secret")
     ("data", "line", "text"),
     [
         (b"alice:secret\n", 1, "has no Argon2 hash for user 'alice': make one with opendata-queue hash-secret"),
-        (b"# users\n\nalice:%b\nbob:%b" % (HASH.encode(), HASH[:-5].encode()), 4, "has no Argon2 hash for user 'bob'"),
+        (b"# users\n\nalice:%b\nbob:%b" % (HASH.encode(), HASH[:-6].encode()), 4, "has no Argon2 hash for user 'bob'"),
         (b"alice:" + HASH.replace("m=64", "m=99999999").encode(), 1, "has no Argon2 hash"),
         (b"alice:\n", 1, "has no Argon2 hash"),
         (b"alice\n", 1, "has no name and hash with a colon in between"),
