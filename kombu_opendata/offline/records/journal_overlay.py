@@ -38,6 +38,9 @@ class MemoryBatch(Batch):
         super().__init__(None)
         self.changes: Changes = {}
 
+    def __len__(self) -> int:
+        return len(self.changes)
+
     def put(self, key: bytes, value: bytes) -> None:
         self.changes[key] = value
 
