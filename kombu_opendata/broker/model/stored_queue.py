@@ -58,10 +58,16 @@ class StoredQueue(BrokerQueue):
 
     # ------------------------------------------------------------------ delivering
     def next_entry(self, now: int) -> tuple[Entry | None, bool]:
-        return self._loader.next_entry(self.stored, now)
+        entry, payloads = self.messages.peek(now), self._payloads
+        if entry is None or entry.deadline or self.messages.cold or (
+            entry.id not in payloads.pending and payloads.find(entry.id) is None
+        ):  # fmt: skip
+            return self._loader.next_entry(self.stored, now)
+        self.stored.at_hand -= 1
+        return entry, False
 
     def lease(self, entry: Entry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
-        envelope = self._payloads.find(entry.id) or b""
+        envelope = self._payloads.pending.get(entry.id) or self._payloads.find(entry.id) or b""
         self._operations.claim(self.stored, (entry,), session.id)
         if no_ack:
             self._operations.ack(self.stored, (entry,))

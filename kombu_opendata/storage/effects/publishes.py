@@ -8,9 +8,36 @@ from ..messages.new_message import NewMessage
 from ..records import metadata
 from ..records.idempotency import Sending
 from ..records.payload import MAX_INLINE_BYTES
-from ..records.producer import NONE
+from ..records.producer import NONE, Producer
 from ..state.store_state import StoreState
 from .effect import Effect
+
+
+def add_message(
+    state: StoreState,
+    id: int,
+    places: list[tuple[str, int]],
+    priority: int,
+    visible: int,
+    deadline: int,
+    now: int,
+    *,
+    large: bool,
+    size: int = 0,
+    headers: dict[str, str] | None = None,
+) -> None:
+    """Add one message to its queues. It expires at its ``deadline`` or the queue's, if that is sooner."""
+    if state.history is not None:
+        state.history.published(id, places, headers)
+    for name, bucket in places:
+        queue = state.queues[name]
+        ends = deadline
+        if queue.limits.message_ttl_ms >= 0:
+            ends = queue.limits.deadline(deadline, visible, now)
+        queue.messages.add(bucket, id, priority, visible, ends, now, size).received_at = now
+        queue.counts.published += 1
+    if large or len(places) > 1:
+        state.dirty.routes[id] = len(places)
 
 
 class ReserveIds(Effect, tag=1):
@@ -48,8 +75,8 @@ class Publish(Effect, tag=2):
     def apply(self, state: StoreState) -> None:
         id, received = self.id, self.received_at_ms
         size = len(self.envelope)
-        state.publish(
-            id, self.places, self.priority, self.visible_at_ms, self.deadline_ms, received,
+        add_message(
+            state, id, self.places, self.priority, self.visible_at_ms, self.deadline_ms, received,
             large=size > MAX_INLINE_BYTES, size=size, headers=self.headers,
         )  # fmt: skip
         if id >= state.next_id:
@@ -57,7 +84,11 @@ class Publish(Effect, tag=2):
         session = self.session
         if session:
             producers = state.producers
-            producers[session] = producers.get(session, NONE).after(self.seq, id, self.queues, received)
+            last = producers.get(session, NONE)
+            if self.seq == last.last_sequence + 1 and not last.holes:
+                producers[session] = Producer(self.seq, id, self.queues, received)
+            else:
+                producers[session] = last.after(self.seq, id, self.queues, received)
             state.dirty.producers.add(session)
 
     def metadata(self) -> bytes:

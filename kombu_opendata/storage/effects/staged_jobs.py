@@ -12,6 +12,7 @@ from ..state.staged_job import StagedBatch
 from ..state.staged_rows import Chunk, decode, each, records_of, spread
 from ..state.store_state import StoreState
 from .effect import Effect
+from .publishes import add_message
 
 
 class CommitStaged(Effect, tag=48):
@@ -66,7 +67,7 @@ class RouteStaged(Chunk, Effect, tag=49):
                 places = [(name, next(numbers[name])) for name in targets[target]]
                 priority, visible, deadline, size = row
                 large = is_inline and size > MAX_INLINE_BYTES
-                state.publish(id, places, priority, visible, deadline, received, large=large, size=size)
+                add_message(state, id, places, priority, visible, deadline, received, large=large, size=size)
             id += 1
         for target, count in zip(self.runs[::2], self.runs[1::2], strict=True):
             for name in targets[target] if target >= 0 else ():

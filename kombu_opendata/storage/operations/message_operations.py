@@ -64,7 +64,7 @@ class Operations:
     def published(self, session: bytes, seq: int) -> Producer | None:
         """The session's last publish, if ``seq`` was applied before (that one, or one before it)."""
         last = self._state.producers.get(session)
-        return last if last is not None and last.has(seq) else None
+        return last if last is not None and seq <= last.last_sequence and last.has(seq) else None
 
     def publish(
         self,
@@ -94,10 +94,11 @@ class Operations:
             raise InvalidMessage(f"priority {priority} is not within 0–255", priority=priority)
         now = self._clock.now_ms()
         id = self.allocate_id()
-        deadline = min(now + ttl_ms, MAX_DEADLINE_MS) if ttl_ms >= 0 else 0
-        retention = retention_of(ttl_ms)
-        if not is_exact(ttl_ms):
-            headers = {**headers, TTL_HEADER: str(ttl_ms)}
+        deadline = retention = 0
+        if ttl_ms >= 0:
+            deadline, retention = min(now + ttl_ms, MAX_DEADLINE_MS), retention_of(ttl_ms)
+            if not is_exact(ttl_ms):
+                headers = {**headers, TTL_HEADER: str(ttl_ms)}
         visible_at = max(visible_at, now)
         effect = Publish(
             id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, [], session, seq, total

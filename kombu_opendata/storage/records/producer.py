@@ -52,8 +52,6 @@ class Producer(NamedTuple):
     def after(self, sequence: int, message_id: int, queues: int, at_ms: int) -> Producer:
         """What is known once this publish is stored as well."""
         ahead = sequence - self.last_sequence
-        if ahead == 1 and not self.holes:
-            return Producer(sequence, message_id, queues, at_ms)
         if ahead <= 0:
             return self._replace(at_ms=at_ms, holes=self.holes & ~(1 << -ahead))
         skipped = (1 << min(ahead, WINDOW)) - 2

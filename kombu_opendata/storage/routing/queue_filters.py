@@ -43,20 +43,13 @@ def filter_of(arguments: Mapping[str, Any]) -> QueueFilter | None:
     return None if text is None else QueueFilter(compile_selector(text), mode)
 
 
-class QueueFilters:
-    """The filters of an instance's queues. False where there is none."""
+class QueueFilters(dict[str, QueueFilter]):
+    """The filters of an instance's queues, by queue. Changed by :meth:`add` and :meth:`remove` only."""
 
     def __init__(self) -> None:
-        self._by_queue: dict[str, QueueFilter] = {}
+        super().__init__()
         self._any = FilterIndex()
         self._all: dict[str, Selector] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._by_queue)
-
-    def get(self, queue: str) -> QueueFilter | None:
-        """The filter of a queue, None where it has none."""
-        return self._by_queue.get(queue)
 
     def add(self, queue: str, arguments: Mapping[str, Any]) -> None:
         """Take in a queue that was checked before.
@@ -71,7 +64,7 @@ class QueueFilters:
             return
         if found is None:
             return
-        self._by_queue[queue] = found
+        self[queue] = found
         if found.mode == ANY:
             self._any.add(queue, found.selector)
         else:
@@ -79,7 +72,7 @@ class QueueFilters:
 
     def remove(self, queue: str) -> None:
         """Forget a queue's filter, if it has one."""
-        if self._by_queue.pop(queue, None) is not None:
+        if self.pop(queue, None) is not None:
             self._any.remove(queue)
             self._all.pop(queue, None)
 

@@ -51,6 +51,9 @@ class ColdSummaries(dict[int, Summary]):
         summary = self.pop(number, None)
         if summary is not None:
             self.messages -= summary.messages
+            if not self:
+                for heap in (self._ready, self._delayed, self._deadlines):
+                    heap.clear()
         return self.sizes.pop(number, None)
 
     def wanted(self, now: int, best: Entry | None) -> int | None:

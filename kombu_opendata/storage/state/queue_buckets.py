@@ -23,7 +23,7 @@ class QueueRow(msgspec.Struct, array_like=True, gc=False):
     size: int
 
 
-class Entry:
+class Entry(msgspec.Struct, eq=False, gc=False):
     """One message in one queue.
 
     ``priority`` is the stored one: lower first. ``session`` is the lease's holder. ``envelope`` is set in transient
@@ -32,28 +32,20 @@ class Entry:
     not stored: a message that was released, at no cost of an attempt, is without it once it was out of memory.
     """
 
-    __slots__ = (
-        "attempts", "bucket", "claimed_at", "deadline", "envelope", "id", "lease_until", "priority", "queue",
-        "received_at", "returned", "session", "size", "visible_at",
-    )  # fmt: skip
-
-    def __init__(
-        self, queue: str, bucket: int, id: int, priority: int, visible_at: int, deadline: int, attempts: int
-    ) -> None:
-        self.queue = queue
-        self.bucket = bucket
-        self.id = id
-        self.priority = priority
-        self.visible_at = visible_at
-        self.deadline = deadline
-        self.attempts = attempts
-        self.received_at = 0
-        self.claimed_at = 0
-        self.lease_until = 0
-        self.session = b""
-        self.envelope: bytes | None = None
-        self.size = 0
-        self.returned = False
+    queue: str
+    bucket: int
+    id: int
+    priority: int
+    visible_at: int
+    deadline: int
+    attempts: int = 0
+    size: int = 0
+    received_at: int = 0
+    claimed_at: int = 0
+    lease_until: int = 0
+    session: bytes = b""
+    envelope: bytes | None = None
+    returned: bool = False
 
 
 class Bucket:

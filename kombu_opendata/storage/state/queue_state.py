@@ -82,8 +82,7 @@ class QueueState:
         """A new message, available from ``visible_at``."""
         if bucket > self.tail:
             self.open_tail(bucket)
-        entry = Entry(self.name, bucket, id, priority, visible_at, deadline, 0)
-        entry.size = size
+        entry = Entry(self.name, bucket, id, priority, visible_at, deadline, size=size)
         self.tail_used += 1
         self._make_available(entry, now)
         return entry
@@ -263,12 +262,12 @@ class QueueState:
         was_dirty = number in self.dirty
         self.available_bytes -= sum(sizes or ())
         for (id, priority, visible_at, deadline, attempts), size in zip(available, sizes or repeat(0)):  # noqa: B905
-            entry = Entry(self.name, number, id, priority, visible_at, deadline, attempts)
-            entry.size = size
+            entry = Entry(self.name, number, id, priority, visible_at, deadline, attempts, size)
             self._make_available(entry, now)
         for id, priority, claimed_at, lease_until, attempts in in_flight:
-            entry = Entry(self.name, number, id, priority, 0, 0, attempts)
-            entry.claimed_at, entry.lease_until = claimed_at, lease_until
+            entry = Entry(
+                self.name, number, id, priority, 0, 0, attempts, claimed_at=claimed_at, lease_until=lease_until
+            )
             self.in_flight[id] = bucket.in_flight[id] = entry
         if not was_dirty:
             self.dirty.discard(number)

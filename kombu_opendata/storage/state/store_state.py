@@ -139,32 +139,6 @@ class StoreState:
         self.history: HistoryLog | None = None  # None: nothing of it is kept
 
     # ------------------------------------------------------------------ messages
-    def publish(
-        self,
-        id: int,
-        places: list[tuple[str, int]],
-        priority: int,
-        visible: int,
-        deadline: int,
-        now: int,
-        *,
-        large: bool,
-        size: int = 0,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        """Add one message to its queues. It expires at its ``deadline`` or the queue's, if that is sooner."""
-        if self.history is not None:
-            self.history.published(id, places, headers)
-        for name, bucket in places:
-            queue = self.queues[name]
-            ends = deadline
-            if queue.limits.message_ttl_ms >= 0:
-                ends = queue.limits.deadline(deadline, visible, now)
-            queue.messages.add(bucket, id, priority, visible, ends, now, size).received_at = now
-            queue.counts.published += 1
-        if large or len(places) > 1:
-            self.dirty.routes[id] = len(places)
-
     def unlease(self, entry: Entry) -> None:
         """The session that holds the message no longer does."""
         session = entry.session

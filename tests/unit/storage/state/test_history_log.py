@@ -11,6 +11,7 @@ import pytest
 
 from kombu_opendata.storage.effects import codec
 from kombu_opendata.storage.effects.deliveries import Claim, Renew
+from kombu_opendata.storage.effects.publishes import add_message
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.records import history_log, keys
 from kombu_opendata.storage.records.keys import RecordKind
@@ -171,7 +172,7 @@ def test_journals_of_before_and_of_now_are_applied(effect: tuple[Any, ...], outc
     state = StoreState()
     state.history = HistoryLog()
     state.declare_queue("q", QueueOptions())
-    state.publish(1, [("q", 0)], 255, 0, 0, 0, large=False)
+    add_message(state, 1, [("q", 0)], 255, 0, 0, 0, large=False)
     Claim("q", SESSION, 5, 100, [1, 0]).apply(state)
     codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
     (row,) = state.history.open.attempts
@@ -184,7 +185,7 @@ def test_removals_of_before_and_of_now_are_applied(effect: tuple[Any, ...]) -> N
     state = StoreState()
     state.history = HistoryLog()
     state.declare_queue("q", QueueOptions())
-    state.publish(1, [("q", 0)], 255, 0, 0, 0, large=False)
+    add_message(state, 1, [("q", 0)], 255, 0, 0, 0, large=False)
     codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
     (row,) = state.history.open.left
     assert row == (1, "q", *((7, 1) if len(effect) > 4 else (0, 0)))
