@@ -36,6 +36,8 @@ class InstanceCalls:
     Attributes:
         handlers: how each message is handled.
         publishing: puts messages into queues.
+        lifecycle: begins and ends the clients' sessions.
+        queues: the instance's queues.
     """
 
     def __init__(
@@ -47,6 +49,8 @@ class InstanceCalls:
         i, engine, clock, largest = instance, instance.engine, instance.engine.clock, max_message_bytes
         state, topology, operations, commits = engine.state, engine.state.topology, engine.operations, engine.commits
         self._instance = instance
+        self.lifecycle = instance.lifecycle
+        self.queues = instance.queues
         self.publishing = PublishCalls(
             operations, commits, engine.results, topology, i.queues, i.upkeep, i.traffic, largest
         )  # fmt: skip
@@ -76,6 +80,6 @@ class InstanceCalls:
         )
 
     def context(self, session: Session) -> Context:
-        """The calls of one session."""
+        """The context of a session's calls."""
         instance = self._instance
         return Context(session, instance.outbox, instance.background, instance.queues, instance.name)

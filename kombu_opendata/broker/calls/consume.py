@@ -2,30 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from ...errors import AccessRefused, PreconditionFailed, RequestError
 from ...protocol import messages as m
+from ...protocol.message_base import Message
 from ...storage.clock import Clock
+from ...storage.state.queue_buckets import Entry
 from ..delivery.leases import Leases
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
 from ..model import queue_arguments
-from ..model.getters import GetOne
 from ..model.queue_arguments import MAX_NAME_BYTES
-from ..model.sessions import Channel, Consumer
+from ..model.sessions import Channel, ConsumedQueue, Consumer, Session
 from .context import Context
 from .registry import handles
 
 _OUTCOMES = frozenset(map(int, m.Outcome))
 
 
+class GetOne:
+    """A Get: takes one message or none, at once."""
+
+    __slots__ = ("channel", "no_ack", "reply", "rid", "session")
+
+    def __init__(
+        self, session: Session, channel: Channel, rid: int, no_ack: bool, reply: Callable[[Session, Message], None]
+    ) -> None:
+        self.session = session
+        self.channel = channel
+        self.rid = rid
+        self.no_ack = no_ack
+        self.reply = reply
+
+    def take(self, queue: ConsumedQueue, entry: Entry) -> bool:
+        delivery = queue.lease(entry, self.session, self.channel, "", self.no_ack)
+        self.reply(self.session, m.Got(self.rid, delivery, len(queue.messages)))
+        return True
+
+    def nothing(self) -> bool:
+        self.end()
+        return True
+
+    def end(self) -> None:
+        self.reply(self.session, m.Got(self.rid, None, 0))
+
+    def drop(self) -> None:
+        """Nothing was claimed for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumeCalls:
     """The calls of consumers."""
 
-    def __init__(self, queues: Queues, leases: Leases, outbox: Outbox, clock: Clock) -> None:
-        self._queues = queues
-        self._leases = leases
-        self._outbox = outbox
-        self._clock = clock
+    _queues: Queues
+    _leases: Leases
+    _outbox: Outbox
+    _clock: Clock
 
     @handles(m.Consume, definition=True)
     def consume(self, call: Context, msg: m.Consume) -> None:

@@ -87,7 +87,7 @@ class ExchangeCalls:
         if msg.checked and exchange.type == "topic":
             check_topic_pattern(msg.routing_key)
         if not self._topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
-            queue.bind(exchange, msg.routing_key, msg.arguments)
+            queue.binds_in(exchange).bind(queue.name, exchange.name, msg.routing_key, msg.arguments)
             self._replays.bound(queue.name)
         call.reply(m.Ok(msg.rid))
 
@@ -97,7 +97,7 @@ class ExchangeCalls:
         exchange = self._topology.exchanges.get(msg.exchange)
         if queue is not None and exchange is not None:
             if self._topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
-                queue.unbind(exchange, msg.routing_key, msg.arguments)
+                queue.binds_in(exchange).unbind(queue.name, exchange.name, msg.routing_key, msg.arguments)
             self._queues.drop_unused_exchange(msg.exchange)
         call.reply(m.Ok(msg.rid))
 

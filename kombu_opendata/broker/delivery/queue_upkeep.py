@@ -77,10 +77,10 @@ class Upkeep:
         Raises:
             QueueFull: the queue refuses what it has no room for.
         """
-        if not queue.arguments.rejects or not _too_long(queue, messages, size):
+        if not queue.arguments.rejects or not queue.is_too_long(messages, size):
             return
         self._deliver(queue)  # what is already published and has a consumer waiting
-        if _too_long(queue, messages, size):
+        if queue.is_too_long(messages, size):
             raise QueueFull(
                 f"{full_text(queue)}: nothing was stored; publish again when it is shorter",
                 queue=queue.name,
@@ -98,9 +98,9 @@ class Upkeep:
             return
         if entry.deadline and not is_late and entry.deadline <= self._clock.now_ms():
             messages.fresh.add(id)
-        if queue.arguments.overflow == REJECT_PUBLISH_DLX and _too_long(queue):
+        if queue.arguments.overflow == REJECT_PUBLISH_DLX and queue.is_too_long():
             self._deliver(queue)
-            if _too_long(queue) and id in messages.available:
+            if queue.is_too_long() and id in messages.available:
                 messages.fresh.discard(id)
                 queue.remove((entry,), "maxlen")
         self.changed.add(queue)
@@ -124,11 +124,11 @@ class Upkeep:
     def _trim(self, queue: BrokerQueue) -> None:
         """Drop the oldest messages of a queue that is too long."""
         for _ in range(len(queue.messages)):  # a dead letter may come back to the queue
-            if not _too_long(queue) or queue in self._busy:
+            if not queue.is_too_long() or queue in self._busy:
                 return
             entry, cold = queue.messages.oldest()
             if cold is not None:
-                self._spawn(queue, queue.drop_oldest(lambda: _too_long(queue)))
+                self._spawn(queue, queue.drop_oldest())
             elif entry is not None:
                 queue.remove((entry,), "maxlen")
 
@@ -240,12 +240,3 @@ def full_text(queue: BrokerQueue) -> str:
     length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
     limits = [f"{length} messages"] * (length >= 0) + [f"{size} bytes"] * (size >= 0)
     return f"queue {queue.name!r} is full (its maximum is {' and '.join(limits)})"
-
-
-def _too_long(queue: BrokerQueue, messages: int = 0, size: int = 0) -> bool:
-    """Whether the queue exceeds its maximum, or would with so much more."""
-    limits, state = queue.arguments, queue.messages
-    return (
-        0 <= limits.max_length < len(state) + messages
-        or 0 <= limits.max_length_bytes < state.available_bytes + size
-    )  # fmt: skip

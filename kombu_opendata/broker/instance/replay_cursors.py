@@ -220,14 +220,6 @@ def room(queue: BrokerQueue, *, always: bool = False) -> Callable[[int, int], bo
 
     A queue that drops its oldest messages always takes more, unless ``always`` makes its maximum count.
     """
-    limits, messages = queue.arguments, queue.messages
-    if not queue.is_bounded or not (always or limits.overflow != DROP_HEAD):
+    if not queue.is_bounded or not (always or queue.arguments.overflow != DROP_HEAD):
         return lambda _messages, _bytes: True
-
-    def accepts(more: int, size: int) -> bool:
-        return not (
-            0 <= limits.max_length < len(messages) + more
-            or 0 <= limits.max_length_bytes < messages.available_bytes + size
-        )
-
-    return accepts
+    return lambda messages, size: not queue.is_too_long(messages, size)

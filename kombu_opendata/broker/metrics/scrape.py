@@ -1,4 +1,4 @@
-"""The broker's metrics for Prometheus: a registry of our own, scraped over HTTP (docs/monitoring.md).
+"""The broker's metrics for Prometheus: their registry and its scrapes (docs/monitoring.md).
 
 A scrape waits in a thread of its own until the broker's loop has collected the figures, up to a deadline. Scrapes
 within a second get the same answer, so many scrapes cost no more than one.
@@ -26,17 +26,18 @@ from prometheus_client.registry import Collector
 
 from ...version import __version__
 from ..delivery.time_slices import Pace
+from ..instance.instance import Instance
 from .exposition import render
 from .http_server import MetricsServer, Page
 from .slatedb_families import slate_families
-from .snapshot import InstanceView, Measured, Snapshot
+from .snapshot import InstanceView, Snapshot
 
 log = logging.getLogger(__name__)
 
 DEFAULT_MAX_QUEUES = 200
 #: how long the loop may take to collect the figures; Prometheus itself gives up after 10 s
 SNAPSHOT_SECONDS = 8.0
-#: how long the same answer is given
+#: how long an answer is reused
 FRESH_SECONDS = 1.0
 _TEXT = "text/plain; charset=utf-8"
 
@@ -46,11 +47,11 @@ class Unanswered(Exception):
 
 
 class Metrics:
-    """The metrics of one broker. It is made in the broker's loop; scrapes run in threads."""
+    """The metrics of one broker. It is created in the broker's event loop; scrapes run in threads."""
 
     def __init__(
         self,
-        instances: Mapping[str, Measured],
+        instances: Mapping[str, Instance],
         measure: Callable[[Snapshot], None],
         host: str,
         port: int,
@@ -59,7 +60,7 @@ class Metrics:
         """Bind the address.
 
         Args:
-            instances: those that are open, at any time.
+            instances: the open instances; may change.
             measure: adds the figures of the broker's connections.
 
         Raises:
@@ -86,7 +87,7 @@ class Metrics:
         self._http.start()
 
     def stop(self) -> None:
-        """End; blocks for a moment."""
+        """Stop serving; blocks for a moment."""
         self._http.stop()
 
     # ------------------------------------------------------------------ in the threads of scrapes
@@ -110,10 +111,10 @@ class Metrics:
         return Page(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, body, gzip.compress(body, 1))
 
     def snapshot(self) -> Snapshot:
-        """Have the loop collect the figures.
+        """Collect the figures in the event loop.
 
         Raises:
-            Unanswered: the loop did not do so in time, or is closed.
+            Unanswered: the loop did not answer in time, or is closed.
         """
         asked_at = time.monotonic()
         work = self._collect(asked_at)
@@ -151,7 +152,7 @@ class Metrics:
 class _SlateMetrics(Collector):
     """SlateDB's metrics, for the registry."""
 
-    def __init__(self, instances: Mapping[str, Measured]) -> None:
+    def __init__(self, instances: Mapping[str, Instance]) -> None:
         self._instances = instances
 
     def collect(self) -> Iterable[Family]:

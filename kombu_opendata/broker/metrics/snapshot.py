@@ -1,4 +1,4 @@
-"""The figures of a scrape. They are collected in the loop piece by piece, so ten thousand queues delay nobody.
+"""The figures of a scrape. The event loop collects them in small pieces, so ten thousand queues delay nobody.
 
 The figures of one queue are of one moment, unless it has many thousand messages in memory. Those of different queues,
 and the instance's own, may be some milliseconds apart.
@@ -7,28 +7,24 @@ and the instance's own, may be some milliseconds apart.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Protocol
 
 from ...storage.commit.figures import EngineFigures, Histogram, Standing
-from ...storage.engine import Engine
 from ...storage.state.queue_counters import QueueCounts
-from ..delivery.queues import Queues
 from ..delivery.time_slices import Pace
-from ..instance.dead_letters import DeadLetters
+from ..instance.instance import Instance
 from ..instance.maintenance import Maintenance
 from ..model.queue import BrokerQueue
-from ..model.sessions import Session
 from ..model.stored_queue import StoredQueue
 from ..model.transient_queue import TransientQueue
 from .catalogue import BY_NAME, QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES
 
-#: labels for queues without series of their own; a queue of such a name is counted there, too
+#: labels for queues without series of their own; a queue with such a name is counted there, too
 OTHER, TRANSIENT = "(other)", "(transient)"
 _SUMMED = {TransientQueue.kind: TRANSIENT}
 _GAUGES = tuple(metric.name for metric in (*QUEUE_GAUGES, *QUEUE_AGES))
 _COUNTERS = {counter: metric.name for counter, metric in QUEUE_COUNTERS.items()}
 
-#: bounds, how many in each range, their sum
+#: bounds, the counts of the ranges, the sum of the values
 Ranges = tuple[tuple[float, ...], tuple[int, ...], float]
 
 
@@ -41,17 +37,6 @@ class Snapshot:
     def set(self, name: str, value: float | Ranges, *labels: str) -> None:
         assert len(labels) == len(BY_NAME[name].labels), name
         self.samples[name][labels] = value
-
-
-class Measured(Protocol):
-    """What a scrape reads of an instance."""
-
-    name: str
-    engine: Engine
-    queues: Queues
-    sessions: dict[bytes, Session]
-    dead_letters: DeadLetters
-    maintenance: Maintenance
 
 
 class _Row:
@@ -90,7 +75,7 @@ class InstanceView:
     queues begins at 0 when the broker starts. Otherwise it would go down by the counts of queues that were deleted.
     """
 
-    def __init__(self, instance: Measured, max_queues: int) -> None:
+    def __init__(self, instance: Instance, max_queues: int) -> None:
         self._instance = instance
         self._max = max_queues
         self._labelled: set[str] = set()
@@ -165,7 +150,7 @@ def _put(snapshot: Snapshot, metric: str, instance: str, /, **values: float) -> 
         snapshot.set(metric, value, instance, label)
 
 
-def _put_instance(snapshot: Snapshot, instance: Measured) -> None:
+def _put_instance(snapshot: Snapshot, instance: Instance) -> None:
     """The figures that are not of a queue, all of one moment."""
     engine, name = instance.engine, instance.name
     sessions = instance.sessions.values()

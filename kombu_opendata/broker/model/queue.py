@@ -1,15 +1,18 @@
-"""A queue as the broker serves it: what both kinds of queue can do, stored and transient ones."""
+"""The common base of stored and transient queues."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from ...errors import RequestError
+from ...storage.operations.definitions import Definitions
 from ...storage.operations.queue_removals import Call
 from ...storage.read.queue_pages import Row
 from ...storage.records.idempotency import Sending
 from ...storage.routing.exchange import Exchange
+from ...storage.routing.topology import Topology
 from ...storage.state.queue_buckets import Entry
 from ...storage.state.queue_counters import QueueCounts
 from ...storage.state.queue_limits import Limits
@@ -20,7 +23,7 @@ from .sessions import ConsumedQueue, Session
 
 #: sends with idempotency keys that a queue remembers
 MAX_SENDS = 10_000
-#: ends a lease, as the outcomes of the protocol do: the message is gone without a trace
+#: an outcome of a lease besides those of the protocol: the message is deleted without a trace
 DELETED = -1
 
 
@@ -34,12 +37,12 @@ class QueueProperties(NamedTuple):
 
     @property
     def stored(self) -> bool:
-        """Whether its messages are stored; the others' live in memory."""
+        """Whether its messages are stored. Those of other queues are only in memory."""
         return self.durable and not self.auto_delete and not self.exclusive
 
 
 class Located(NamedTuple):
-    """Where a message is in a queue: its row, or None; its payload, as far as it is known; the reads that are left."""
+    """Where a message is in a queue: its row and payload, None if not known; and how many reads are left."""
 
     row: Row | None
     envelope: bytes | None
@@ -47,14 +50,15 @@ class Located(NamedTuple):
 
 
 class BrokerQueue(ConsumedQueue):
-    """A queue of either kind. What differs between the kinds is a method.
+    """A queue of either kind. The methods say what differs between the kinds.
 
-    ``counts`` say what happened in it; those of a transient queue are not stored. ``sends`` are the newest with
-    idempotency keys that only transient queues got; of the others, which the store has, ``has_stored_sends`` says
-    whether there were any.
+    Attributes:
+        kind: "stored" or "transient".
+        counts: its counters; those of a transient queue are not stored.
+        sends: the newest sends with idempotency keys that only transient queues got.
+        has_stored_sends: whether there were others, which are in the store.
     """
 
-    #: stored or transient, for people
     kind: ClassVar[str]
 
     def __init__(
@@ -67,11 +71,7 @@ class BrokerQueue(ConsumedQueue):
         now_ms: int,
     ) -> None:
         super().__init__(
-            messages.name,
-            messages,
-            single_active=arguments.single_active_consumer,
-            auto_delete=properties.auto_delete,
-            now_ms=now_ms,
+            messages, single_active=arguments.single_active_consumer, auto_delete=properties.auto_delete, now_ms=now_ms
         )
         self.properties = properties
         self.arguments = arguments
@@ -82,10 +82,18 @@ class BrokerQueue(ConsumedQueue):
         self.sends: dict[bytes, Sending] = {}
         self.has_stored_sends = False
 
+    def is_too_long(self, messages: int = 0, size: int = 0) -> bool:
+        """Whether the queue exceeds its maximum length, or would with so many more messages and bytes."""
+        limits, state = self.arguments, self.messages
+        return (
+            0 <= limits.max_length < len(state) + messages
+            or 0 <= limits.max_length_bytes < state.available_bytes + size
+        )  # fmt: skip
+
     # ------------------------------------------------------------------ leases
     @abstractmethod
     def claim(self, entry: Entry, holder: Session, lease_ms: int) -> bytes | None:
-        """Claim a message for a time, whatever becomes of connections; returns its payload if that is at hand."""
+        """Claim a message for a time, independent of connections; returns its payload if that is in memory."""
 
     @abstractmethod
     def end(self, entry: Entry, outcome: int, holder: str, *, delay_ms: int = -1, lease_expired: bool = False) -> None:
@@ -93,71 +101,83 @@ class BrokerQueue(ConsumedQueue):
 
         Args:
             holder: the name of the session that held it.
-            delay_ms: after how long a returned message is visible; -1: as the queue says.
+            delay_ms: after how long a returned message is visible; -1 means as the queue's arguments say.
             lease_expired: the lease ended by itself; nobody rejected or released the message.
         """
 
     @abstractmethod
     def extend(self, entry: Entry, lease_ms: int) -> None:
-        """Have a lease that nobody renews end in so many ms."""
+        """Let a timed lease end in so many ms from now."""
 
-    # ------------------------------------------------------------------ messages that wait
+    # ------------------------------------------------------------------ waiting messages
     @abstractmethod
     def remove(self, entries: Collection[Entry], reason: str) -> None:
-        """Take them out because they expired or the queue is too long; they may become dead letters."""
+        """Remove messages that expired or exceed the maximum length; they may become dead letters."""
 
     @abstractmethod
     def archive(self, entry: Entry, operator: str) -> None:
-        """Settle one as done, without a delivery."""
+        """Settle a message as done, without a delivery."""
 
     @abstractmethod
     def discard(self, entry: Entry) -> None:
-        """Take one out without a trace."""
+        """Delete a message without a trace."""
 
     @abstractmethod
     def delay(self, entry: Entry, delay_ms: int) -> None:
-        """Make one visible in so many ms, sooner or later than it was."""
+        """Make a message visible in so many ms, sooner or later than before."""
 
     @abstractmethod
     async def purge(self, call: Call) -> int:
-        """Take out all; returns how many. A call that is made again goes on with what it did before."""
+        """Remove all waiting messages; returns how many. A repeated call continues where it was interrupted."""
 
-    @abstractmethod
+    # ------------------------------------------------------------------ what only a stored queue has
     async def delete(self, call: Call | None) -> int:
-        """Delete what is stored of it; returns how many messages were waiting. ``call`` as for a purge."""
+        """Delete it from the store; returns how many messages were waiting. ``call`` as for a purge."""
+        return 0
 
-    # ------------------------------------------------------------------ cold buckets
-    @abstractmethod
     async def load_bucket(self, number: int) -> None:
-        """Bring a cold bucket into memory."""
+        """Load a cold bucket into memory."""
 
-    @abstractmethod
-    async def drop_oldest(self, is_too_long: Callable[[], bool]) -> None:
-        """Drop the oldest messages, which are in cold buckets, as long as the queue is too long."""
+    async def drop_oldest(self) -> None:
+        """Drop the oldest messages, which are in cold buckets, until the queue is no longer too long."""
 
-    @abstractmethod
     async def expire(self, now: int) -> None:
-        """Remove what has expired in cold buckets."""
+        """Remove expired messages from cold buckets."""
 
-    # ------------------------------------------------------------------ looking
+    async def age_seconds(self, id: int, now: int) -> float | None:
+        """The age of a message; None if it is not known."""
+        return None
+
+    def state(self) -> Queue:
+        """Its state in the store.
+
+        Raises:
+            RequestError: it is not stored.
+        """
+        raise RequestError(
+            f"queue {self.name!r} is not stored (it is not durable, or exclusive, or auto-delete): it has no history",
+            queue=self.name,
+        )
+
+    # ------------------------------------------------------------------ reading without claiming
     @abstractmethod
     async def fetch(self, id: int) -> bytes | None:
-        """The payload of a message, which is in memory afterwards; None if it is gone."""
+        """Load a message into memory; returns its payload, or None if it is gone."""
 
     @abstractmethod
     async def peek(self, id: int) -> tuple[int, bytes] | None:
-        """When a waiting message was received, 0 if that is not known, and its payload; None if it is gone."""
+        """When a waiting message was received (0 if not known) and its payload; None if it is gone."""
 
     @abstractmethod
     async def page(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
-        """Messages in this state, or in these of waiting, above an id, by id; and from where to go on, -1 at the end.
+        """Messages in these states with larger ids, ordered by id; and where the next page starts, -1 at the end.
 
-        Of a settled list, ``after`` and from where to go on are positions.
+        For a settled list, ``after`` and the start of the next page are positions.
         """
 
     @abstractmethod
     async def locate(self, id: int, envelope: bytes | None, received_at_ms: int, reads: int) -> Located:
-        """Where a message is.
+        """Find a message.
 
         Args:
             envelope: its payload, if the store has it.
@@ -170,32 +190,15 @@ class BrokerQueue(ConsumedQueue):
 
     @abstractmethod
     async def settled(self) -> dict[str, int]:
-        """How long its settled lists are, by name."""
+        """The lengths of its settled lists, by name."""
 
     @abstractmethod
-    async def age_seconds(self, id: int, now: int) -> float | None:
-        """How old a message is; None if that is not known."""
-
-    # ------------------------------------------------------------------ what only some queues can
-    @abstractmethod
-    def state(self) -> Queue:
-        """What the store has of it.
-
-        Raises:
-            RequestError: it is not stored.
-        """
-
-    @abstractmethod
-    def bind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        """Bind it; what is durable on both sides is stored."""
-
-    @abstractmethod
-    def unbind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        """Take a binding away."""
+    def binds_in(self, exchange: Exchange) -> Definitions | Topology:
+        """Where bindings to an exchange are kept: in the store if both are durable."""
 
     # ------------------------------------------------------------------ sends
     def note_send(self, name: bytes, sending: Sending) -> None:
-        """Something was sent under a key, and no stored queue got it."""
+        """Remember a send with an idempotency key that no stored queue got."""
         self.sends.pop(name, None)
         self.sends[name] = sending
         if len(self.sends) > MAX_SENDS:

@@ -1,4 +1,4 @@
-"""Sessions of clients, their channels and consumers, and whose turn it is at a queue."""
+"""Sessions of clients, their channels and consumers; and which consumer of a queue gets its next message."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ...storage.state.queue_state import QueueState
 
 
 class Peer(Protocol):
-    """What a session knows of its connection."""
+    """A session's connection."""
 
     @property
     def writable(self) -> bool:
-        """Whether the client reads what it is sent."""
+        """Whether the client keeps up with reading."""
 
     def send_all(self, outgoing: list[Message]) -> None:
         """Send messages in order."""
 
     def leave(self) -> None:
-        """Close after the next messages that are sent."""
+        """Close the connection after the next messages are sent."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
 
 
 class Channel:
-    """A channel of a session: ``held`` deliveries are unsettled; a ``prefetch`` of 0 and no ``credit`` set no limit."""
+    """A channel with ``held`` unsettled deliveries. A ``prefetch`` of 0 and a ``credit`` of None mean no limit."""
 
     __slots__ = ("consumers", "credit", "held", "number", "prefetch")
 
@@ -45,7 +45,7 @@ class Channel:
 
 
 class Consumer:
-    """A consumer of one queue; of those with credit the ones with the highest ``priority`` get messages."""
+    """A consumer of one queue. Consumers with the highest ``priority`` that have credit get its messages."""
 
     __slots__ = ("channel", "exclusive", "no_ack", "priority", "queue", "session", "tag")
 
@@ -69,7 +69,7 @@ class Consumer:
 
     @property
     def key(self) -> tuple[bytes, int, str]:
-        """What names it, also over a reconnect: session, channel, tag."""
+        """Session, channel and tag, which identify it across reconnects."""
         return self.session.id, self.channel.number, self.tag
 
     @property
@@ -85,34 +85,34 @@ class Consumer:
 
 
 class Session:
-    """A client, over reconnects. ``leases`` are those of transient queues; the store's state has the others."""
+    """A client, across reconnects. It has the ``leases`` of transient queues; the store's state has the others."""
 
     def __init__(self, id: bytes, name: str) -> None:
         self.id = id
         self.name = name
-        self.client = id  # whose exclusive queues it may use
+        self.client = id  # connections of one client share exclusive queues
         self.connection: Peer | None = None
         self.lost_at_ms = 0
         self.since_ms = 0
-        self.suspended = False  # it is handed nothing until it is resumed
+        self.suspended = False  # it gets no messages until it is resumed
         self.channels: dict[int, Channel] = {}
         self.lease_channels: dict[tuple[str, int], Channel] = {}
         self.leases: dict[tuple[str, int], Entry] = {}
-        self.transient_publishes: dict[int, None] = {}  # numbers of publishes that no record remembers
+        self.transient_publishes: dict[int, None] = {}  # publish numbers that are not in the store
         self.settled = 0
         self.reported_settled = 0
         self.replies: list[Message] = []
         self.deliveries: list[Delivery] = []
 
     def note_transient(self, seq: int) -> None:
-        """This publish went to transient queues only; as far back as the record of the others goes."""
+        """Remember a publish to transient queues only, for as many publishes as the store remembers."""
         noted = self.transient_publishes
         noted[seq] = None
         if len(noted) > WINDOW:
             del noted[next(iter(noted))]
 
     def channel(self, number: int) -> Channel:
-        """The channel of this number, made when it is new."""
+        """The channel of this number, created on first use."""
         found = self.channels.get(number)
         if found is None:
             found = self.channels[number] = Channel(number)
@@ -120,35 +120,35 @@ class Session:
 
 
 class Getter(Protocol):
-    """A client that waits at a queue for messages without being its consumer: a Get, or a Read of the queue client.
+    """A client that takes messages from a queue without being its consumer: a Get, or a Read of the queue client.
 
-    Each deliverable message is offered to the first getter of the queue, before its consumers.
+    Each deliverable message goes to the first getter of the queue, before its consumers.
     """
 
     session: Session
 
     def take(self, queue: ConsumedQueue, entry: Entry) -> bool:
-        """Claim a message; whether this getter has all that it wanted."""
+        """Claim a message; returns whether this getter has all that it wants."""
 
     def nothing(self) -> bool:
-        """There is no message now; whether this getter is done with it."""
+        """The queue has no message now; returns whether this getter is finished."""
 
     def end(self) -> None:
-        """The queue goes: answer."""
+        """The queue is being deleted: answer."""
 
     def drop(self) -> None:
-        """The client's connection is gone: it will ask again."""
+        """The client's connection is gone; it repeats the call when it is back."""
 
 
 class ConsumedQueue(ABC):
-    """A queue as those see it who get its messages.
+    """A queue with its consumers.
 
-    ``consumers`` are in order of priority, then of age. ``active`` names the single active consumer; it may be away for
-    the grace of its session.
+    ``consumers`` are ordered by priority, then by age. ``active`` identifies the single active consumer, which may be
+    disconnected for the grace period of its session.
     """
 
-    def __init__(self, name: str, messages: QueueState, *, single_active: bool, auto_delete: bool, now_ms: int) -> None:
-        self.name = name
+    def __init__(self, messages: QueueState, *, single_active: bool, auto_delete: bool, now_ms: int) -> None:
+        self.name = messages.name
         self.messages = messages
         self.consumers: list[Consumer] = []
         self.has_ranks = False
@@ -156,7 +156,7 @@ class ConsumedQueue(ABC):
         self.auto_delete = auto_delete
         self.active: tuple[bytes, int, str] | None = None
         self.active_missing = False
-        self.heirs: frozenset[bytes] = frozenset()  # held messages before a restart: the active one is theirs
+        self.heirs: frozenset[bytes] = frozenset()  # held messages before a restart: one of these is active
         self.getters: deque[Getter] = deque()
         self.turn = 0
         self.deleting = False
@@ -166,7 +166,7 @@ class ConsumedQueue(ABC):
     # ------------------------------------------------------------------ delivering
     @abstractmethod
     def next_entry(self, now: int) -> tuple[Entry | None, bool]:
-        """The next message to deliver, or (None, whether one is being loaded)."""
+        """The next message to deliver, or None and whether one is being loaded."""
 
     @abstractmethod
     def lease(self, entry: Entry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
@@ -174,11 +174,11 @@ class ConsumedQueue(ABC):
 
     @abstractmethod
     def drop(self) -> int | None:
-        """Delete the queue at once; returns how many messages were waiting. None, and nothing done: it is stored."""
+        """Delete a transient queue; returns how many messages were waiting. None, without effect, for a stored one."""
 
-    # ------------------------------------------------------------------ whose turn it is
+    # ------------------------------------------------------------------ the next consumer
     def add_consumer(self, consumer: Consumer) -> None:
-        """Put a consumer behind those of its priority."""
+        """Insert a consumer behind those of its priority."""
         place = len(self.consumers)
         while place and self.consumers[place - 1].priority < consumer.priority:
             place -= 1

@@ -1,9 +1,9 @@
-"""A queue whose messages are stored: what is done to them is an operation of the storage engine."""
+"""Queues whose messages are stored: each change is an operation of the storage engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
@@ -17,6 +17,7 @@ from ...storage.operations.queue_removals import Call, Removals
 from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, QueuePages, Row
 from ...storage.routing.exchange import Exchange
+from ...storage.routing.topology import Topology
 from ...storage.state.queue_buckets import Entry
 from ...storage.state.settled_list import LISTS, list_name
 from ...storage.state.store_state import Queue, StoreState
@@ -26,7 +27,7 @@ from .sessions import Channel, Session
 
 
 class Storage(NamedTuple):
-    """What the stored queues of an instance use of its storage engine."""
+    """The parts of the storage engine that stored queues use."""
 
     operations: Operations
     definitions: Definitions
@@ -40,7 +41,7 @@ class Storage(NamedTuple):
 
 
 class StoredQueue(BrokerQueue):
-    """A durable queue; ``stored`` is what the store has of it."""
+    """A durable queue; ``stored`` is its state in the store."""
 
     kind = "stored"
 
@@ -102,7 +103,7 @@ class StoredQueue(BrokerQueue):
     def extend(self, entry: Entry, lease_ms: int) -> None:
         self._operations.extend(self.stored, (entry,), lease_ms)
 
-    # ------------------------------------------------------------------ messages that wait
+    # ------------------------------------------------------------------ waiting messages
     def remove(self, entries: Collection[Entry], reason: str) -> None:
         self._operations.remove(self.stored, entries, reason)
 
@@ -128,13 +129,13 @@ class StoredQueue(BrokerQueue):
     async def load_bucket(self, number: int) -> None:
         await self._loader.load_bucket(self.stored, number)
 
-    async def drop_oldest(self, is_too_long: Callable[[], bool]) -> None:
-        await self._storage.collector.drop_oldest(self.stored, is_too_long)
+    async def drop_oldest(self) -> None:
+        await self._storage.collector.drop_oldest(self.stored, self.is_too_long)
 
     async def expire(self, now: int) -> None:
         await self._storage.collector.expire(self.stored, now)
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ reading without claiming
     async def fetch(self, id: int) -> bytes | None:
         await self._loader.find_entries(self.stored, [id])
         return await self._payloads.read(id)
@@ -174,11 +175,5 @@ class StoredQueue(BrokerQueue):
         about = await self._pages.metadata_of(id)
         return 0.0 if about is None else max(now - about.received_at_ms, 0) / 1000
 
-    # ------------------------------------------------------------------ bindings
-    def bind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        place = self._storage.definitions if exchange.durable else self._storage.state.topology
-        place.bind(self.name, exchange.name, routing_key, arguments)
-
-    def unbind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        place = self._storage.definitions if exchange.durable else self._storage.state.topology
-        place.unbind(self.name, exchange.name, routing_key, arguments)
+    def binds_in(self, exchange: Exchange) -> Definitions | Topology:
+        return self._storage.definitions if exchange.durable else self._storage.state.topology

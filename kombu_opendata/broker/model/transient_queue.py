@@ -1,11 +1,10 @@
-"""A queue whose messages are in memory only: one that is not durable, auto-delete or exclusive."""
+"""Queues whose messages are only in memory: those that are not durable, auto-delete or exclusive."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ...errors import RequestError
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
 from ...storage.clock import Clock
@@ -19,7 +18,6 @@ from ...storage.state.queue_counters import QueueCounts
 from ...storage.state.queue_limits import Limits
 from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import LISTS
-from ...storage.state.store_state import Queue
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
 from .queue_arguments import QueueArguments
 from .sessions import Channel, Session
@@ -29,8 +27,8 @@ class Surroundings(NamedTuple):
     """What the transient queues of an instance use.
 
     Attributes:
-        readers: the names of sessions that hold messages for a time.
-        dead_letter: called with a message that left its queue unwanted, and why.
+        readers: the names of sessions with timed leases.
+        dead_letter: called with a message that may become a dead letter, and the reason.
         drop: deletes a queue at once; returns how many messages were waiting.
     """
 
@@ -42,7 +40,7 @@ class Surroundings(NamedTuple):
 
 
 class TransientQueue(BrokerQueue):
-    """A queue that costs no commit, and of which a restart leaves nothing. It has no cold buckets."""
+    """A queue that needs no commits and is gone after a restart. It has no cold buckets."""
 
     kind = "transient"
 
@@ -53,14 +51,8 @@ class TransientQueue(BrokerQueue):
         self._around = around
         self._clock = around.clock
 
-    def state(self) -> Queue:
-        raise RequestError(
-            f"queue {self.name!r} is not stored (it is not durable, or exclusive, or auto-delete): it has no history",
-            queue=self.name,
-        )
-
     def put(self, id: int, envelope: bytes, priority: int, visible: int, ttl: int) -> None:
-        """A new message, which may be in stored queues as well."""
+        """Add a new message, which other queues may get as well."""
         now = self._clock.now_ms()
         visible = max(visible, now)
         deadline = now + ttl if ttl >= 0 else 0
@@ -124,7 +116,7 @@ class TransientQueue(BrokerQueue):
     def extend(self, entry: Entry, lease_ms: int) -> None:
         entry.lease_until = self._clock.now_ms() + lease_ms
 
-    # ------------------------------------------------------------------ messages that wait
+    # ------------------------------------------------------------------ waiting messages
     def remove(self, entries: Collection[Entry], reason: str) -> None:
         for entry in entries:
             self.messages.remove(entry)
@@ -152,21 +144,7 @@ class TransientQueue(BrokerQueue):
     def drop(self) -> int:
         return self._around.drop(self)
 
-    async def delete(self, call: Call | None) -> int:
-        """Nothing of it is stored."""
-        return 0
-
-    # ------------------------------------------------------------------ cold buckets
-    async def load_bucket(self, number: int) -> None:
-        """There are none."""
-
-    async def drop_oldest(self, is_too_long: Callable[[], bool]) -> None:
-        """All messages are in memory."""
-
-    async def expire(self, now: int) -> None:
-        """All messages are in memory."""
-
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ reading without claiming
     async def fetch(self, id: int) -> bytes | None:
         entry = self.messages.find(id)
         return entry.envelope if entry is not None else None
@@ -192,13 +170,5 @@ class TransientQueue(BrokerQueue):
     async def settled(self) -> dict[str, int]:
         return dict.fromkeys(LISTS, 0)
 
-    async def age_seconds(self, id: int, now: int) -> float | None:
-        """Not known."""
-        return None
-
-    # ------------------------------------------------------------------ bindings
-    def bind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        self._around.topology.bind(self.name, exchange.name, routing_key, arguments)
-
-    def unbind(self, exchange: Exchange, routing_key: str, arguments: dict[str, Any]) -> None:
-        self._around.topology.unbind(self.name, exchange.name, routing_key, arguments)
+    def binds_in(self, exchange: Exchange) -> Topology:
+        return self._around.topology

@@ -1,4 +1,4 @@
-"""The instances (virtual hosts) of one broker: opened on first use, looked after, and closed."""
+"""The instances (virtual hosts) of one broker: opening them on first use, periodic work, closing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from ..instance.instance import Instance
 from ..metrics.snapshot import Snapshot
 from ..model.queue_arguments import MAX_NAME_BYTES
 from ..wire.broker_settings import BrokerSettings
-from ..wire.host import Host
 from .instance_names import InstanceNames, check_name
 from .logs import code_of
 
@@ -42,7 +41,7 @@ class Instances:
         stop: Callable[[str], None],
     ) -> None:
         self.open: dict[str, Instance] = {}
-        self._hosts: dict[str, Host] = {}
+        self._hosts: dict[str, InstanceCalls] = {}
         self._settings = settings
         self._clock = clock
         self._directory = Directory(status, self.listing, self.create)
@@ -51,10 +50,10 @@ class Instances:
         self._opening = asyncio.Lock()
 
     async def get(self, name: str) -> Instance:
-        """The instance of this name, opened when it is the first time.
+        """The instance of this name, opened on first use.
 
         Raises:
-            RequestError: not a valid name.
+            RequestError: the name is not valid.
             StoreError, StartError: it can't be opened.
         """
         check_name(name)
@@ -66,8 +65,7 @@ class Instances:
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
                 found = Instance(name, engine, grace_ms=grace_ms, max_message_bytes=largest)
                 self.open[name] = found
-                calls = InstanceCalls(found, largest, self._directory)
-                self._hosts[name] = Host(found.lifecycle, found.queues, calls.handlers, calls.context)
+                self._hosts[name] = calls = InstanceCalls(found, largest, self._directory)
                 found.start(calls.publishing.store)
                 found.failure.future.add_done_callback(lambda done: self._failed(name, done))
         return found
@@ -77,11 +75,11 @@ class Instances:
         log.critical(text, name, failure.exception(), extra={"instance": name, **code_of(failure.exception())})
         self._stop(f"instance {name} failed: {failure.exception()}")
 
-    async def host_for(self, hello: m.Hello) -> Host:
-        """The instance that a client who has logged in asks for.
+    async def host_for(self, hello: m.Hello) -> InstanceCalls:
+        """The calls of the instance that a client asks for.
 
         Raises:
-            RequestError: the Hello is wrong.
+            RequestError: the Hello is not valid.
             InstanceNotFound: there is no such instance.
         """
         if len(hello.session) != 16:
@@ -89,7 +87,7 @@ class Instances:
         if is_timed(hello.session):
             raise RequestError("this session id is reserved: take 16 random bytes")
         if len(hello.client) not in (0, 16):
-            raise RequestError("what names a client has 16 bytes, or none")
+            raise RequestError("a client id has 16 bytes, or none")
         if len(hello.name.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         await self._names.check(hello.instance, self.open)
@@ -97,39 +95,36 @@ class Instances:
         return self._hosts[hello.instance]
 
     def listing(self) -> dict[str, bool]:
-        """All instances that can be told, and whether each is open."""
+        """All known instances, and whether each is open."""
         return self._names.listing(self.open)
 
     async def create(self, name: str) -> bool:
-        """Open an instance for a client, whether there is one or not; returns whether it is new.
-
-        :meth:`get` says what it raises.
-        """
+        """Open an instance for a client, creating it if needed; returns whether it is new. Raises as :meth:`get`."""
         check_name(name)
         created = name not in self.open and not await database_exists(self._settings.store, name)
         await self.get(name)
         if created:
-            log.info("instance %s was made by a client", name, extra={"instance": name})
+            log.info("instance %s was created by a client", name, extra={"instance": name})
         return created
 
     def measure(self, snapshot: Snapshot) -> None:
-        """Add what is counted over all instances to a scrape of the metrics."""
+        """Add the totals over all instances to a scrape of the metrics."""
         refused = sum((instance.background.refused for instance in self.open.values()), Counter[str]())
         for code, count in refused.items():
             snapshot.set("requests_refused_total", count, code)
 
     def fail(self, exc: BaseException) -> None:
-        """The broker can't go on."""
+        """End all instances with an error."""
         for instance in self.open.values():
             instance.failure.fail(exc)
 
     def tick(self) -> None:
-        """Called twice a second: the work that time brings."""
+        """Do periodic work; called twice a second."""
         for instance in self.open.values():
             instance.tick()
 
     async def end_calls(self) -> list[OpenDataError]:
-        """Stop long calls and commit what was done; returns what went wrong."""
+        """Stop long calls and commit what was done; returns the errors."""
         failures = []
         for instance in self.open.values():
             try:
@@ -139,7 +134,7 @@ class Instances:
         return failures
 
     async def close(self) -> list[BaseException]:
-        """Close all of them; returns what went wrong."""
+        """Close all instances; returns the errors."""
         for instance in self.open.values():
             await instance.stop()
         failures: list[BaseException] = []

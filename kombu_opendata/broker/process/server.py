@@ -63,11 +63,11 @@ class Server:
         return listener
 
     def connection(self, slot: Slot) -> Connection:
-        """The protocol of a new connection."""
-        return Connection(slot, self.connections, self.instances, self.logins, self.settings)
+        """The asyncio protocol of a new connection."""
+        return Connection(slot, self.connections, self.instances.host_for, self.logins, self.settings)
 
     def measure(self, snapshot: Snapshot) -> None:
-        """Add what is counted over all connections and instances to a scrape of the metrics."""
+        """Add the totals over all connections and instances to a scrape of the metrics."""
         self.connections.measure(snapshot)
         self.instances.measure(snapshot)
 
@@ -76,7 +76,7 @@ class Server:
         """Serve until stopped; returns why it stopped.
 
         Raises:
-            OpenDataError: an engine failed for good.
+            OpenDataError: an engine failed permanently.
         """
         ticking = asyncio.get_running_loop().create_task(self._tick_forever())
         ticking.add_done_callback(self._ticking_ended)
@@ -88,19 +88,19 @@ class Server:
             await self.close()
 
     def _ticking_ended(self, task: asyncio.Task[None]) -> None:
-        """End the broker after an unforeseen error in its periodic work, without which no lease would expire."""
+        """End the broker after an unexpected error in its periodic work, without which no lease would expire."""
         if not task.cancelled() and (exc := task.exception()) is not None:
-            log.critical("the broker stops: what it does twice a second failed", exc_info=exc)
+            log.critical("the broker stops: its periodic work failed", exc_info=exc)
             self.instances.fail(exc)
             self.stop(f"the broker failed: {exc!r}")
 
     def stop(self, reason: str) -> None:
-        """Have :meth:`run` end."""
+        """Let :meth:`run` end."""
         self._stopped_by = self._stopped_by or reason
         self._stopping.set()
 
     async def close(self) -> None:
-        """Say goodbye to the clients and close the stores, with everything in them."""
+        """Say goodbye to the clients, commit everything and close the stores."""
         for listener in self._listeners:
             listener.close()
         if self.logins is not None:
@@ -114,7 +114,7 @@ class Server:
         if failures:
             raise failures[0]
 
-    # ------------------------------------------------------------------ what time brings
+    # ------------------------------------------------------------------ periodic work
     async def _tick_forever(self) -> None:
         loop = asyncio.get_running_loop()
         while True:

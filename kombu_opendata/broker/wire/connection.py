@@ -16,14 +16,14 @@ from ...protocol.message_base import Message
 from ...protocol.tcp import is_tcp, set_tcp_options
 from ...selectors.selector import precompile
 from ...version import __version__
+from ..calls.compose import InstanceCalls
 from ..calls.context import Context
 from ..calls.registry import Handler
 from .admission import Slot
 from .broker_settings import BrokerSettings
 from .connections import Connections
-from .greeting import Admitted, Greeting
+from .greeting import Admitted, Greeting, HostFor
 from .heartbeat import Heartbeat
-from .host import Host, Hosts
 from .logins import Logins
 from .queries import Queries
 
@@ -45,20 +45,20 @@ class Connection(asyncio.Protocol):
     """The protocol of one socket."""
 
     def __init__(
-        self, slot: Slot, connections: Connections, hosts: Hosts, logins: Logins | None, settings: BrokerSettings
+        self, slot: Slot, connections: Connections, host_for: HostFor, logins: Logins | None, settings: BrokerSettings
     ) -> None:
         self.slot = slot
         self._connections = connections
         self._settings = settings
         self._transport: asyncio.Transport | None = None
         self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
-        self._host: Host | None = None  # from its session on
+        self._host: InstanceCalls | None = None  # since its session began
         self._context: Context | None = None
         self._handlers: Mapping[type[Message], Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: deque[Any] = deque()  # came in, and must wait
         self._queries = Queries()
-        self._greeting = Greeting(slot, logins, hosts)
+        self._greeting = Greeting(slot, logins, host_for)
         self._heartbeat = Heartbeat()
         self._preparing = False  # a message waits for its filter to be compiled, and what came after it waits too
         self._leaving = False

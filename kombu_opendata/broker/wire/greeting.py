@@ -1,27 +1,31 @@
-"""What a client says before its session: the preamble, the Hello with its login, a Resume if the Hello announces it.
+"""The start of a connection: the preamble, the Hello with its login, a Resume if the Hello announces it.
 
-A stranger sends one frame and waits for its answer: what came behind it would fill the memory.
+A client that has not logged in sends one frame and waits for the answer. More frames could fill the memory.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from ...errors import AccessRefused, ProtocolError
 from ...private_folder import is_trusted, peer_uid, user_name
 from ...protocol import messages as m
 from ...protocol.framing import PREAMBLE, PREAMBLE_BYTES, check_preamble
+from ..calls.compose import InstanceCalls
 from .admission import Slot
-from .host import Host, Hosts
 from .logins import Logins
+
+#: finds the instance that a client asks for; RequestError or InstanceNotFound if it can't
+HostFor = Callable[[m.Hello], Awaitable[InstanceCalls]]
 
 
 class Admitted(NamedTuple):
     """A client that has logged in."""
 
-    host: Host
+    host: InstanceCalls
     hello: m.Hello
 
 
@@ -33,12 +37,12 @@ class Greeting:
         admitted: set when the client has logged in.
     """
 
-    __slots__ = ("_busy", "_hash", "_hosts", "_logins", "_preamble", "_slot", "_user", "admitted", "needs_preamble")
+    __slots__ = ("_busy", "_hash", "_host_for", "_logins", "_preamble", "_slot", "_user", "admitted", "needs_preamble")
 
-    def __init__(self, slot: Slot, logins: Logins | None, hosts: Hosts) -> None:
+    def __init__(self, slot: Slot, logins: Logins | None, host_for: HostFor) -> None:
         self._slot = slot
         self._logins = logins
-        self._hosts = hosts
+        self._host_for = host_for
         self._preamble = b""
         self.needs_preamble = True
         self._busy = False  # the Hello is being checked
@@ -61,17 +65,17 @@ class Greeting:
         return data[need:]
 
     def expect(self, message: Any) -> m.Hello | m.Resume:
-        """The next message, which must be the one whose turn it is.
+        """Check that a message is the one that must come next, and return it.
 
         Raises:
-            ProtocolError: it is not.
+            ProtocolError: it is another one.
         """
         if self._busy:
             raise ProtocolError("nothing may follow the Hello before its answer")
         if self.admitted is not None:
             if isinstance(message, m.Resume):
                 return message
-            raise ProtocolError("the first message after the login must be the Resume that the Hello spoke of")
+            raise ProtocolError("the first message after the login must be the Resume that the Hello announced")
         if not isinstance(message, m.Hello):
             raise ProtocolError("the first message must be a Hello")
         self._busy = True
@@ -79,23 +83,23 @@ class Greeting:
         return message
 
     async def check(self, hello: m.Hello, sock: Any) -> Admitted:
-        """Let a client in, or not.
+        """Check the login, and find the instance.
 
         Raises:
-            OpenDataError: the text says why not.
+            OpenDataError: the client is refused; the text says why.
         """
         if self._logins is not None:
-            address = self._slot.host or self._slot.peer  # of a local client: its user
+            address = self._slot.host or self._slot.peer  # for a local client: its user
             self._user = hello.user
             self._hash = await self._logins.check(hello.user, hello.secret, address)
         elif sock is not None and sock.family == socket.AF_UNIX:
             _check_peer(peer_uid(sock))
-        self.admitted = Admitted(await self._hosts.host_for(hello), hello)
+        self.admitted = Admitted(await self._host_for(hello), hello)
         self._busy = False
         return self.admitted
 
     def check_again(self, logins: Logins) -> None:
-        """The users changed.
+        """Check the login again after the users file changed.
 
         Raises:
             AccessRefused: the client's user is gone or has another secret.
