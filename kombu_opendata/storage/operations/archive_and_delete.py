@@ -1,11 +1,12 @@
-"""Failed messages that are archived, and settled ones that are deleted: in small steps.
+"""Archives failed messages and deletes settled ones, in small steps.
 
-Each step is one effect, so whatever ends this in between leaves every message in exactly one place.
+Each step is one effect, so an interruption leaves every message in exactly one place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...selectors import Selector
@@ -19,20 +20,20 @@ from ..slatedb.store_writer import SlateStore
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 
-#: collected messages after which a checkpoint is made, so that none is large
+#: deleted messages after which a checkpoint is made, so that it is not large
 _GARBAGE_PER_CHECKPOINT = 4096
 #: journal bytes of one row, about
 ROW_BYTES = 60
 
 
 class Selection(NamedTuple):
-    """Which settled messages: all that every field lets pass.
+    """Selects settled messages that meet all of these conditions.
 
     Attributes:
-        ids: of these; None for any.
-        selector: whose metadata headers it matches.
-        before_ms: that were settled before, ms since the epoch.
-        limit: at most so many; 0 for no limit.
+        ids: their ids; None for any.
+        selector: matches their metadata headers.
+        before_ms: when they were settled, at the latest, ms since the epoch; exclusive.
+        limit: the most messages; 0 for no limit.
     """
 
     ids: Collection[int] | None = None
@@ -41,35 +42,29 @@ class Selection(NamedTuple):
     limit: int = 0
 
     def takes(self, row: SettledRow) -> bool:
-        """Whether a row passes, as far as it tells."""
+        """Whether a row meets the conditions on ids and time."""
         return (self.ids is None or row[0] in self.ids) and (self.before_ms is None or row[1] < self.before_ms)
 
 
+@dataclass(frozen=True, slots=True)
 class SettledMoves:
     """Archives and deletes settled messages of one instance's queues."""
 
-    def __init__(
-        self,
-        store: SlateStore,
-        state: StoreState,
-        clock: Clock,
-        commits: Commits,
-        payloads: Payloads,
-        buckets: SettledBuckets,
-    ) -> None:
-        self._store, self._state = store, state
-        self._clock, self._commits = clock, commits
-        self._payloads = payloads
-        self._buckets = buckets
+    _store: SlateStore
+    _state: StoreState
+    _clock: Clock
+    _commits: Commits
+    _payloads: Payloads
+    _buckets: SettledBuckets
 
     async def archive_failed(self, queue: Queue, selection: Selection, go_on: Callable[[int], bool]) -> int:
-        """Set failed messages of a queue aside; returns how many. They keep all they have, until somebody deletes them.
+        """Archive failed messages of a queue; returns how many. They keep their records until somebody deletes them.
 
         Args:
-            go_on: told how many so far after each step; whether to go on.
+            go_on: gets the number so far after each step; returns whether to continue.
 
         Raises:
-            StoreFull: the journal takes no more now; what was archived is archived.
+            StoreFull: the journal is full; messages that were archived before stay so.
             CorruptRecord, StoreError: the store can't be read.
         """
         log, archived, limit = queue.failed, 0, selection.limit
@@ -89,20 +84,20 @@ class SettledMoves:
         return archived
 
     async def _matching(self, rows: list[SettledRow], selector: Selector | None) -> list[SettledRow]:
-        """Those of the rows whose messages' headers the selector is true of."""
+        """The rows of the messages whose headers the selector matches."""
         if selector is None:
             return rows
         found = await read_metadata(self._store, self._payloads, [row[0] for row in rows])
         return [row for row in rows if row[0] in found and selector.matches(found[row[0]].headers)]
 
     async def delete(self, queue: Queue, which: ListName, selection: Selection, go_on: Callable[[int], bool]) -> int:
-        """Delete settled messages of a queue; returns how many. Those that no other queue has are collected.
+        """Delete settled messages of a queue; returns how many. Their records go unless another queue has them.
 
         Args:
-            go_on: told how many so far after each step; whether to go on.
+            go_on: gets the number so far after each step; returns whether to continue.
 
         Raises:
-            StoreFull: the journal takes no more now; what was deleted is deleted.
+            StoreFull: the journal is full; messages that were deleted before stay so.
             CorruptRecord, StoreError: the store can't be read.
         """
         log, deleted = queue.settled_list(which), 0

@@ -1,7 +1,8 @@
-"""What can be done to durable queues, exchanges and bindings."""
+"""Declares and deletes durable queues, exchanges and bindings."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import RequestError
@@ -11,17 +12,17 @@ from ..effects.definitions import Bind, DeclareExchange, DeclareQueue, DeleteExc
 from ..effects.effect import Effect
 from ..state.store_state import Queue, QueueOptions, StoreState
 
-#: of a queue's filter, whose text is in its config record
+#: the longest filter of a queue, as its config record has 16 bits for the length
 MAX_FILTER_BYTES = 0xFFFF
 
 
+@dataclass(frozen=True, slots=True)
 class Definitions:
     """Defines queues, exchanges and bindings of one instance. Each change is in the next commit."""
 
-    def __init__(self, state: StoreState, clock: Clock, commits: Commits) -> None:
-        self._state = state
-        self._clock = clock
-        self._commits = commits
+    _state: StoreState
+    _clock: Clock
+    _commits: Commits
 
     def _define(self, effect: Effect) -> None:
         self._commits.apply(effect)
@@ -45,7 +46,7 @@ class Definitions:
         """Bind a durable queue to a durable exchange.
 
         Raises:
-            RequestError: the queue has so many bindings that its filter would not fit its record; nothing was changed.
+            RequestError: with this binding the queue's filter would not fit its record; nothing was changed.
         """
         size = self._state.topology.filter_size(queue, exchange, routing_key, arguments)
         if size > MAX_FILTER_BYTES:

@@ -1,10 +1,11 @@
-"""Loads what durable queues need and memory does not have: cold buckets, and payloads ahead of their delivery."""
+"""Loads cold buckets of durable queues, and payloads ahead of their delivery."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from ...errors import CorruptRecord, StoreError
 from ..clock import Clock
@@ -17,42 +18,40 @@ from .message_operations import Operations
 
 log = logging.getLogger(__name__)
 
-#: messages of a backlog that are read from the store in one go, and how few left to deliver make it happen
+#: messages of a backlog that are read ahead from the store, and with how few left the next ones are read
 _AHEAD = 2048
 _AHEAD_MIN = 512
-#: a queue whose payloads could not be read is tried again after
+#: seconds after which a queue that could not be read is tried again
 _RETRY_SECONDS = 1.0
-#: who fails messages whose payloads are lost
+#: the session that fails messages whose payloads are lost
 _BROKER_SESSION = bytes(16)
 
 
+@dataclass(slots=True)
 class QueueLoader:
     """Brings cold buckets and payloads of one instance's queues into memory.
 
     Attributes:
-        on_loaded: is called when a load that :meth:`next_entry` began is over.
+        on_loaded: is called after a load that :meth:`next_entry` began.
     """
 
-    def __init__(
-        self, store: SlateStore, state: StoreState, payloads: Payloads, clock: Clock, operations: Operations
-    ) -> None:
-        self._store = store
-        self._state = state
-        self._payloads = payloads
-        self._clock = clock
-        self._operations = operations
-        self._loading: dict[str, asyncio.Task[None]] = {}
-        self.on_loaded: Callable[[Queue], None] = lambda _queue: None
+    _store: SlateStore
+    _state: StoreState
+    _payloads: Payloads
+    _clock: Clock
+    _operations: Operations
+    on_loaded: Callable[[Queue], None] = lambda _queue: None
+    _loading: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def next_entry(self, queue: Queue, now: int) -> tuple[Entry | None, bool]:
-        """The next message to deliver, with its payload at hand, or (None, whether one is being loaded).
+        """The next message to deliver, whose payload is in memory, or (None, whether one is being loaded).
 
-        Expired messages on the way are removed. After a load the ``on_loaded`` callback runs.
+        Removes expired messages that would be next. After a load the ``on_loaded`` callback runs.
         """
         messages = queue.messages
         queue.at_hand -= 1
         if queue.at_hand < _AHEAD_MIN and messages.cold and messages.cold.next() is not None:
-            self._load(queue)  # what comes next, before it is needed
+            self._load(queue)  # ahead of need
         while True:
             entry = messages.peek(now)
             wanted = messages.cold.wanted(now, entry)
@@ -84,7 +83,7 @@ class QueueLoader:
         for task in self._loading.values():
             task.cancel()
 
-    # ------------------------------------------------------------------ ahead of the delivery
+    # ------------------------------------------------------------------ loading ahead
     def _load(self, queue: Queue) -> None:
         if queue.name not in self._loading:
             task = asyncio.get_running_loop().create_task(self._load_next(queue))
@@ -122,7 +121,7 @@ class QueueLoader:
             self._give_up(queue, id, exc)
 
     def _give_up(self, queue: Queue, id: int, reason: CorruptRecord) -> None:
-        """A message whose payload is lost goes to the failed list; the others are delivered."""
+        """Fail a message whose payload is lost, so that the others are delivered."""
         entry = queue.messages.available.get(id)
         if entry is not None and self._state.queues.get(queue.name) is queue:
             log.error("message %d of queue %r can't be delivered and has failed: %s", id, queue.name, reason)

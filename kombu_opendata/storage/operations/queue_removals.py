@@ -1,7 +1,8 @@
-"""Purges and deletions of queues. A client that repeats such a call gets the count of all its attempts."""
+"""Purges and deletes queues. A client that repeats such a call gets the count of all its attempts."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..clock import Clock
@@ -14,45 +15,36 @@ from .idempotency_keys import Idempotency
 from .message_operations import Operations
 from .queue_loader import QueueLoader
 
-#: of a call that has removed nothing yet
+#: the record of a call that has removed nothing yet
 NO_REMOVAL = Removal(0, 0, 0, False)
 
 
 class Call(NamedTuple):
-    """A client's call, which it makes again with the same number if it lost the broker in between."""
+    """A client's call, which it repeats with the same number if it loses the broker."""
 
     session: bytes
     number: int
 
 
+@dataclass(frozen=True, slots=True)
 class Removals:
     """Purges and deletes the queues of one instance."""
 
-    def __init__(
-        self,
-        state: StoreState,
-        clock: Clock,
-        commits: Commits,
-        operations: Operations,
-        definitions: Definitions,
-        loader: QueueLoader,
-        idempotency: Idempotency,
-    ) -> None:
-        self._state = state
-        self._clock = clock
-        self._commits = commits
-        self._operations = operations
-        self._definitions = definitions
-        self._loader = loader
-        self._idempotency = idempotency
+    _state: StoreState
+    _clock: Clock
+    _commits: Commits
+    _operations: Operations
+    _definitions: Definitions
+    _loader: QueueLoader
+    _idempotency: Idempotency
 
     def before(self, call: Call | None) -> Removal:
-        """What a purge or a deletion of a queue has removed so far, when its client called before."""
+        """What this purge or deletion of a queue removed before its client repeated the call."""
         last = self._state.removals.get(call.session) if call is not None else None
         return last if last is not None and call is not None and last.call == call.number else NO_REMOVAL
 
     def note(self, call: Call | None, messages: int, *, is_over: bool = False) -> None:
-        """Remember, in one commit with the removal, how many messages a call has removed so far."""
+        """Remember, in the commit of the removal, how many messages a call has removed so far."""
         if call is not None:
             self._commits.apply(NoteRemoval(call.session, call.number, messages, self._clock.now_ms(), is_over))
 
@@ -60,8 +52,8 @@ class Removals:
         """Remove every available message; returns how many.
 
         Args:
-            call: whose purge it is. If the broker ended during the same call before, it goes on with that, and returns
-                how many were removed in all.
+            call: the client's call. If the broker ended during the same call before, this continues it and returns how
+                many were removed in all.
         """
         before = self.before(call)
         if before.is_over:
@@ -72,7 +64,7 @@ class Removals:
         return removed
 
     async def _remove_available(self, queue: Queue, call: Call | None = None) -> int:
-        """When this returns there is no cold bucket; they are loaded one after the other."""
+        """Remove the available messages, loading one cold bucket after the other: none is left then."""
         messages, remove = queue.messages, self._operations.remove
         removed = self.before(call).messages
         removed += remove(queue, list(messages.available.values()))
@@ -89,6 +81,6 @@ class Removals:
         removed = await self._remove_available(queue, call)
         self.note(call, removed, is_over=True)
         self._idempotency.drop_queue(queue.name)
-        self._definitions.drop_queue(queue.name)  # with no await in between: nothing is left in it
+        self._definitions.drop_queue(queue.name)  # no await in between, so the queue is still empty
         await self._commits.checkpoint()
         return removed

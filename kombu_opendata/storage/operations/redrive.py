@@ -1,11 +1,12 @@
-"""Redrive: failed or archived messages get another chance, in the same queue or another one.
+"""Redrive: moves failed or archived messages back to available, in the same queue or another one.
 
-Each step is one effect, so whatever ends this in between leaves every message in exactly one place.
+Each step is one effect, so an interruption leaves every message in exactly one place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..clock import Clock
@@ -24,34 +25,37 @@ from .archive_and_delete import ROW_BYTES, Selection
 
 #: messages that one step moves
 _STEP = 256
-#: messages whose membership in the target is looked up at once
+#: messages whose membership in the target is read at once
 _WINDOW = 16_384
 
 
+@dataclass(slots=True)
 class Redriven:
-    """What became of failed messages.
+    """The outcome of a redrive.
 
     Attributes:
-        ids: those that the target got in the last step.
+        ids: the messages that the target got in the last step.
         moved: how many it got in all.
-        already: how many stayed since the target has them.
-        expired: how many stayed since they are past their deadline.
-        waiting: how many stayed since they are dead letters that are not published yet.
-        is_full: whether the target took no more.
+        already: how many stayed because the target has them.
+        expired: how many stayed because they are past their deadline.
+        waiting: how many stayed because they are dead letters that are not published yet.
+        is_full: whether the target accepts no more.
     """
 
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-        self.moved = self.already = self.expired = self.waiting = 0
-        self.is_full = False
+    ids: list[int] = field(default_factory=list)
+    moved: int = 0
+    already: int = 0
+    expired: int = 0
+    waiting: int = 0
+    is_full: bool = False
 
 
-#: told of each step; whether to go on
+#: called after each step; returns whether to continue
 OnStep = Callable[[Redriven], bool]
 
 
 class _Redrive(NamedTuple):
-    """One call, and what became of its messages."""
+    """One call, and its outcome so far."""
 
     source: Queue
     target: Queue
@@ -62,22 +66,16 @@ class _Redrive(NamedTuple):
     done: Redriven
 
 
+@dataclass(frozen=True, slots=True)
 class Redrives:
     """Moves failed or archived messages of one instance's queues back to available."""
 
-    def __init__(
-        self,
-        store: SlateStore,
-        state: StoreState,
-        clock: Clock,
-        commits: Commits,
-        payloads: Payloads,
-        buckets: SettledBuckets,
-    ) -> None:
-        self._store, self._state = store, state
-        self._clock, self._commits = clock, commits
-        self._payloads = payloads
-        self._buckets = buckets
+    _store: SlateStore
+    _state: StoreState
+    _clock: Clock
+    _commits: Commits
+    _payloads: Payloads
+    _buckets: SettledBuckets
 
     async def run(
         self,
@@ -90,21 +88,21 @@ class Redrives:
     ) -> Redriven:
         """Move messages of one of the settled lists of ``source`` to ``target``, which may be the same queue.
 
-        Goes through the list as it is at the beginning.
+        Messages that come into the list meanwhile are left out.
 
         Args:
-            accepts: whether the target takes so many more messages with so many bytes together.
-            on_step: told of each step; whether to go on.
+            accepts: whether the target accepts this number of messages with this number of bytes in all.
+            on_step: called after each step; returns whether to continue.
 
         Raises:
-            StoreFull: the journal takes no more now; what was moved is moved.
+            StoreFull: the journal is full; messages that were moved before stay so.
             CorruptRecord, StoreError: the store can't be read.
         """
         call = _Redrive(source, target, selection, accepts, on_step, which, Redriven())
         log = source.settled_list(which)
         last = log.tail
         if self._commits.is_dirty:
-            # What came and failed just now has its metadata and size in the store only after it.
+            # new messages have their metadata and size in the store only after it
             await self._commits.checkpoint()
         number = log.first
         while number <= last and self._is_alive(call):
@@ -124,7 +122,7 @@ class Redrives:
         return queues.get(call.source.name) is call.source and queues.get(call.target.name) is call.target
 
     async def _window(self, call: _Redrive, numbered: list[tuple[int, list[SettledRow]]], ids: set[int]) -> bool:
-        """Move what some buckets have; whether to go on."""
+        """Move the messages of some buckets; returns whether to continue."""
         there = None
         if call.source is not call.target and ids:
             there = await Membership.of(self._store, self._commits, call.target, ids)
@@ -155,7 +153,7 @@ class Redrives:
         return call.on_step(call.done) and not call.done.is_full and not 0 < limit <= call.done.moved
 
     def _rows(self, call: _Redrive, chosen: list[Metadata], there: Membership | None) -> list[QueueRow]:
-        """The target's rows, but for what stays."""
+        """The target's rows for the messages that can be moved."""
         at, letters, done = self._clock.now_ms(), self._state.dead_letters, call.done
         rows = []
         for message in chosen:

@@ -1,4 +1,4 @@
-"""The cold buckets of a queue: a summary of each, and which of them must be loaded next."""
+"""The cold buckets of a queue: a summary of each, and which to load next."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class ColdSummaries(dict[int, Summary]):
     The heaps may hold pairs of buckets that were loaded meanwhile.
 
     Attributes:
-        messages: in all of them.
+        messages: their number in all cold buckets.
         first: no cold bucket is before this one.
-        sizes: of the messages of each, in the order of its rows, if the queue counts bytes.
+        sizes: the sizes of each bucket's messages, in the order of its rows, if the queue counts bytes.
     """
 
     __slots__ = ("_deadlines", "_delayed", "_ready", "first", "messages", "sizes")
@@ -31,7 +31,7 @@ class ColdSummaries(dict[int, Summary]):
         self._deadlines: list[tuple[int, int]] = []
 
     def note(self, number: int, summary: Summary) -> None:
-        """A bucket stays in the store."""
+        """Add a bucket, which is in the store only."""
         self[number] = summary
         self.first = min(self.first, number)
         self.messages += summary.messages
@@ -47,7 +47,7 @@ class ColdSummaries(dict[int, Summary]):
                 heappush(self._deadlines, (summary.next_deadline, number))
 
     def take(self, number: int) -> array[int] | None:
-        """A bucket is loaded, if it was cold; returns the sizes of its messages, if they are known."""
+        """Remove a bucket that is loaded, if it was cold; returns the sizes of its messages, if they are known."""
         summary = self.pop(number, None)
         if summary is not None:
             self.messages -= summary.messages
@@ -88,7 +88,7 @@ class ColdSummaries(dict[int, Summary]):
 
     @property
     def next_visible_at(self) -> int | None:
-        """When a message of one may become visible."""
+        """When the next message may become visible."""
         return self._delayed[0][0] if self._delayed else None
 
     def due(self, now: int) -> int | None:
@@ -97,7 +97,7 @@ class ColdSummaries(dict[int, Summary]):
         return number if 0 < deadline <= now else None
 
     def next_deadline(self) -> tuple[int, int]:
-        """When the next message in one of them expires (0: none does), and the bucket."""
+        """When the next message expires (0: none does), and in which bucket."""
         deadlines = self._deadlines
         while deadlines:
             deadline, number = deadlines[0]

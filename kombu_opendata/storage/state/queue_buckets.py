@@ -1,18 +1,22 @@
-"""What buckets are made of: messages in memory, a loaded bucket, and what is known of one that is not loaded."""
+"""The buckets of a queue: the entry of a message, a loaded bucket, the summary of a cold one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 import msgspec
 
+#: a row of an active record: id, priority, visible or claimed at, deadline or end of the lease, attempts
+Row = tuple[int, int, int, int, int]
+
 
 class QueueRow(msgspec.Struct, array_like=True, gc=False):
-    """What a queue must know of a stored message that comes into it, as the journal has it.
+    """A stored message that comes into a queue, as the journal has it.
 
     ``priority`` is the stored one: lower first. ``deadline_ms`` is 0 if it never expires. ``size`` is in bytes, and 0
-    where the queue does not count them.
+    if the queue does not count them.
     """
 
     id: int
@@ -27,9 +31,9 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """One message in one queue.
 
     ``priority`` is the stored one: lower first. ``session`` is the lease's holder. ``envelope`` is set in transient
-    queues only, whose messages are nowhere else; ``size`` only where the queue counts bytes. ``received_at`` is when
-    the broker took the message, or 0 once the entry was out of memory. ``returned``: it was delivered before. That is
-    not stored: a message that was released, at no cost of an attempt, is without it once it was out of memory.
+    queues only, whose messages are nowhere else; ``size`` only if the queue counts bytes. ``received_at`` is when the
+    broker got the message. ``returned`` means that it was delivered before. These two are not stored: once an entry has
+    left memory, the time is 0, and nothing tells that a message was released at no cost of an attempt.
     """
 
     queue: str
@@ -59,18 +63,27 @@ class Bucket:
         self.next_deadline = 0
         self.stored = False  # the store has a record of it
 
-    def rows(self) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int, int, int]]]:
+    def rows(self) -> tuple[list[Row], list[Row]]:
         """The two lists of the RFC's active record."""
         return (
             [(e.id, e.priority, e.visible_at, e.deadline, e.attempts) for e in self.available.values()],
             [(e.id, e.priority, e.claimed_at, e.lease_until, e.attempts) for e in self.in_flight.values()],
         )
 
+    def expired(self, now: int, fresh: Set[int]) -> list[Entry]:
+        """The available messages that have expired, except ``fresh`` ones; also finds the next deadline."""
+        found = [e for e in self.available.values() if 0 < e.deadline <= now and e.id not in fresh]
+        over = {entry.id for entry in found}
+        left = [e.deadline for e in self.available.values() if e.deadline and e.id not in over]
+        self.next_deadline = min(left, default=0)
+        return found
+
 
 class Summary(NamedTuple):
-    """What must be known of a cold bucket: its best visible message, when the next one becomes visible or expires.
+    """A cold bucket: its best visible message, and when the next one becomes visible or expires.
 
-    For figures only: how many were not visible yet, and the first and last time at which one is or was to be.
+    Three fields are for figures only: how many messages were not visible yet, and the first and the last time at which
+    one becomes visible.
     """
 
     best: tuple[int, int] | None  # (priority, id)
@@ -83,8 +96,13 @@ class Summary(NamedTuple):
     lowest_id: int = 0
     highest_id: int = 0
 
+    def spans(self, ids: Sequence[int]) -> bool:
+        """Whether one of these ids, which are sorted, is between the lowest and the highest one."""
+        place = bisect_left(ids, self.lowest_id)
+        return place < len(ids) and ids[place] <= self.highest_id
+
     def delayed_at(self, now: int) -> int:
-        """How many are not visible now; an estimate when some of the delayed ones have become visible."""
+        """How many are not visible now; an estimate once some of the delayed ones have become visible."""
         first, last = self.next_visible_at, self.last_visible_at
         if first is None or last <= now:
             return 0
@@ -93,8 +111,7 @@ class Summary(NamedTuple):
         return 1 + (self.delayed - 1) * (last - now) // (last - first + 1)
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[int, int, int, int, int]], now: int) -> Summary:
-        rows = list(rows)
+    def of(cls, rows: Sequence[Row], now: int) -> Summary:
         if not rows:
             return cls(None, None, 0, None)
         ids, priorities, visible, deadlines, _attempts = zip(*rows, strict=True)

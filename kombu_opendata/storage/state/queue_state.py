@@ -1,30 +1,27 @@
-"""The state of one durable queue in memory: buckets of messages, which one is next, who holds what.
+"""The messages of one queue in memory: its buckets, the next message to deliver, the messages in flight.
 
 A queue's messages are spread over buckets (docs/rfcs/0001-records.md). A bucket is *loaded*, its entries in memory, or
-*cold*, represented by a :class:`~.queue_buckets.Summary`: that keeps millions of messages in a few megabytes. This
+*cold*, represented by a :class:`~.queue_buckets.Summary`, so that millions of messages take a few megabytes. This
 module changes memory only: it reads no clock and does no I/O.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import repeat
+from operator import attrgetter
 
 from .cold_summaries import ColdSummaries
-from .queue_buckets import Bucket, Entry, Summary
+from .queue_buckets import Bucket, Entry, Row, Summary
 
 #: entries of a bucket when it is full
 BUCKET_ENTRIES = 256
-#: loaded buckets of a queue after which some are put out of memory, and how many stay
+#: with more loaded buckets some leave memory; and how many then stay
 MAX_LOADED_BUCKETS = 48
 KEPT_LOADED_BUCKETS = 24
-
-
-def _order(entry: Entry) -> tuple[int, int]:
-    return entry.priority, entry.id
+_order = attrgetter("priority", "id")
 
 
 class QueueState:
@@ -41,18 +38,18 @@ class QueueState:
         self.buckets: dict[int, Bucket] = {0: Bucket()}
         self.cold = ColdSummaries()
         self.dirty: set[int] = {0}
-        self.dropped: set[int] = set()  # stored buckets that became empty: their records go at the next checkpoint
+        self.dropped: set[int] = set()  # empty buckets whose records the next checkpoint deletes
         self.tail = 0
         self.tail_used = 0
-        self.watchers: list[Callable[[int, Iterable[int]], None]] = []  # told (bucket, ids) of what goes out of memory
+        self.watchers: list[Callable[[int, Iterable[int]], None]] = []  # get (bucket, ids) of what leaves memory
         self.available: dict[int, Entry] = {}
         self.in_flight: dict[int, Entry] = {}
         self.next_deadline = 0  # 0: nothing expires
-        self.fresh: set[int] = set()  # published in this turn with a time to live of 0: may still be delivered
+        self.fresh: set[int] = set()  # published in this turn with a TTL of 0: may still be delivered
         self.counts_bytes = counts_bytes
         self.available_bytes = 0  # of all available messages, if ``counts_bytes``
-        self.delays = 0  # how often a waiting message got another time to be visible
-        self._oldest: list[int] | None = None  # a heap of loaded ids, once somebody asked for the oldest
+        self.delays = 0  # how often the time at which a waiting message is visible changed
+        self._oldest: list[int] | None = None  # a heap of loaded ids, once :meth:`oldest` was called
         self._ready: list[tuple[int, int]] = []
         self._delayed: list[tuple[int, int, int]] = []
 
@@ -106,7 +103,7 @@ class QueueState:
 
     # ------------------------------------------------------------------ choosing
     def promote(self, now: int) -> None:
-        """Make ready what has become visible."""
+        """Make the messages ready that have become visible."""
         delayed, available = self._delayed, self.available
         while delayed and delayed[0][0] <= now:
             visible_at, priority, id = heappop(delayed)
@@ -128,9 +125,9 @@ class QueueState:
         return None
 
     def upcoming(self, count: int) -> list[Entry]:
-        """What is probably wanted next: the best ready message, the others of its bucket and of those after it.
+        """The messages that are probably next: the best ready one, the others of its bucket and of later buckets.
 
-        Ends before the next cold bucket; shorter than ``count`` only then or when there is no more.
+        Fewer than ``count`` only at the next cold bucket or at the end.
         """
         ready, available = self._ready, self.available
         while ready and ready[0][1] not in available:
@@ -171,7 +168,7 @@ class QueueState:
         self.dirty.add(entry.bucket)
 
     def settle(self, entry: Entry) -> None:
-        """in flight → out of the active messages (done or failed, which the caller records)."""
+        """in flight → no longer active: done or failed, which the caller records."""
         bucket = self.buckets[entry.bucket]
         del self.in_flight[entry.id]
         del bucket.in_flight[entry.id]
@@ -182,7 +179,7 @@ class QueueState:
     def put_back(self, entry: Entry, now: int, *, costs_attempt: bool, visible_at: int = 0) -> None:
         """in flight → available, at its old place, at once or from ``visible_at``.
 
-        Its next claim is after this one, so that no two share a token.
+        Its next claim has a later time than this one, so no two claims share a token.
         """
         del self.in_flight[entry.id]
         del self.buckets[entry.bucket].in_flight[entry.id]
@@ -196,24 +193,26 @@ class QueueState:
 
     def remove(self, entry: Entry) -> None:
         """available → gone (expired or purged)."""
-        bucket = self.buckets[entry.bucket]
-        del self.available[entry.id]
-        del bucket.available[entry.id]
-        if self.counts_bytes:
-            self.available_bytes -= entry.size
+        bucket = self._take(entry)
         self.dirty.add(entry.bucket)
         if not bucket.available and not bucket.in_flight:
             self._drop_empty(entry.bucket, bucket)
 
     def delay(self, entry: Entry, visible_at: int, now: int) -> None:
-        """Make an available message visible from then on, sooner or later than it was; see :meth:`put_back`."""
+        """Change the time from which an available message is visible; see :meth:`put_back`."""
         entry.visible_at = max(visible_at, entry.claimed_at + 1)
         self.delays += 1
+        self._take(entry)
+        self._make_available(entry, now)
+
+    def _take(self, entry: Entry) -> Bucket:
+        """Take out an available message; returns its bucket."""
+        bucket = self.buckets[entry.bucket]
         del self.available[entry.id]
-        del self.buckets[entry.bucket].available[entry.id]
+        del bucket.available[entry.id]
         if self.counts_bytes:
             self.available_bytes -= entry.size
-        self._make_available(entry, now)
+        return bucket
 
     # ------------------------------------------------------------------ finding
     def find(self, id: int) -> Entry | None:
@@ -223,20 +222,13 @@ class QueueState:
     def cold_buckets_of(self, ids: Iterable[int]) -> list[int]:
         """The cold buckets that may have one of these: usually one for each id, as ids ascend with the buckets.
 
-        Looks at every summary once: about 10 ms where ten million messages wait.
+        Reads every summary: about 10 ms with ten million waiting messages.
         """
         wanted = sorted(id for id in ids if self.find(id) is None)
-        if not wanted:
-            return []
-        found = []
-        for number, summary in self.cold.items():
-            place = bisect_left(wanted, summary.lowest_id)
-            if place < len(wanted) and wanted[place] <= summary.highest_id:
-                found.append(number)
-        return found
+        return [number for number, summary in self.cold.items() if summary.spans(wanted)] if wanted else []
 
     def _drop_empty(self, number: int, bucket: Bucket) -> None:
-        """An empty bucket goes, but for the tail and bucket 0, which always has a record."""
+        """Drop an empty bucket, except the tail and bucket 0, which always has a record."""
         if number == self.tail:
             return
         if number == 0:
@@ -248,13 +240,7 @@ class QueueState:
             self.dropped.add(number)
 
     # ------------------------------------------------------------------ loading
-    def restore(
-        self,
-        number: int,
-        available: Iterable[tuple[int, int, int, int, int]],
-        in_flight: Iterable[tuple[int, int, int, int, int]],
-        now: int,
-    ) -> None:
+    def restore(self, number: int, available: Iterable[Row], in_flight: Iterable[Row], now: int) -> None:
         """Load a bucket from the rows of its record."""
         sizes = self.cold.take(number)
         bucket = self.buckets[number] = Bucket()
@@ -279,12 +265,12 @@ class QueueState:
             self.next_deadline = _sooner(self.next_deadline, summary.next_deadline)
 
     def measure(self, number: int, sizes: list[int]) -> None:
-        """The sizes of a cold bucket's messages, in the order of its rows, when they were not known before."""
+        """Set the sizes of a cold bucket's messages, in the order of its rows, if they were unknown."""
         self.cold.sizes[number] = array("I", sizes)
         self.available_bytes += sum(sizes)
 
     def evict(self, now: int) -> None:
-        """Put clean buckets that are far from the head out of memory, when many are loaded."""
+        """If many buckets are loaded, put clean ones that are far from the head out of memory."""
         if len(self.buckets) <= MAX_LOADED_BUCKETS:
             return
         idle = [
@@ -309,25 +295,15 @@ class QueueState:
         heapify(self._delayed)
         self._oldest = None
 
-    # ------------------------------------------------------------------ what time and lengths bring
+    # ------------------------------------------------------------------ expiry and maximum length
     def expired(self, now: int) -> list[Entry]:
-        """The loaded messages that have expired, but for those that may still be delivered in this turn."""
+        """The loaded messages that have expired, except those that may still be delivered in this turn."""
         found: list[Entry] = []
         for bucket in self.buckets.values():
-            if not 0 < bucket.next_deadline <= now:
-                continue
-            left = 0
-            for entry in bucket.available.values():
-                if 0 < entry.deadline <= now and entry.id not in self.fresh:
-                    found.append(entry)
-                elif entry.deadline:
-                    left = _sooner(left, entry.deadline)
-            bucket.next_deadline = left
-        left, _number = self.cold.next_deadline()
-        for bucket in self.buckets.values():
-            if bucket.next_deadline:
-                left = _sooner(left, bucket.next_deadline)
-        self.next_deadline = left
+            if 0 < bucket.next_deadline <= now:
+                found += bucket.expired(now, self.fresh)
+        deadlines = [bucket.next_deadline for bucket in self.buckets.values()]
+        self.next_deadline = min(filter(None, [*deadlines, self.cold.next_deadline()[0]]), default=0)
         return found
 
     def oldest(self) -> tuple[Entry | None, int | None]:
