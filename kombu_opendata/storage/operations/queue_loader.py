@@ -27,7 +27,7 @@ _RETRY_SECONDS = 1.0
 _BROKER_SESSION = bytes(16)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class QueueLoader:
     """Brings cold buckets and payloads of one instance's queues into memory.
 
