@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +166,20 @@ def _show_page(page: Page[Any], asked: Any, as_json: bool, columns: list[Column]
             note(f"{name} page: {times}--{name} {cursor}")
 
 
-def _as_json(one: Any) -> dict[str, Any]:
-    found: dict[str, Any] = with_times(asdict(one))
-    return found
+def _as_json(one: Any) -> Any:
+    return with_times(_unpacked(one))
+
+
+def _unpacked(value: Any) -> Any:
+    """An item as dictionaries and lists."""
+    from msgspec import Struct
+    from msgspec.structs import asdict
+
+    from ..protocol.history_messages import EventInfo
+
+    if isinstance(value, tuple):
+        return [_unpacked(one) for one in value]
+    if not isinstance(value, Struct):
+        return value
+    found = {name: _unpacked(one) for name, one in asdict(value).items()}
+    return {"exchange": value.exchange, "topic": value.topic, **found} if isinstance(value, EventInfo) else found

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from .message_base import Numbered
 
-#: queue, status, attempts, claimed or settled at, consumer, visible at
-MessageInQueue = tuple[str, str, int, int, str, int]
+
+class QueueStatus(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The status of a message in one queue.
+
+    Attributes:
+        status: ``available``, ``in_flight``, ``done`` or ``failed``; if it left the queue without being claimed,
+            ``expired``, ``dropped`` (the queue was full) or ``removed``.
+        attempts: how often it was claimed.
+        at_ms: when it was claimed or settled, or left the queue; 0 while it is available.
+        consumer: the name of the consumer that has it, while it is in flight.
+        visible_at_ms: when it may be delivered, while it is available.
+    """
+
+    queue: str
+    status: str
+    attempts: int
+    at_ms: int
+    consumer: str
+    visible_at_ms: int
 
 
-class StoredMessage(msgspec.Struct, array_like=True, gc=False):
-    """A message in a list."""
+class MessageInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A stored message: its metadata, and its status in each queue that it was routed to."""
 
     id: int
     created_at_ms: int
@@ -19,21 +38,54 @@ class StoredMessage(msgspec.Struct, array_like=True, gc=False):
     visible_at_ms: int
     retention_seconds: int
     headers: dict[str, str]
-    queues: list[MessageInQueue]
+    queues: tuple[QueueStatus, ...]
+
+    def status(self, queue: str) -> str | None:
+        """Its status in a queue; None if it was not routed to that queue."""
+        return next((one.status for one in self.queues if one.queue == queue), None)
 
 
-class StoredEvent(msgspec.Struct, array_like=True, gc=False):
-    """The message of an attempt, with its envelope if that was requested."""
+class EventInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The message of an attempt.
+
+    Attributes:
+        created_at_ms: when it was sent, by the sender's clock.
+        received_at_ms: when the broker received it, by the broker's clock.
+        visible_at_ms: when it could first be delivered.
+        headers: its metadata headers, as texts.
+        body: if it was asked for, as it was sent; bytes in :mod:`kombu_opendata.client`. The broker sends the envelope.
+    """
 
     created_at_ms: int
     received_at_ms: int
     visible_at_ms: int
     headers: dict[str, str]
-    envelope: bytes | None = None
+    body: Any = None
+
+    @property
+    def exchange(self) -> str:
+        """Where it was published to."""
+        return self.headers.get("exchange", "")
+
+    @property
+    def topic(self) -> str:
+        """Its routing key."""
+        return self.headers.get("routing_key", "")
 
 
-class StoredAttempt(msgspec.Struct, array_like=True, gc=False):
-    """An attempt in a list. Its ``id`` is opaque to clients; ``event`` is there while the message is stored."""
+class AttemptInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An attempt that ended.
+
+    Attributes:
+        id: opaque to clients.
+        consumer: the name of the consumer that had claimed the message.
+        number: how often the message had been claimed in this queue, this attempt included.
+        outcome: ``acked``, ``failed`` (no attempts were left), ``rejected``, ``expired`` (the lease ended),
+            ``released`` (given back before it was started) or ``redriven`` (made available again after a failure).
+        requeued: the message went back to its queue.
+        manual: a person ended the attempt by hand.
+        event: the message; None if it was collected, as attempts are kept longer than messages.
+    """
 
     id: str
     message_id: int
@@ -45,7 +97,7 @@ class StoredAttempt(msgspec.Struct, array_like=True, gc=False):
     outcome: str
     requeued: bool
     manual: bool
-    event: StoredEvent | None = None
+    event: EventInfo | None = None
 
 
 # ------------------------------------------------------------------ client → broker
@@ -139,7 +191,7 @@ class CountMessages(Numbered, tag=67, kw_only=True):
 class MessagePage(Numbered, tag=162):
     """Messages, and the cursors of the next and the previous page, if any."""
 
-    items: list[StoredMessage]
+    items: tuple[MessageInfo, ...]
     next: str | None = None
     prev: str | None = None
 
@@ -147,7 +199,7 @@ class MessagePage(Numbered, tag=162):
 class AttemptPage(Numbered, tag=163):
     """Attempts, and the cursors of the next and the previous page, if any."""
 
-    items: list[StoredAttempt]
+    items: tuple[AttemptInfo, ...]
     next: str | None = None
     prev: str | None = None
 

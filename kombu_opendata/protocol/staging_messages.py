@@ -12,10 +12,6 @@ from .message_base import Numbered
 
 #: URI, rows, bytes, checksum, and the batch itself if it is sent inline
 StagedBatch = tuple[str, int, int, int, bytes]
-#: routed, done, failed, removed
-Counts = tuple[int, int, int, int]
-#: job id, state, first id, rows, batches, bytes, committed at ms, routed, unroutable, damaged, counts by queue
-Job = tuple[str, str, int, int, int, int, int, int, int, int, dict[str, Counts]]
 
 
 @dataclass(frozen=True)
@@ -35,6 +31,58 @@ class Blocked:
     def __str__(self) -> str:
         since = datetime.fromtimestamp(self.since_ms // 1000, UTC)
         return f"{self.reason}, since {since:%Y-%m-%dT%H:%M:%SZ}"
+
+
+class QueueCounts(msgspec.Struct, array_like=True, frozen=True):
+    """What became of a job's messages in one queue.
+
+    Attributes:
+        routed: put into the queue.
+        done: acknowledged.
+        failed: rejected, or out of attempts.
+        removed: expired, purged, dropped at the queue's maximum length, or deleted with the queue.
+    """
+
+    routed: int = 0
+    done: int = 0
+    failed: int = 0
+    removed: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many are available or in flight."""
+        return self.routed - self.done - self.failed - self.removed
+
+
+class Job(msgspec.Struct, array_like=True, frozen=True):
+    """A job, as the broker knows it. A message in two queues counts in each.
+
+    Attributes:
+        job_id: chosen by the driver.
+        state: ``unknown`` (never committed, or forgotten), ``routing`` (committed, and being put into queues),
+            ``routed``, or ``settled`` (each of its messages is done, failed or removed).
+        first_id: id of the first message; the last has ``first_id + rows - 1``.
+        rows: number of messages.
+        batches: number of batches with rows.
+        bytes: size of the batches.
+        committed_at_ms: time of the commit, by the broker's clock; 0 if it is not committed.
+        routed: rows that were routed so far, with any outcome.
+        unroutable: rows that match no queue; they are dropped, as a publish would be.
+        damaged: rows that could not be read for routing; the broker's log says why.
+        queues: counts by queue; beyond 500 queues, the rest together under an empty name.
+    """
+
+    job_id: str
+    state: str = "unknown"
+    first_id: int = 0
+    rows: int = 0
+    batches: int = 0
+    bytes: int = 0
+    committed_at_ms: int = 0
+    routed: int = 0
+    unroutable: int = 0
+    damaged: int = 0
+    queues: dict[str, QueueCounts] = msgspec.field(default_factory=dict)
 
 
 # ------------------------------------------------------------------ client → broker

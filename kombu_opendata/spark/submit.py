@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 

@@ -39,8 +39,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.staging_messages import Blocked
-from .job import BatchInfo, JobInfo, QueueCounts, StagingTarget
+from ..protocol.staging_messages import Blocked, QueueCounts
+from .job import BatchInfo, JobInfo, StagingTarget
 
 if TYPE_CHECKING:
     from .batch_writer import BatchWriter

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..errors import RequestError
 from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
-from ..protocol.staging_messages import Blocked
+from ..protocol.staging_messages import Blocked, Job
 
 MAX_JOB_ID_BYTES = 255
 MAX_PART = 0xFFFF_FFFF
@@ -60,61 +60,15 @@ class BatchInfo:
     data: _Bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True)
-class QueueCounts:
-    """What became of a job's messages in one queue.
+class JobInfo(Job, array_like=True, frozen=True):
+    """A job, and what the answer to a call says beside it.
 
     Attributes:
-        routed: put into the queue.
-        done: acknowledged.
-        failed: rejected, or out of attempts.
-        removed: expired, purged, dropped at the queue's maximum length, or deleted with the queue.
-    """
-
-    routed: int = 0
-    done: int = 0
-    failed: int = 0
-    removed: int = 0
-
-    @property
-    def waiting(self) -> int:
-        """How many are available or in flight."""
-        return self.routed - self.done - self.failed - self.removed
-
-
-@dataclass(frozen=True)
-class JobInfo:
-    """A job, as the broker knows it. A message in two queues counts in each.
-
-    Attributes:
-        job_id: chosen by the driver.
-        state: ``unknown`` (never committed, or forgotten), ``routing`` (committed, and being put into queues),
-            ``routed``, or ``settled`` (each of its messages is done, failed or removed).
-        first_id: id of the first message; the last has ``first_id + rows - 1``.
-        rows: number of messages.
-        batches: number of batches with rows.
-        bytes: size of the batches.
-        committed_at_ms: time of the commit, by the broker's clock; 0 if it is not committed.
-        routed: rows that were routed so far, with any outcome.
-        unroutable: rows that match no queue; they are dropped, as a publish would be.
-        damaged: rows that could not be read for routing; the broker's log says why.
-        queues: counts by queue; beyond 500 queues, the rest together under an empty name.
         added: whether this commit added the messages; False if the job id was committed before.
         same: whether the batches of this commit have as many rows as those that were committed.
         blocked: what keeps the job from being routed now, if anything.
     """
 
-    job_id: str
-    state: str = "unknown"
-    first_id: int = 0
-    rows: int = 0
-    batches: int = 0
-    bytes: int = 0
-    committed_at_ms: int = 0
-    routed: int = 0
-    unroutable: int = 0
-    damaged: int = 0
-    queues: dict[str, QueueCounts] = field(default_factory=dict)
     added: bool = False
     same: bool = True
     blocked: Blocked | None = None

@@ -176,3 +176,15 @@ def translate(error: errors.OpenDataError) -> Exception:
             translated: Exception = _TRANSLATED[cls](error.text, **error.values)
             return translated
     return error
+
+
+class _Translated:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: type[BaseException] | None, exc: BaseException | None, _traceback: object) -> None:
+        if isinstance(exc, errors.OpenDataError):
+            raise translate(exc) from exc
+
+
+#: ``with translated:`` raises the transport's errors in place of the client's
+translated = _Translated()

@@ -25,7 +25,7 @@ from ..protocol import revocation
 from ..protocol.messages import Cancelled, Consume, Delivery, Outcome, Publish, Published
 from ..url import Address
 from . import kombu_message as messages
-from .amqp_errors import ConsumerCancelled, translate
+from .amqp_errors import ConsumerCancelled, translate, translated
 from .kombu_message import OutgoingMessage
 from .publish_request import publish_request
 from .qos import Delivered, QoS
@@ -204,10 +204,8 @@ class Channel(VirtualChannel):
             PublishFailed: some are not.
             socket.timeout: not all of them were answered in time.
         """
-        try:
+        with translated:
             self._connection().flush(timeout)
-        except OpenDataError as exc:
-            raise translate(exc) from exc
 
     # ------------------------------------------------------------ consuming
     def basic_consume(
@@ -295,20 +293,16 @@ class Channel(VirtualChannel):
     def basic_get(self, queue: str = "", no_ack: bool = False, **_kwargs: Any) -> messages.Message | None:
         """Take one message, or None."""
         connection = self._connection()
-        try:
+        with translated:
             delivery = connection.get(self.channel_id, queue, no_ack=bool(no_ack))
-        except OpenDataError as exc:
-            raise translate(exc) from exc
         return None if delivery is None else self._receive(delivery, held=not no_ack)
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         """Limit the channel's unacknowledged messages, over all its consumers; 0 means no limit."""
         connection, count = self._connection(), max(0, int(prefetch_count or 0))
-        try:
+        with translated:
             connection.set_prefetch(self.channel_id, count)
             self.qos.limit = count
-        except OpenDataError as exc:
-            raise translate(exc) from exc
 
     def deliver(self, event: Any) -> None:
         """Hand an event to its consumer."""
@@ -419,10 +413,8 @@ class Channel(VirtualChannel):
             return
         self._put_back_taken()
         self.detach()
-        try:
+        with translated:
             connection.close_channel(self.channel_id)
-        except OpenDataError as exc:
-            raise translate(exc) from exc
 
     def _put_back_taken(self) -> None:
         """Put back unacknowledged messages that :meth:`_get` took; the broker returns the others by itself."""

@@ -9,7 +9,7 @@ from ..client.session.broker_connection import BrokerConnection
 from ..client.session.session import channel_of
 from ..client.socket.framed_socket import Waker
 from ..errors import ConnectionLost, OpenDataError
-from .amqp_errors import translate
+from .amqp_errors import translate, translated
 
 #: Events that are handed out before the loop's other work gets its turn. Celery acknowledges with ``call_soon``, so
 #: with more than one the ack of a task would wait until the next task has run.
@@ -146,10 +146,8 @@ class LoopReader:
         connection = self._connection
         if connection.closed or connection.link.observer is not self:
             return
-        try:
+        with translated:
             resumed = connection.link.resume_once()
-        except OpenDataError as exc:
-            raise translate(exc) from exc
         if not resumed:
             self._resuming = True
             self._loop.call_later(connection.link.backoff, self._resume)

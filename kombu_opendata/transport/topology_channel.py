@@ -10,7 +10,7 @@ from amqp.protocol import queue_declare_ok_t
 from kombu.transport import base, virtual
 
 from ..client.session.broker_connection import BrokerConnection
-from ..errors import ConnectionLost, OpenDataError, UnknownArgumentWarning
+from ..errors import ConnectionLost, UnknownArgumentWarning
 from ..protocol.messages import (
     Bind,
     Count,
@@ -24,7 +24,7 @@ from ..protocol.messages import (
     QueueInfo,
     Unbind,
 )
-from .amqp_errors import translate
+from .amqp_errors import translate, translated
 
 _warned: set[str] = set()
 
@@ -50,10 +50,8 @@ class TopologyChannel(virtual.Channel):
 
     def _call(self, message: Any) -> Any:
         connection = self._connection()
-        try:
+        with translated:
             return connection.call(message)
-        except OpenDataError as exc:
-            raise translate(exc) from exc
 
     # ------------------------------------------------------------ exchanges
     def exchange_declare(

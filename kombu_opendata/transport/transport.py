@@ -20,7 +20,7 @@ from ..version import __version__
 from . import channel as channels
 from . import connection_fields
 from . import kombu_message as messages
-from .amqp_errors import NotAdmitted, translate
+from .amqp_errors import NotAdmitted, translate, translated
 from .celery_worker import adapt
 from .connection_fields import address_of
 from .event_loop import LoopReader
@@ -35,10 +35,8 @@ class Connection(BrokerConnection):
     """A client's connection that raises the transport's errors."""
 
     def flush(self, timeout: float | None = None) -> None:
-        try:
+        with translated:
             super().flush(timeout)
-        except OpenDataError as exc:
-            raise translate(exc) from exc
 
 
 class Transport(virtual.Transport):
@@ -183,17 +181,13 @@ class Transport(virtual.Transport):
 
     def heartbeat_check(self, connection: BrokerConnection, rate: int = 2) -> None:
         """Check that the broker is alive. The client sends no heartbeats: the broker asks the client's kernel."""
-        try:
+        with translated:
             connection.io.check_alive()
-        except OpenDataError as exc:
-            raise translate(exc) from exc
 
     # ------------------------------------------------------------ Celery's event loop
     def register_with_event_loop(self, connection: BrokerConnection, loop: Any) -> None:
-        try:
+        with translated:
             LoopReader(connection, loop)
-        except OpenDataError as exc:
-            raise translate(exc) from exc
 
     def unregister_from_event_loop(self, connection: BrokerConnection, loop: Any) -> None:
         if isinstance(connection.link.observer, LoopReader):

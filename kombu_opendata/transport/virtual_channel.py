@@ -14,12 +14,12 @@ from kombu.transport import virtual
 from kombu.transport.virtual import base
 from kombu.transport.virtual import exchange as kombu_exchanges
 
-from ..errors import NotFound, OpenDataError
+from ..errors import NotFound
 from ..protocol.envelope import metadata_headers
 from ..protocol.messages import ListBindings, Outcome, Publish
 from ..protocol.queue_messages import AskRoutes, Routed
 from . import kombu_message as messages
-from .amqp_errors import translate
+from .amqp_errors import translated
 from .kombu_message import OutgoingMessage
 from .publish_request import encode, priority_of, ttl_ms_of, visible_at_ms_of
 from .qos import Delivered
@@ -90,7 +90,7 @@ class VirtualChannel(TopologyChannel):
         body, properties, info = messages.unpacked(self, message)
         headers, content_type = message.get("headers") or {}, message.get("content-type")
         exchange, routing_key = info.get("exchange") or "", info.get("routing_key") or queue
-        try:
+        with translated:
             priority = priority_of(properties.get("priority"))
             content_encoding = message.get("content-encoding")
             request = Publish(
@@ -107,8 +107,6 @@ class VirtualChannel(TopologyChannel):
                 mandatory=True,
             )
             connection.publish(request, None)
-        except OpenDataError as exc:
-            raise translate(exc) from exc
 
     def _put_fanout(self, exchange: str, message: OutgoingMessage, routing_key: str = "", **_kwargs: Any) -> None:
         """Publish a message to an exchange of any type; the broker routes it and stores it once."""

@@ -405,7 +405,7 @@ def test_filters_that_do_not_exist(client: Client, wrong: dict[str, Any]) -> Non
 
 
 def test_one_text_is_no_list(client: Client) -> None:
-    with pytest.raises(InvalidFilter, match="one text"):
+    with pytest.raises(InvalidFilter, match="a single text"):
         client.messages(queues="celery")
 
 

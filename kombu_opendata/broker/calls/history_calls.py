@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
-from ...protocol.history_messages import StoredAttempt, StoredEvent, StoredMessage
+from ...protocol.history_messages import AttemptInfo, EventInfo, MessageInfo, QueueStatus
 from ...storage.history.lists import query
 from ...storage.history.lists.candidates import AttemptRecord, MessageRecord
 from ...storage.history.service import History
@@ -42,7 +42,7 @@ class HistoryCalls:
             query.MESSAGES, filters, order=msg.order, limit=msg.limit, after=msg.next, before=msg.prev
         )
         page = await history.list_messages(filters, paging)
-        return m.MessagePage(msg.rid, [stored_message(one) for one in page.items], page.next, page.prev)
+        return m.MessagePage(msg.rid, tuple(map(stored_message, page.items)), page.next, page.prev)
 
     @handles(m.ListAttempts, query=True)
     async def list_attempts(self, call: Context, msg: m.ListAttempts) -> m.AttemptPage:
@@ -55,7 +55,7 @@ class HistoryCalls:
             query.ATTEMPTS, filters, order=msg.order, limit=msg.limit, after=msg.next, before=msg.prev
         )
         page = await history.list_attempts(filters, paging, bodies=msg.bodies)
-        return m.AttemptPage(msg.rid, [stored_attempt(one) for one in page.items], page.next, page.prev)
+        return m.AttemptPage(msg.rid, tuple(map(stored_attempt, page.items)), page.next, page.prev)
 
     # ------------------------------------------------------------------ single ones
     @handles(m.RetrieveMessage, query=True)
@@ -64,12 +64,12 @@ class HistoryCalls:
         if not 0 <= msg.id < 1 << 63:
             raise RequestError(f"{msg.id} is not a message id", value=msg.id)
         found = await history.message(msg.id)
-        return m.MessagePage(msg.rid, [] if found is None else [stored_message(found)])
+        return m.MessagePage(msg.rid, () if found is None else (stored_message(found),))
 
     @handles(m.RetrieveAttempt, query=True)
     async def retrieve_attempt(self, call: Context, msg: m.RetrieveAttempt) -> m.AttemptPage:
         found = await self._history.attempt(attempt_number(msg.id), bodies=msg.bodies)
-        return m.AttemptPage(msg.rid, [] if found is None else [stored_attempt(found)])
+        return m.AttemptPage(msg.rid, () if found is None else (stored_attempt(found),))
 
     # ------------------------------------------------------------------ counts
     @handles(m.CountMessages, query=True)
@@ -103,16 +103,17 @@ def attempt_number(id: str) -> int:
 
 
 # ---------------------------------------------------------------------- records as answers
-def stored_message(one: MessageRecord) -> StoredMessage:
+def stored_message(one: MessageRecord) -> MessageInfo:
     data = one.metadata
     times = data.created_at_ms, data.received_at_ms, data.visible_at_ms
-    return StoredMessage(data.message_id, *times, data.retention_seconds, data.headers, list(one.queues))
+    queues = tuple(QueueStatus(*status) for status in one.queues)
+    return MessageInfo(data.message_id, *times, data.retention_seconds, data.headers, queues)
 
 
-def stored_attempt(one: AttemptRecord) -> StoredAttempt:
+def stored_attempt(one: AttemptRecord) -> AttemptInfo:
     event = None
     if one.event is not None:
         data = one.event.metadata
         times = data.created_at_ms, data.received_at_ms, data.visible_at_ms
-        event = StoredEvent(*times, data.headers, one.event.envelope)
-    return StoredAttempt(f"{_ATTEMPT}{one.number:x}", *one[1:-1], event)
+        event = EventInfo(*times, data.headers, one.event.envelope)
+    return AttemptInfo(f"{_ATTEMPT}{one.number:x}", *one[1:-1], event)

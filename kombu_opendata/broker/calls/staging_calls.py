@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import RequestError
 from ...protocol import messages as m
-from ...protocol.staging_messages import Job
+from ...protocol.staging_messages import Job, QueueCounts
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.operations.staged_commits import Staging
@@ -69,9 +69,8 @@ class StagingCalls:
     async def get_job(self, call: Context, msg: m.GetJob) -> m.JobReport:
         check_job_id(msg.job_id)
         job = await self._staging.find(msg.job_id)
-        unknown: Job = (msg.job_id, "unknown", 0, 0, 0, 0, 0, 0, 0, 0, {})
         blocked = self._service.router.blocked(msg.job_id)
-        return m.JobReport(msg.rid, _job(job) if job is not None else unknown, blocked=blocked)
+        return m.JobReport(msg.rid, _job(job) if job is not None else Job(msg.job_id), blocked=blocked)
 
     @handles(m.ListJobs)
     async def list_jobs(self, call: Context, msg: m.ListJobs) -> m.Jobs:
@@ -87,8 +86,8 @@ class StagingCalls:
 
 def _job(job: StagedJob) -> Job:
     """A job in the form of an answer."""
-    queues = {name: (a, b, c, d) for name, (a, b, c, d) in job.queues.items()}
-    return (
+    queues = {name: QueueCounts(*counts) for name, counts in job.queues.items()}
+    return Job(
         job.id, job.state, job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed,
         job.unroutable, job.damaged, queues,
     )  # fmt: skip

@@ -14,15 +14,17 @@ from types import NoneType
 from typing import Any, TypedDict, Unpack
 
 from ...protocol.history_messages import (
+    AttemptInfo,
     CountAttempts,
     CountMessages,
     ListAttempts,
     ListMessages,
+    MessageInfo,
     RetrieveAttempt,
     RetrieveMessage,
 )
 from ..session.broker_connection import BrokerConnection
-from .history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
+from .history_items import Bucket, Page, attempts_of, buckets_of, messages_of
 from .query_values import (
     Headers,
     Time,

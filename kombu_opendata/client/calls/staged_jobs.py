@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Self
 
+from msgspec.structs import asdict
+
 from ...errors import RequestError
 from ...protocol.frame_limits import MAX_ITEMS
 from ...protocol.staging_messages import (
     AbortJob,
-    Blocked,
     CommitJob,
     GetJob,
     GetStagingTarget,
-    Job,
     JobReport,
     Jobs,
     ListJobs,
@@ -25,7 +25,7 @@ from ...protocol.staging_messages import (
 )
 from ...staging.batch_writer import write_object
 from ...staging.folder_url import open_folder
-from ...staging.job import BatchInfo, JobInfo, QueueCounts, StagingTarget, check_job_id
+from ...staging.job import BatchInfo, JobInfo, StagingTarget, check_job_id
 from ...url import Address, parse
 from ..connection_options import DEFAULTS, Options
 from ..session.broker_connection import BrokerConnection
@@ -145,15 +145,10 @@ class StagingClient:
         after, more = "", True
         while more:
             answer: Jobs = self._connection.call(ListJobs(0, after))
-            yield from (_info(job, blocked=answer.blocked.get(job[0])) for job in answer.jobs)
+            yield from (JobInfo(**asdict(job), blocked=answer.blocked.get(job.job_id)) for job in answer.jobs)
             more = answer.more
-            after = answer.jobs[-1][0] if answer.jobs else after
+            after = answer.jobs[-1].job_id if answer.jobs else after
 
 
 def _job(report: JobReport) -> JobInfo:
-    return _info(report.job, report.added, report.same, report.blocked)
-
-
-def _info(job: Job, added: bool = False, same: bool = True, blocked: Blocked | None = None) -> JobInfo:
-    queues = {name: QueueCounts(*counts) for name, counts in job[10].items()}
-    return JobInfo(*job[:10], queues, added, same, blocked)
+    return JobInfo(**asdict(report.job), added=report.added, same=report.same, blocked=report.blocked)

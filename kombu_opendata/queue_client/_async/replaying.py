@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any, Literal
 
+from ...client.calls.replay import Point, replay_request
 from ...protocol import messages as m
 from .. import checks
 from ..checks import Seconds
 from .base import AsyncBase
-
-#: a position in the log of messages: "now", "first", a time, or a message id
-Point = str | int | datetime
 
 
 class AsyncReplaying(AsyncBase):
@@ -24,7 +21,7 @@ class AsyncReplaying(AsyncBase):
         See :func:`kombu_opendata.client.calls.replay.start_replay` for the arguments, the errors and the progress. A
         message must match the filter ``where`` in addition to the queue's filter.
         """
-        answer: m.ReplayStarted = await self._calls.call(m.Replay(0, queue, _point(start), _point(until), where))
+        answer: m.ReplayStarted = await self._calls.call(replay_request(queue, start, until, where))
         return answer.cursor
 
     async def stop_replay(self, queue: str) -> dict[str, Any]:
@@ -123,8 +120,3 @@ class AsyncReplaying(AsyncBase):
 def _age_ms(older_than: Seconds | None) -> int:
     """An age in ms; -1 means any age."""
     return -1 if older_than is None else checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)
-
-
-def _point(value: Point) -> str | int:
-    """A time as text; the broker refuses one without its offset."""
-    return value.isoformat() if isinstance(value, datetime) else value

@@ -7,9 +7,9 @@ from collections.abc import Generator
 from typing import Unpack
 
 from ...client.calls import history_queries
-from ...client.calls.history_items import AttemptInfo, Bucket, MessageInfo, Page, attempts_of, buckets_of, messages_of
+from ...client.calls.history_items import Bucket, Page, attempts_of, buckets_of, messages_of
 from ...client.calls.history_queries import AttemptCount, AttemptQuery, MessageCount, MessageQuery
-from ...protocol.history_messages import RetrieveAttempt, RetrieveMessage
+from ...protocol.history_messages import AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage
 from ..message_models import body_of
 from .base import Base
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ...errors import OpenDataError, from_wire, wire_code
 from ...staging import BatchInfo, JobInfo

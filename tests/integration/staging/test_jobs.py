@@ -106,7 +106,7 @@ def test_jobs_are_listed_in_pages(client: StagingClient, target: StagingTarget, 
         client.commit_job(name, stage(target, name, [bodies(1)]))
     assert [job.job_id for job in client.list_jobs()] == names
     page = client._connection.call(ListJobs(0, "job-03", 5))
-    assert ([job[0] for job in page.jobs], page.more) == (names[4:9], True)
+    assert ([job.job_id for job in page.jobs], page.more) == (names[4:9], True)
 
 
 # ---------------------------------------------------------------------- once, whatever happens
