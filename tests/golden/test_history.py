@@ -20,7 +20,7 @@ from kombu_opendata.storage.records import (
 )
 from kombu_opendata.storage.records.history_headers import Collected
 from kombu_opendata.storage.records.history_index import Head, Run
-from kombu_opendata.storage.records.history_log import Rows
+from kombu_opendata.storage.records.history_log import Attempt, Left, Rows
 from kombu_opendata.storage.records.history_trail import Event
 from kombu_opendata.storage.records.keys import RecordKind
 
@@ -29,10 +29,10 @@ AT = 1769385600000
 LOG = Rows(
     [258, 259, 300],
     {"celery": [258, 259], "b": [258, 300]},
-    [(300, "b", AT + 500, 1)],
+    [Left(300, "b", AT + 500, 1)],
     [
-        (258, "celery", "celery@a", AT + 7, AT + 90, 1, history_log.ACKED),
-        (259, "celery", "", AT + 8, AT + 91, 20, history_log.REDRIVEN | history_log.MANUAL),
+        Attempt(258, "celery", "celery@a", AT + 7, AT + 90, 1, history_log.ACKED),
+        Attempt(259, "celery", "", AT + 8, AT + 91, 20, history_log.REDRIVEN | history_log.MANUAL),
     ],
 )
 TRAIL = [

@@ -76,12 +76,12 @@ def _active(fields: Fields) -> Record:
 
 def _done(fields: Fields) -> Record:
     entries = _tuples(fields["done"])
-    return keys.done_key(_queue(fields)), settled.encode(entries), entries
+    return keys.done_key(_queue(fields)), settled.join(settled.pack_entries(entries)), entries
 
 
 def _failed(fields: Fields) -> Record:
     entries = _tuples(fields["failed"])
-    return keys.failed_key(_queue(fields)), settled.encode(entries), entries
+    return keys.failed_key(_queue(fields)), settled.join(settled.pack_entries(entries)), entries
 
 
 def _attempts(fields: Fields) -> Record:

@@ -14,6 +14,7 @@ from hypothesis.stateful import invariant, rule
 from kombu_opendata.storage.maintain.routing_cursors import Step
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.operations.redrive import Redriven
+from kombu_opendata.storage.records import settled
 from kombu_opendata.storage.records.cursor import Cursor
 from kombu_opendata.storage.state.settled_list import LISTS, ListName
 from tests.property.engine_model import Message, ModelQueue
@@ -196,7 +197,7 @@ class ReplayRules(EngineRules):
             return
         queue, model = self.engine.state.queues[name], self.model.queues[name]
         selection = Selection(before_ms=self.clock.now_ms() - age + 1, limit=limit)
-        chosen = [row for row in model.failed if selection.takes(row)][: limit or None]
+        chosen = [row for row in model.failed if selection.takes(settled.Entry(*row))][: limit or None]
         with self.noting_checkpoints():
             archived = self.run(self.engine.settled_moves.archive_failed(queue, selection, lambda _n: True))
         assert archived == len(chosen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -75,6 +75,10 @@ class Format(NamedTuple):
     expected: Callable[[Any], object] = lambda value: value
 
 
+def pack_settled(entries: Iterable[tuple[int, int, int]]) -> bytes:
+    return settled.join(settled.pack_entries(entries))
+
+
 FORMATS = {
     "payload inline": Format(keys.payload_key(1), st.binary(max_size=40), payload.encode_inline),
     "payload uri": Format(keys.payload_key(1), texts, payload.encode_uri, payload.PayloadURI),
@@ -86,9 +90,9 @@ FORMATS = {
     ),
     "seq block": Format(keys.SEQ_BLOCK_KEY, st.tuples(u64, u64), lambda value: seq_block.encode(*value)),
     "active": Format(keys.active_key("q", 3), st.tuples(entries, entries), lambda value: active.encode(*value)),
-    "done": Format(keys.done_key("q"), settled_entries, settled.encode),
-    "failed": Format(keys.failed_key("q", 1), settled_entries, settled.encode),
-    "archived failed": Format(keys.archived_failed_key("q", 1), settled_entries, settled.encode),
+    "done": Format(keys.done_key("q"), settled_entries, pack_settled),
+    "failed": Format(keys.failed_key("q", 1), settled_entries, pack_settled),
+    "archived failed": Format(keys.archived_failed_key("q", 1), settled_entries, pack_settled),
     "attempts": Format(keys.attempts_key(1), st.lists(texts, max_size=4), attempts.encode),
     "config": Format(keys.config_key("q"), st.builds(config.QueueConfig, texts, u16, u32), config.encode),
     "header": Format(

@@ -24,7 +24,7 @@ def done_records(queue: str, messages: int, *, received_at_ms: int, took_ms: int
     for bucket, first in enumerate(range(1, messages + 1, size)):
         ids = range(first, min(first + size, messages + 1))
         entries = [(id, received_at_ms + id % 1000 + took_ms, 1) for id in ids]
-        yield keys.done_key(queue, bucket), settled.encode(entries)
+        yield keys.done_key(queue, bucket), settled.join(settled.pack_entries(entries))
     for id in range(1, messages + 1):
         received = received_at_ms + id % 1000
         headers = {"task": "t.done", "id": f"id-{id:08}", "routing_key": queue}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+import msgspec
+
 PREVIEW_BYTES = 256
 
 
@@ -13,6 +15,8 @@ def readable(value: Any, limit: int = PREVIEW_BYTES) -> Any:
     """A value for JSON; long bytes become a preview."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return readable(value._asdict(), limit)
+    if isinstance(value, msgspec.Struct):
+        return readable(msgspec.structs.asdict(value), limit)
     if is_dataclass(value) and not isinstance(value, type):
         return readable(asdict(value), limit)
     if isinstance(value, Mapping):

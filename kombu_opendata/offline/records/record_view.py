@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import CorruptRecord, NotFound, RequestError
 from ...storage import records as stored
-from ...storage.records import keys
+from ...storage.records import keys, settled
 from ...storage.records.active import AvailableMessage, InFlightMessage
 from ...storage.records.keys import RecordKind
 from .message_facts import AVAILABLE, BUCKETS, IN_FLIGHT, entries_of
@@ -160,4 +160,4 @@ def as_entry(state: str, entry: tuple[int, ...]) -> dict[str, Any]:
         return AvailableMessage(*entry)._asdict()
     if state == IN_FLIGHT:
         return InFlightMessage(*entry)._asdict()
-    return dict(zip(("message_id", "settled_at_ms", "attempts"), entry, strict=True))
+    return settled.Entry(*entry)._asdict()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from msgspec.structs import astuple
+
 from ...offline import OfflineStore
 from ...storage.records import history_log, keys
 from .bounds import Bounds
@@ -45,8 +47,9 @@ def _may_match(key: bytes, value: bytes, bounds: Bounds) -> bool:
 
 
 def _matches(attempt: history_log.Attempt, bounds: Bounds) -> bool:
-    message_id, queue, _consumer, _claimed, ended, *_ = attempt
-    return bounds.has_id(message_id) and bounds.has_time(ended) and bounds.has_queue(queue)
+    return (
+        bounds.has_id(attempt.message_id) and bounds.has_time(attempt.ended_at_ms) and bounds.has_queue(attempt.queue)
+    )
 
 
 def _append_attempts(columns: Columns, numbered: list[tuple[int, history_log.Attempt]]) -> None:
@@ -55,7 +58,7 @@ def _append_attempts(columns: Columns, numbered: list[tuple[int, history_log.Att
         return
     numbers, attempts = zip(*numbered, strict=True)
     columns["attempt_id"] += numbers
-    for name, values in zip(_ATTEMPT, zip(*attempts, strict=True), strict=True):
+    for name, values in zip(_ATTEMPT, zip(*map(astuple, attempts), strict=True), strict=True):
         columns[name] += values
     outcomes = columns["outcome"][-len(attempts) :]
     columns["manual"] += [bool(outcome & history_log.MANUAL) for outcome in outcomes]

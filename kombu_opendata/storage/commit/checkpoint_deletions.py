@@ -67,7 +67,7 @@ async def _delete_queue_records(
             for key, value in rows:
                 gone.append(key)
                 if known is not None and keys.parse(key).bucket not in known:
-                    ids.update(id for id, _at, _attempts in settled.decode(key, value))
+                    ids.update(row.message_id for row in settled.decode(key, value))
     for key in gone:
         if key not in kept:
             batch.delete(key)

@@ -279,4 +279,4 @@ async def _load_settled(store: Reads, state: StoreState, commits: list[Commit]) 
         key = bucket_key(name, which, number)
         value = await store.get(key)
         if value is not None and number != log.tail:
-            log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]
+            log.at_hand[number] = settled.pack_entries(settled.decode(key, value))

@@ -13,7 +13,8 @@ from ..clock import Clock
 from ..commit.commits import Commits
 from ..operations.message_operations import Operations
 from ..operations.queue_loader import QueueLoader
-from ..read.settled_buckets import SettledBuckets, SettledRow
+from ..read.settled_buckets import SettledBuckets
+from ..records import settled
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 
@@ -109,7 +110,7 @@ class Collector:
             rows = await self._buckets.head(queue, which)
             if rows is None:
                 break
-            expired = [row for row in rows if row[1] <= limit]
+            expired = [row for row in rows if row.settled_at_ms <= limit]
             taken, more = self._remove(queue, which, rows, expired)
             removed += taken
             if not more:
@@ -117,13 +118,13 @@ class Collector:
         return removed
 
     def _remove(
-        self, queue: Queue, which: ListName, rows: list[SettledRow], expired: list[SettledRow]
+        self, queue: Queue, which: ListName, rows: list[settled.Entry], expired: list[settled.Entry]
     ) -> tuple[int, bool]:
         """Take the expired rows out of the first bucket; returns how many, and whether to look at the next bucket."""
         log = queue.settled_list(which)
         left = rows[len(expired) :]
         if left and len(expired) * 10 < len(rows):
-            log.oldest_at_ms = rows[0][1] if not expired else log.oldest_at_ms or rows[0][1]
+            log.oldest_at_ms = (log.oldest_at_ms if expired else None) or rows[0].settled_at_ms
             return 0, False
         number = log.first
         self._buckets.take(queue, which, rows, len(expired))

@@ -223,5 +223,5 @@ def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:
 def _ids_at(queue: Queue, place: tuple[ListName, int], known: dict[tuple[ListName, int], set[int]]) -> set[int]:
     """The messages in a bucket of a settled list, which is in memory."""
     if place not in known:
-        known[place] = {row[0] for row in rows_at_hand(queue, *place)}
+        known[place] = {row.message_id for row in rows_at_hand(queue, *place)}
     return known[place]

@@ -186,13 +186,13 @@ class SizeLimit:
                         continue
                     oldest = rows[: self._to_remove - removed]
                     self._buckets.take(queue, which, rows, len(oldest))
-                    self._state.dirty.outdated.update(row[0] for row in oldest)  # nor does the log keep them
+                    self._state.dirty.outdated.update(row.message_id for row in oldest)  # nor does the log keep them
                 removed += len(oldest)
-                newest_at_ms = max(newest_at_ms, oldest[-1][1])
+                newest_at_ms = max(newest_at_ms, oldest[-1].settled_at_ms)
                 if len(self._state.dirty.garbage) >= _PER_CHECKPOINT:
                     await self._commits.checkpoint()
                 if settled.length:
-                    heapq.heappush(heap, (settled.oldest_at_ms or oldest[-1][1], queue.name, queue))
+                    heapq.heappush(heap, (settled.oldest_at_ms or oldest[-1].settled_at_ms, queue.name, queue))
         self._to_remove = max(0, self._to_remove - removed) if removed else 0
         if removed:
             self.removed += removed
@@ -215,7 +215,7 @@ class SizeLimit:
                     rows = await self._buckets.head(queue, which)
                 if not rows:
                     continue
-                oldest_at_ms = settled.oldest_at_ms = rows[0][1]
+                oldest_at_ms = settled.oldest_at_ms = rows[0].settled_at_ms
             heap.append((oldest_at_ms, queue.name, queue))
         heapq.heapify(heap)
         return heap

@@ -14,8 +14,9 @@ from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.moved import ArchiveFailed, MoveSettled
 from ..messages.payloads import Payloads
-from ..read.settled_buckets import SettledBuckets, SettledRow
+from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import read_metadata
+from ..records import settled
 from ..slatedb.store_writer import SlateStore
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
@@ -41,9 +42,11 @@ class Selection(NamedTuple):
     before_ms: int | None = None
     limit: int = 0
 
-    def takes(self, row: SettledRow) -> bool:
+    def takes(self, row: settled.Entry) -> bool:
         """Whether a row meets the conditions on ids and time."""
-        return (self.ids is None or row[0] in self.ids) and (self.before_ms is None or row[1] < self.before_ms)
+        return (self.ids is None or row.message_id in self.ids) and (
+            self.before_ms is None or row.settled_at_ms < self.before_ms
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +86,12 @@ class SettledMoves:
                 break
         return archived
 
-    async def _matching(self, rows: list[SettledRow], selector: Selector | None) -> list[SettledRow]:
+    async def _matching(self, rows: list[settled.Entry], selector: Selector | None) -> list[settled.Entry]:
         """The rows of the messages whose headers the selector matches."""
         if selector is None:
             return rows
-        found = await read_metadata(self._store, self._payloads, [row[0] for row in rows])
-        return [row for row in rows if row[0] in found and selector.matches(found[row[0]].headers)]
+        found = await read_metadata(self._store, self._payloads, [row.message_id for row in rows])
+        return [row for row in rows if row.message_id in found and selector.matches(found[row.message_id].headers)]
 
     async def delete(self, queue: Queue, which: ListName, selection: Selection, go_on: Callable[[int], bool]) -> int:
         """Delete settled messages of a queue; returns how many. Their records go unless another queue has them.
@@ -105,7 +108,7 @@ class SettledMoves:
             async with self._commits.checkpointing, self._buckets.hold(queue, which, number) as rows:
                 if self._state.queues.get(queue.name) is not queue:
                     break
-                ids = [row[0] for row in rows if selection.takes(row)]
+                ids = [row.message_id for row in rows if selection.takes(row)]
                 if ids:
                     self._commits.check_room(ROW_BYTES * (len(ids) + 4))
                     self._commits.apply(MoveSettled(queue.name, self._clock.now_ms(), which, number, ids, "", []))

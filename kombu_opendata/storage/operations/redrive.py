@@ -14,8 +14,9 @@ from ..commit.commits import Commits
 from ..effects.moved import MoveSettled
 from ..messages.payloads import Payloads
 from ..read.membership import Membership
-from ..read.settled_buckets import SettledBuckets, SettledRow
+from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import after_lease, measure, place, priority_of, read_metadata, row_of
+from ..records import settled
 from ..records.metadata import Metadata
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
@@ -106,12 +107,12 @@ class Redrives:
             await self._commits.checkpoint()
         number = log.first
         while number <= last and self._is_alive(call):
-            numbered: list[tuple[int, list[SettledRow]]] = []
+            numbered: list[tuple[int, list[settled.Entry]]] = []
             ids: set[int] = set()
             while number <= last and len(ids) < _WINDOW:
                 rows = [row for row in await self._buckets.read(source, which, number) if selection.takes(row)]
                 numbered.append((number, rows))
-                ids.update(row[0] for row in rows)
+                ids.update(row.message_id for row in rows)
                 number += 1
             if not await self._window(call, numbered, ids):
                 break
@@ -121,7 +122,7 @@ class Redrives:
         queues = self._state.queues
         return queues.get(call.source.name) is call.source and queues.get(call.target.name) is call.target
 
-    async def _window(self, call: _Redrive, numbered: list[tuple[int, list[SettledRow]]], ids: set[int]) -> bool:
+    async def _window(self, call: _Redrive, numbered: list[tuple[int, list[settled.Entry]]], ids: set[int]) -> bool:
         """Move the messages of some buckets; returns whether to continue."""
         there = None
         if call.source is not call.target and ids:
@@ -129,7 +130,7 @@ class Redrives:
         try:
             for number, rows in numbered:
                 for part in _parts(rows, _STEP):
-                    found = await read_metadata(self._store, self._payloads, [row[0] for row in part])
+                    found = await read_metadata(self._store, self._payloads, [row.message_id for row in part])
                     if not await self._step(call, number, found, there):
                         return False
             return True
@@ -147,7 +148,7 @@ class Redrives:
         async with buckets.settled_down(rows), buckets.hold(call.source, call.which, number) as held:
             if not self._is_alive(call):
                 return False
-            present = {row[0] for row in held}
+            present = {row.message_id for row in held}
             self._move(call, number, [row for row in rows if row.id in present and not (there and row.id in there)])
         limit = call.selection.limit
         return call.on_step(call.done) and not call.done.is_full and not 0 < limit <= call.done.moved
@@ -195,6 +196,6 @@ class Redrives:
         done.moved += len(rows)
 
 
-def _parts(rows: list[SettledRow], size: int) -> Iterator[list[SettledRow]]:
+def _parts(rows: list[settled.Entry], size: int) -> Iterator[list[settled.Entry]]:
     for start in range(0, len(rows), size):
         yield rows[start : start + size]

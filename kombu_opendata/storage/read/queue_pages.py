@@ -64,6 +64,10 @@ def row_in_flight(entry: Entry) -> Row:
     return Row(entry.id, IN_FLIGHT, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session)
 
 
+def _settled_row(entry: settled.Entry, which: ListName) -> Row:
+    return Row(entry.message_id, which, attempts=entry.attempts, settled_at_ms=entry.settled_at_ms)
+
+
 class _Part(NamedTuple):
     """A bucket with messages from ``lowest`` on."""
 
@@ -164,9 +168,9 @@ class QueuePages:
             if number > log.tail:
                 return found, -1
             rows = await self._buckets.read(queue, which, number)
-            for id, at, attempts in rows[place : place + limit - len(found)]:
-                found.append(Row(id, which, attempts=attempts, settled_at_ms=at))
-                place += 1
+            some = rows[place : place + limit - len(found)]
+            found += [_settled_row(entry, which) for entry in some]
+            place += len(some)
             if place < len(rows):
                 return found, number * _PLACES + place
             number, place = number + 1, 0
@@ -215,9 +219,9 @@ class QueuePages:
                     return None, 0
                 reads -= number != log.tail
                 rows = await self._buckets.read(queue, which, number)
-                for found, at, attempts in rows:
-                    if found == id:
-                        return Row(id, which, attempts=attempts, settled_at_ms=at), reads
-                if rows and rows[0][1] < received_at_ms and which != "archived_failed":
+                for entry in rows:
+                    if entry.message_id == id:
+                        return _settled_row(entry, which), reads
+                if rows and rows[0].settled_at_ms < received_at_ms and which != "archived_failed":
                     break
         return None, reads

@@ -12,11 +12,8 @@ from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName, bucket_key
 from ..state.store_state import Queue, StoreState
 
-#: id, when it was settled, attempts
-SettledRow = tuple[int, int, int]
 
-
-def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[SettledRow]:
+def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[settled.Entry]:
     """The entries of a bucket that is in memory."""
     log = queue.settled_list(which)
     rows = log.loaded(number)
@@ -33,7 +30,7 @@ class SettledBuckets:
         self._state = state
         self._commits = commits
 
-    async def read(self, queue: Queue, which: ListName, number: int) -> list[SettledRow]:
+    async def read(self, queue: Queue, which: ListName, number: int) -> list[settled.Entry]:
         """The rows of one bucket of a list as they are now."""
         log = queue.settled_list(which)
         if log.loaded(number) is None:
@@ -41,10 +38,10 @@ class SettledBuckets:
                 if log.loaded(number) is None:
                     key = bucket_key(queue.name, which, number)
                     value = await self._store.get(key)
-                    return list(settled.decode(key, value)) if value is not None else []
+                    return settled.decode(key, value) if value is not None else []
         return rows_at_hand(queue, which, number)
 
-    async def head(self, queue: Queue, which: ListName) -> list[SettledRow] | None:
+    async def head(self, queue: Queue, which: ListName) -> list[settled.Entry] | None:
         """The rows of a list's first bucket; None when it can't be changed now. Only under ``checkpointing``."""
         log = queue.settled_list(which)
         while log.first < log.tail:
@@ -59,14 +56,14 @@ class SettledBuckets:
             log.drop_first()  # bucket 0 may be long empty
         return rows_at_hand(queue, which, log.tail)
 
-    def take(self, queue: Queue, which: ListName, rows: list[SettledRow], count: int) -> None:
+    def take(self, queue: Queue, which: ListName, rows: list[settled.Entry], count: int) -> None:
         """Take the first ``count`` of the ``rows`` of a list's first bucket out of it; their retention is over."""
         log = queue.settled_list(which)
-        for id, _at, _attempts in rows[:count]:
-            self._state.collect(queue.name, id)
+        for row in rows[:count]:
+            self._state.collect(queue.name, row.message_id)
         number = log.first
         if count or number < log.tail:
-            log.replace(number, [settled.pack_entry(*row) for row in rows[count:]])
+            log.replace(number, settled.pack_entries(rows[count:]))
         if log.first != number:
             self._state.dirty.queues.add(queue.name)
 
@@ -77,10 +74,10 @@ class SettledBuckets:
             key = bucket_key(queue.name, which, number)
             value = await self._store.get(key)
             if value is not None:
-                log.at_hand[number] = [settled.pack_entry(*row) for row in settled.decode(key, value)]
+                log.at_hand[number] = settled.pack_entries(settled.decode(key, value))
 
     @asynccontextmanager
-    async def hold(self, queue: Queue, which: ListName, number: int) -> AsyncIterator[list[SettledRow]]:
+    async def hold(self, queue: Queue, which: ListName, number: int) -> AsyncIterator[list[settled.Entry]]:
         """The rows of a bucket, which is at hand until the end of the block. Only while no checkpoint is under way."""
         try:
             await self.bring(queue, which, number)

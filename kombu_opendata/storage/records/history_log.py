@@ -29,6 +29,8 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from . import columns, types
 
 ACKED, FAILED, REJECTED, EXPIRED, RELEASED, REDRIVEN, REQUEUED = range(7)
@@ -48,10 +50,29 @@ _COLUMNS = "QqqIIHB"
 _ATTEMPT_BYTES = sum(columns.SIZES[code] for code in _COLUMNS)
 _TIME = struct.Struct("<q")
 
-#: message id, queue, consumer, claimed at, ended at, number of the attempt, outcome
-Attempt = tuple[int, str, str, int, int, int, int]
-#: message id, queue, at, reason
-Left = tuple[int, str, int, int]
+#: the status of a message in its queue after an attempt with this outcome; after the others it is available again
+SETTLED_BY = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
+
+
+class Attempt(msgspec.Struct, frozen=True, gc=False):
+    """An attempt that ended. ``number`` counts the message's attempts; ``outcome`` may have the bit ``MANUAL``."""
+
+    message_id: int
+    queue: str
+    consumer: str
+    claimed_at_ms: int
+    ended_at_ms: int
+    number: int
+    outcome: int
+
+
+class Left(msgspec.Struct, frozen=True, gc=False):
+    """A message that left a queue without an attempt; ``reason`` is an index of ``REASONS``."""
+
+    message_id: int
+    queue: str
+    at_ms: int
+    reason: int
 
 
 class Rows(NamedTuple):
@@ -81,11 +102,18 @@ def encode(rows: Rows) -> bytes:
         found = _ranges(ids)
         parts.append(_GROUP.pack(number(queue), len(found)))
         parts += [_RANGE.pack(*one) for one in found]
-    parts += [_LEFT.pack(id, at, number(queue), reason) for id, queue, at, reason in rows.left]
-    if rows.attempts:
-        each, queues, consumers, claimed, ended, numbers, outcomes = zip(*rows.attempts, strict=True)
-        in_order = (each, claimed, ended, map(number, queues), map(number, consumers), numbers, outcomes)
-        parts.append(columns.pack_all(_COLUMNS, in_order))
+    parts += [_LEFT.pack(row.message_id, row.at_ms, number(row.queue), row.reason) for row in rows.left]
+    ended = rows.attempts
+    in_order = (
+        [row.message_id for row in ended],
+        [row.claimed_at_ms for row in ended],
+        [row.ended_at_ms for row in ended],
+        [number(row.queue) for row in ended],
+        [number(row.consumer) for row in ended],
+        [row.number for row in ended],
+        [row.outcome for row in ended],
+    )
+    parts.append(columns.pack_all(_COLUMNS, in_order))
     counts = (len(names), len(published), len(rows.routed), len(rows.left), len(rows.attempts))
     return b"".join([types.pack_versioned(_HEAD, "counts", *counts), *map(types.utf8_escaped, names), *parts])
 
@@ -121,7 +149,7 @@ def decode(key: bytes, value: bytes) -> Rows:
         id, at, queue, reason = types.read(_LEFT, key, value, offset)
         if reason >= len(REASONS):
             raise types.corrupt(key, offset, f"reason {reason}")
-        gone.append((id, _name(key, offset, names, queue), at, reason))
+        gone.append(Left(id, _name(key, offset, names, queue), at, reason))
         offset += _LEFT.size
     ended, offset = _read_attempts(key, value, offset, attempts, names)
     types.check_end(key, value, offset)
@@ -156,7 +184,7 @@ def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
     if outcome & ~MANUAL >= len(OUTCOMES):
         raise types.corrupt(key, 0, f"outcome {outcome}")
     where, who = (_name(key, 0, names, number) for number in (queue, consumer))
-    return id, where, who, claimed, ended, number, outcome
+    return Attempt(id, where, who, claimed, ended, number, outcome)
 
 
 def _name(key: bytes, offset: int, names: list[str], number: int) -> str:
@@ -189,4 +217,4 @@ def _read_attempts(key: bytes, value: bytes, offset: int, count: int, names: lis
         raise types.corrupt(key, start, "an unknown outcome")
     who = [names[number] for number in consumers]
     where = [names[number] for number in queues]
-    return list(zip(ids, where, who, claimed, ended, numbers, outcomes, strict=True)), offset
+    return list(map(Attempt, ids, where, who, claimed, ended, numbers, outcomes)), offset

@@ -16,14 +16,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from . import types
 
-#: (message id, settled at ms, attempts)
-Entry = tuple[int, int, int]
-
 _ENTRY = struct.Struct("<QqH")
 ENTRY_BYTES = _ENTRY.size
+
+
+class Entry(NamedTuple):
+    """A message that is done or failed."""
+
+    message_id: int
+    settled_at_ms: int
+    attempts: int
 
 
 def pack_entry(message_id: int, at_ms: int, attempts: int) -> bytes:
@@ -39,9 +45,9 @@ def join(packed: Sequence[bytes]) -> bytes:
     return types.array_count(len(packed), "settled messages") + b"".join(packed)
 
 
-def encode(entries: Iterable[Entry]) -> bytes:
-    """The record of one bucket."""
-    return join([pack_entry(*entry) for entry in entries])
+def pack_entries(entries: Iterable[tuple[int, int, int]]) -> list[bytes]:
+    """These entries, for :func:`join`."""
+    return [pack_entry(*entry) for entry in entries]
 
 
 def count_of(value: bytes) -> int:
@@ -50,8 +56,8 @@ def count_of(value: bytes) -> int:
 
 
 def decode(key: bytes, value: bytes) -> list[Entry]:
-    """The entries of one bucket, as plain tuples in stored order."""
+    """The entries of one bucket, in stored order."""
     (count,) = types.read(types.COUNT, key, value, 0)
     if types.COUNT.size + count * ENTRY_BYTES != len(value):
         raise types.corrupt(key, 0, f"{count} settled messages in a record of {len(value)} bytes")
-    return list(_ENTRY.iter_unpack(value[types.COUNT.size :]))
+    return list(map(Entry._make, _ENTRY.iter_unpack(value[types.COUNT.size :])))

@@ -74,7 +74,7 @@ class Chunk:
     def attempted(self) -> frozenset[int]:
         """The messages whose attempts ended; of a chunk that is closed."""
         if self._attempted is None:
-            self._attempted = frozenset([row[0] for row in self.attempts])
+            self._attempted = frozenset([row.message_id for row in self.attempts])
         return self._attempted
 
     def rows(self) -> Rows:
@@ -134,11 +134,11 @@ class HistoryLog:
         if len(attempts) >= CHUNK_ROWS:
             attempts = self.close_chunk().attempts
         claimed = entry.claimed_at if entry.claimed_at < at else at  # a claim may be dated ahead by a millisecond
-        attempts.append((entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome))
+        attempts.append(Attempt(entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome))
 
     def by_hand(self, id: int, queue: str, at: int, number: int, outcome: int, operator: str = "") -> None:
         """A message changed without having been claimed, by somebody's call: an attempt that ended at once."""
-        self.open.attempts.append((id, queue, operator, at, at, number, outcome | MANUAL))
+        self.open.attempts.append(Attempt(id, queue, operator, at, at, number, outcome | MANUAL))
 
     def redriven(self, id: int, queue: str, at: int) -> None:
         """A message that was settled in this queue is available again, here or elsewhere."""
@@ -148,7 +148,7 @@ class HistoryLog:
         """A message left its queue without an attempt's end; ``at`` is 0 where nobody knows."""
         reason = "dropped" if why == "maxlen" else why
         number = REASONS.index(reason) if reason in REASONS else 0
-        self.open.left.append((id, queue, at, number))
+        self.open.left.append(Left(id, queue, at, number))
 
     # ------------------------------------------------------------------ chunks
     @property

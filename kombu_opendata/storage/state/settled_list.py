@@ -70,11 +70,11 @@ class SettledList:
         self.unread = 0
         self.watchers: list[Callable[[int, int], None]] = []
 
-    def restore(self, first: int, tail: int, rows: list[tuple[int, int, int]]) -> None:
+    def restore(self, first: int, tail: int, rows: list[settled.Entry]) -> None:
         """Load the tail bucket from the store."""
         self.first, self.tail = first, tail
-        self.rows = [settled.pack_entry(*row) for row in rows]
-        self.oldest_at_ms = rows[0][1] if rows and first == tail else None
+        self.rows = settled.pack_entries(rows)
+        self.oldest_at_ms = rows[0].settled_at_ms if rows and first == tail else None
         self.dirty = {}
         self.sizes = {}
         self.unread = tail

@@ -79,7 +79,7 @@ def changed_entry(rich: Rich, queue: str, field: int, value: int, *, held: bool 
 
 
 def in_two_states(rich: Rich) -> Changes:
-    done = settled.encode([*rich.plain.of[RecordKind.DONE]["many", 0], (rich.ids.waiting, NOW, 1)])
+    done = settled.join(settled.pack_entries([*rich.plain.of[RecordKind.DONE]["many", 0], (rich.ids.waiting, NOW, 1)]))
     return {keys.done_key("many"): done}
 
 
@@ -276,8 +276,8 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "done before it was received": (
         "entry-implausible",
         lambda rich: {
-            keys.done_key("settled", a_settled_bucket(rich, RecordKind.DONE, "settled")): settled.encode(
-                [(id, 5, 1) for id, _at, _n in rich.plain.of[RecordKind.DONE]["settled", 0]]
+            keys.done_key("settled", a_settled_bucket(rich, RecordKind.DONE, "settled")): settled.join(
+                [settled.pack_entry(id, 5, 1) for id, _at, _n in rich.plain.of[RecordKind.DONE]["settled", 0]]
             )
         },
     ),

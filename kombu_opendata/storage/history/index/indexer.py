@@ -15,7 +15,7 @@ from ...messages.payloads import Payloads
 from ...read.stored_messages import read_metadata
 from ...records import history_log, keys
 from ...records.history_index import ATTEMPTS, MESSAGES, Run
-from ...records.history_log import ACKED, FAILED, MANUAL, OUTCOMES, REJECTED
+from ...records.history_log import MANUAL, OUTCOMES, SETTLED_BY
 from ...records.history_trail import LEFT, ROUTED, Event
 from ...slatedb.store_writer import SlateStore
 from ...state.history_log import Chunk, HistoryLog, Place
@@ -188,8 +188,8 @@ class Indexer:
                 part.add(MESSAGES, id, group)
                 part.event(Event(id, queue, ROUTED))
                 yield False
-        for id, queue, at, reason in chunk.left:
-            part.event(Event(id, queue, LEFT + reason, 0, at))
+        for row in chunk.left:
+            part.event(Event(row.message_id, row.queue, LEFT + row.reason, 0, row.at_ms))
             yield False
         yield from self._index_attempts(part, chunk, read)
         part.rows += len(chunk)
@@ -200,11 +200,10 @@ class Indexer:
 
     def _index_attempts(self, part: Part, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
         groups: dict[tuple[str, str, int], tuple[Group, Group]] = {}
-        for number, (id, queue, consumer, _claimed, ended, count, outcome) in enumerate(
-            chunk.attempts, chunk.first_attempt
-        ):
+        for number, row in enumerate(chunk.attempts, chunk.first_attempt):
+            id = row.message_id
             found = read.get(id, _NOTHING)
-            which = (queue, consumer, outcome)
+            which = (row.queue, row.consumer, row.outcome)
             both = groups.get(which)
             if both is None:
                 both = groups[which] = self._groups(*which)
@@ -213,7 +212,7 @@ class Indexer:
             part.add(ATTEMPTS, number, own, (value_hashes.message_hash(id),))
             if settled:
                 part.add(MESSAGES, id, settled)
-            part.event(Event(id, queue, outcome, count, ended, number))
+            part.event(Event(id, row.queue, row.outcome, row.number, row.ended_at_ms, number))
             part.attempted.add(id)
             yield False
 
@@ -248,10 +247,6 @@ class Indexer:
         index.wrote(part, rows, made, place)
 
 
-#: what an attempt's outcome makes of the message in its queue; the others leave it available
-SETTLED_BY = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
-
-
 class _Gathering:
     """The values of the headers of a chunk's messages, but for those that it has itself.
 
@@ -263,7 +258,7 @@ class _Gathering:
         self.chunk = chunk
         new = chunk.headers
         ids = {id for id, headers in new.items() if headers is None}
-        ids |= {row[0] for row in chunk.attempts if row[0] not in new}
+        ids |= {row.message_id for row in chunk.attempts if row.message_id not in new}
         self.found = {id: known[id] for id in ids if id in known}
         self.wanted = sorted(ids - self.found.keys(), reverse=True)
         self.missing: set[int] = set()  # have no metadata

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from ...records.history_index import ATTEMPTS, MESSAGES
-from ...records.history_log import MANUAL, OUTCOMES, Attempt
+from ...records.history_log import MANUAL, OUTCOMES, REJECTED, Attempt
 from ...records.metadata import Metadata
 from ..index import value_hashes
 from .live_messages import AVAILABLE, IN_FLIGHT, Live
@@ -59,9 +59,11 @@ class AttemptRecord(NamedTuple):
 
     @classmethod
     def of(cls, number: int, row: Attempt) -> AttemptRecord:
-        id, queue, consumer, claimed, ended, count, code = row
-        plain = code & ~MANUAL
-        return cls(number, id, queue, consumer, claimed, ended, count, OUTCOMES[plain], plain > 2, bool(code & MANUAL))
+        outcome = row.outcome & ~MANUAL
+        return cls(
+            number, row.message_id, row.queue, row.consumer, row.claimed_at_ms, row.ended_at_ms, row.number,
+            OUTCOMES[outcome], outcome > REJECTED, bool(row.outcome & MANUAL),
+        )  # fmt: skip
 
     @property
     def position(self) -> Position:

@@ -21,7 +21,7 @@ _PIECE = 2000
 #: buckets that are read at a time
 _READS = 32
 
-Rows = dict[int, active.Entry]
+Rows = dict[int, active.AvailableMessage]
 
 
 class ColdBuckets:
@@ -44,12 +44,12 @@ class ColdBuckets:
         for start in range(0, len(wanted), _READS):
             await self._load(wanted[start : start + _READS])
 
-    async def find(self, queue: Queue, id: int) -> tuple[int, int] | None:
-        """Visible at and attempts of a message, if it is in one of the queue's cold buckets."""
+    async def find(self, queue: Queue, id: int) -> active.AvailableMessage | None:
+        """A message, if it is in one of the queue's cold buckets."""
         for number in await self._covering(queue, id):
             row = (await self.rows(queue, number)).get(id)
             if row is not None:
-                return row[2], row[4]
+                return row
         return None
 
     async def _covering(self, queue: Queue, id: int) -> list[int]:
@@ -67,7 +67,7 @@ class ColdBuckets:
         bucket_keys = [keys.active_key(*place) for place in missing]
         for place, key, value in zip(missing, bucket_keys, await self._store.get_many(bucket_keys), strict=True):
             rows = active.decode(key, value)[0] if value is not None else []
-            self._read[place] = {row[0]: row for row in rows}
+            self._read[place] = {row[0]: active.AvailableMessage(*row) for row in rows}
 
 
 class _Ranges(NamedTuple):

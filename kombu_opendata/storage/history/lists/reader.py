@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...messages.payloads import Payloads
 from ...read.stored_messages import first_received_from, read_metadata
 from ...records import history_log, history_trail, keys, metadata
-from ...records.history_log import ACKED, FAILED, MANUAL, REASONS, REJECTED, Attempt
+from ...records.history_log import MANUAL, REASONS, SETTLED_BY, Attempt
 from ...records.history_trail import BLOCK_BITS, LEFT, Event
 from ...records.kinds import MAX_MESSAGE_ID
 from ...records.metadata import Metadata
@@ -160,7 +160,7 @@ class Reader:
         if settled is None and queue is not None:
             row = await self.cold.find(queue, id)
             if row is not None:
-                return QueueStatus(name, AVAILABLE, row[1], 0, "", row[0])
+                return QueueStatus(name, AVAILABLE, row.attempts, 0, "", row.visible_at_ms)
         if settled is None:
             settled = REASONS[last.what - LEFT] if LEFT <= last.what < LEFT + len(REASONS) else REASONS[0]
         return QueueStatus(name, settled, last.number, last.at_ms, "", 0)
@@ -230,7 +230,7 @@ class Reader:
         high = self.log.end[0]
         low = min(self.first_kept_attempt, high)
         for chunk in self.log.chunks:
-            ended = [row[4] for row in chunk.attempts]
+            ended = [row.ended_at_ms for row in chunk.attempts]
             if ended and ended[-1] >= at_ms:
                 later = next(at for at, end in enumerate(ended) if end >= at_ms)
                 if later:
@@ -242,7 +242,7 @@ class Reader:
             record = await self._record_of(middle)
             if record is None:
                 row = (await self.attempts([middle])).get(middle)
-                if row is None or row[4] < at_ms:
+                if row is None or row.ended_at_ms < at_ms:
                     low = middle + 1
                 else:
                     high = middle
@@ -260,12 +260,9 @@ class Reader:
         return low
 
 
-_SETTLED = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
-
-
 def _settled(event: Event) -> str | None:
     """The status that an event left its message in for good, if it did."""
-    return _SETTLED.get(event.what & ~MANUAL)
+    return SETTLED_BY.get(event.what & ~MANUAL)
 
 
 def _cut(rows: list[tuple[int, Attempt]], start: int, stop: int, *, descending: bool) -> list[tuple[int, Attempt]]:

@@ -12,8 +12,8 @@ from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.operations.redrive import Redriven
 from kombu_opendata.storage.read import queue_pages
 from kombu_opendata.storage.read.settled_buckets import SettledBuckets
-from kombu_opendata.storage.records import keys
-from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN
+from kombu_opendata.storage.records import keys, settled
+from kombu_opendata.storage.records.history_log import MANUAL, REDRIVEN, Attempt
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import settled_list
 from kombu_opendata.storage.state.history_log import HistoryLog
@@ -93,7 +93,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
     assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set()
 
 
-async def rows(world: World, name: str, which: ListName = "failed") -> list[tuple[int, int, int]]:
+async def rows(world: World, name: str, which: ListName = "failed") -> list[settled.Entry]:
     queue = world.queue(name)
     log = queue.settled_list(which)
     found = []
@@ -229,9 +229,9 @@ def test_history_tells_of_both_moves(tmp_path: Path) -> None:
         assert (await redrive(world, target="other")).moved == 1
         at = world.clock.now_ms()
         chunks = [*history.chunks, history.open]
-        assert sorted(attempt for chunk in chunks for attempt in chunk.attempts) == [
-            (ids[0], "q", "", at, at, 0, REDRIVEN | MANUAL),
-            (ids[1], "q", "", at, at, 0, REDRIVEN | MANUAL),
+        assert [attempt for chunk in chunks for attempt in chunk.attempts] == [
+            Attempt(ids[0], "q", "", at, at, 0, REDRIVEN | MANUAL),
+            Attempt(ids[1], "q", "", at, at, 0, REDRIVEN | MANUAL),
         ]
         assert [chunk.routed for chunk in chunks if chunk.routed] == [{"other": [ids[1]]}]
         world.engine.state.history = None
@@ -303,9 +303,9 @@ def test_archived_failed_messages_keep_all_they_have(
     assert_verified(world.root, clock=world.clock)
 
 
-async def rows_of(world: World, which: ListName) -> list[tuple[int, int, int]]:
+async def rows_of(world: World, which: ListName) -> list[settled.Entry]:
     rows, _after = await world.engine.pages.settled_rows(world.queue("q"), which, 0, 1000)
-    return [(row.id, row.settled_at_ms, row.attempts) for row in rows]
+    return [settled.Entry(row.id, row.settled_at_ms, row.attempts) for row in rows]
 
 
 def test_archived_failed_messages_are_redriven_and_deleted(tmp_path: Path) -> None:

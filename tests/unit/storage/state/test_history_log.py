@@ -14,6 +14,7 @@ from kombu_opendata.storage.effects.deliveries import Claim, Renew
 from kombu_opendata.storage.effects.publishes import add_message
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.records import history_log, keys
+from kombu_opendata.storage.records.history_log import Attempt, Left
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import history_log as log
 from kombu_opendata.storage.state.history_log import HistoryLog
@@ -176,8 +177,8 @@ def test_journals_of_before_and_of_now_are_applied(effect: tuple[Any, ...], outc
     Claim("q", SESSION, 5, 100, [1, 0]).apply(state)
     codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
     (row,) = state.history.open.attempts
-    assert row[-1] == outcome
-    assert row[3:5] == (5, 9)
+    assert row.outcome == outcome
+    assert (row.claimed_at_ms, row.ended_at_ms) == (5, 9)
 
 
 @pytest.mark.parametrize("effect", [(7, "q", [1, 0], ""), (7, "q", [1, 0], "", 7, "expired")])
@@ -188,14 +189,14 @@ def test_removals_of_before_and_of_now_are_applied(effect: tuple[Any, ...]) -> N
     add_message(state, 1, [("q", 0)], 255, 0, 0, 0, large=False)
     codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
     (row,) = state.history.open.left
-    assert row == (1, "q", *((7, 1) if len(effect) > 4 else (0, 0)))
+    assert row == Left(1, "q", *((7, 1) if len(effect) > 4 else (0, 0)))
 
 
 def test_a_redriven_message_is_an_attempt_by_hand() -> None:
     history = HistoryLog()
     history.redriven(5, "q", 77)
     (row,) = history.open.attempts
-    assert row == (5, "q", "", 77, 77, 0, history_log.REDRIVEN | history_log.MANUAL)
+    assert row == Attempt(5, "q", "", 77, 77, 0, history_log.REDRIVEN | history_log.MANUAL)
 
 
 def test_without_history_nothing_is_written(tmp_path: Path) -> None:
