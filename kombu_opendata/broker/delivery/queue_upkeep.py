@@ -1,30 +1,26 @@
-"""What queues do by themselves: messages expire, full queues drop or refuse, unused queues go.
+"""Limits of queues: messages expire, full queues drop or refuse messages, unused queues are deleted.
 
-What can be done in memory is done within a turn, before its commit. What needs a cold bucket follows in a task, so a
-queue with a long backlog may exceed its maximum until the bucket is loaded.
+Work in memory is done within a turn, before its commit. Work on cold buckets follows in a task, so a queue with a long
+backlog may exceed its maximum until the bucket is loaded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...errors import OpenDataError, QueueFull
-from ...storage.clock import Clock
 from ..model.queue import BrokerQueue
 from ..model.queue_arguments import REJECT_PUBLISH_DLX
-from ..model.sessions import Session
-from .failure import Failure
-from .outbox import Outbox
-from .queues import Queues
+from .core import Core
 
 log = logging.getLogger(__name__)
 
-#: the shortest pause between two removals of expired messages …
+#: the shortest pause between two removals of expired messages
 _PACE_SECONDS = 0.02
-#: … and the longest time that a timer is set for
+#: the longest time that a timer is set for
 _MAX_DELAY_SECONDS = 3600.0
 #: how long a queue is left alone after its upkeep failed (a full disk, a corrupt record)
 _RETRY_SECONDS = 10.0
@@ -37,28 +33,18 @@ class Upkeep:
         changed: queues with a limit or a deadline that got a message in this turn.
     """
 
-    def __init__(
-        self,
-        queues: Queues,
-        deliver: Callable[[BrokerQueue], None],
-        sessions: Mapping[bytes, Session],
-        clock: Clock,
-        outbox: Outbox,
-        failure: Failure,
-        *,
-        heirs_until_ms: int,
-    ) -> None:
-        """``heirs_until_ms``: until then, sessions that held messages before a restart may come back."""
-        self._queues = queues
+    def __init__(self, core: Core, deliver: Callable[[BrokerQueue], None], grace_ms: int) -> None:
+        """``grace_ms``: how long sessions that held messages before a restart have to come back."""
+        self._queues = core.queues
         self._deliver = deliver
-        self._sessions = sessions
-        self._clock = clock
-        self._outbox = outbox
-        self._failure = failure
-        self._heirs_until_ms = heirs_until_ms
+        self._sessions = core.sessions
+        self._clock = core.clock
+        self._outbox = core.outbox
+        self._failure = core.failure
+        self._heirs_until_ms = core.clock.now_ms() + grace_ms
         self._loop = asyncio.get_running_loop()
         self.changed: set[BrokerQueue] = set()
-        self._busy: set[BrokerQueue] = set()  # that a task works on
+        self._busy: set[BrokerQueue] = set()  # those that a task works on
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
@@ -75,11 +61,11 @@ class Upkeep:
         """Check, before a publish, that a queue with a maximum length has room.
 
         Raises:
-            QueueFull: the queue refuses what it has no room for.
+            QueueFull: the queue refuses messages when it is full.
         """
         if not queue.arguments.rejects or not queue.is_too_long(messages, size):
             return
-        self._deliver(queue)  # what is already published and has a consumer waiting
+        self._deliver(queue)  # a waiting consumer may make room
         if queue.is_too_long(messages, size):
             raise QueueFull(
                 f"{full_text(queue)}: nothing was stored; publish again when it is shorter",
@@ -134,7 +120,7 @@ class Upkeep:
 
     # ------------------------------------------------------------------ time
     def _wake_at(self, at_ms: int) -> None:
-        """Look for expired messages then."""
+        """Remove expired messages at that time."""
         if self._timer is not None:
             if self._timer_at_ms <= at_ms:
                 return
@@ -172,7 +158,7 @@ class Upkeep:
             self._wake_at(min(upcoming))
 
     def tick(self) -> None:
-        """Look after messages, unused queues and single active consumers; called twice a second."""
+        """Check limits, unused queues and single active consumers; called twice a second."""
         self._expire_messages()
         now = self._clock.now_ms()
         for queue in list(self._queues.values()):
@@ -197,7 +183,7 @@ class Upkeep:
     async def _delete_unused(self, queue: BrokerQueue) -> None:
         async with self._queues.lock:
             if not queue.deleting and self._is_unused(queue):
-                log.info("queue %r was not used for %d ms and goes", queue.name, queue.arguments.expires_ms)
+                log.info("queue %r was not used for %d ms and is deleted", queue.name, queue.arguments.expires_ms)
                 await self._queues.delete(queue)
 
     def _check_active(self, queue: BrokerQueue) -> None:

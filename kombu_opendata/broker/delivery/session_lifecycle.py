@@ -1,17 +1,15 @@
-"""How sessions begin, lose their connection, come back and end; a session keeps its leases for a grace meanwhile."""
+"""The life of sessions: beginning, losing the connection, resuming within a grace period, ending."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from ...protocol.messages import Hello, Outcome, Resume
-from ...storage.clock import Clock
 from ...storage.operations.message_operations import Operations
 from ...storage.state.store_state import StoreState
 from ..model.sessions import Peer, Session
+from .core import Core
 from .leases import Leases
-from .outbox import Outbox
-from .queues import Queues
 from .visibility_timeouts import is_timed
 
 
@@ -19,36 +17,33 @@ class SessionLifecycle:
     """Begins and ends the sessions of one instance.
 
     Args:
-        detached: is called when a session's connection is gone.
+        detached: called when a session's connection is gone.
         grace_ms: how long a session without a connection keeps its leases.
     """
 
     def __init__(
         self,
-        sessions: dict[bytes, Session],
+        core: Core,
         leases: Leases,
-        queues: Queues,
         state: StoreState,
         operations: Operations,
-        clock: Clock,
-        outbox: Outbox,
         detached: Callable[[Session], None],
         grace_ms: int,
     ) -> None:
-        self._sessions = sessions
+        self._sessions = core.sessions
         self._leases = leases
-        self._queues = queues
+        self._queues = core.queues
         self._state = state
         self._operations = operations
-        self._clock = clock
-        self._outbox = outbox
+        self._clock = core.clock
+        self._outbox = core.outbox
         self._detached = detached
         self._grace_ms = grace_ms
-        self._opened_at_ms = clock.now_ms()
+        self._opened_at_ms = core.clock.now_ms()
 
     # ------------------------------------------------------------------ the beginning
     def begin(self, hello: Hello, said: Hello | Resume, connection: Peer) -> tuple[Session, int]:
-        """Give a client's session its connection; returns it, and how many leases it still has."""
+        """Attach a connection to its session; returns the session and how many leases it still has."""
         session = self._register(hello)
         old = session.connection
         if old is not None:
@@ -61,7 +56,7 @@ class SessionLifecycle:
         return session, adopted
 
     def _register(self, hello: Hello) -> Session:
-        """The session of this id, a new one if there is none."""
+        """The session of this id, created on first use."""
         found = self._sessions.get(hello.session)
         if found is None:
             others = list(self._sessions.values())
@@ -74,9 +69,9 @@ class SessionLifecycle:
         return found
 
     def _resume(self, session: Session, said: Hello | Resume) -> int:
-        """Take a session over from its old connection or from before a restart; returns how many leases it still has.
+        """Resume a session, also after a restart; returns how many leases it still has.
 
-        What the client settled and what it holds is taken as it says; every other lease was never received and is
+        The client says which messages it has settled and which it holds. It never received the others: they are
         released, which costs no attempt.
         """
         leases = self._leases
@@ -99,13 +94,13 @@ class SessionLifecycle:
         return len(adopted)
 
     def last_publish(self, session: Session) -> int:
-        """The number of the last publish of a session that is stored; 0 if there is none."""
+        """The number of a session's last stored publish; 0 if there is none."""
         last = self._state.producers.get(session.id)
         return last.last_sequence if last is not None else 0
 
     # ------------------------------------------------------------------ the end
     def detach(self, session: Session) -> None:
-        """The connection is gone: no deliveries until it is back; the leases live on for the grace period."""
+        """The connection is gone: stop deliveries, and keep the leases for the grace period."""
         session.connection = None
         session.lost_at_ms = self._clock.now_ms()
         session.replies.clear()
@@ -118,7 +113,7 @@ class SessionLifecycle:
                 getter.drop()
 
     def close(self, session: Session, outcome: Outcome, *, lease_expired: bool = False) -> None:
-        """The session is over: its leases end, its exclusive and auto-delete queues go."""
+        """End a session: its leases end, its exclusive and auto-delete queues are deleted."""
         consumed = {consumer.queue for channel in session.channels.values() for consumer in channel.consumers.values()}
         for queue, entry in self._leases.held_by(session):
             self._leases.end(session, queue, entry, outcome, lease_expired=lease_expired)
@@ -137,24 +132,23 @@ class SessionLifecycle:
 
     # ------------------------------------------------------------------ time
     def renew_leases(self) -> None:
-        """Prolong, on disk, the leases of all sessions that are connected."""
+        """Extend the stored leases of all connected sessions."""
         for session in self._sessions.values():
             if session.connection is not None and session.id in self._state.leases:
                 self._operations.renew_by_queue(session.id)
                 self._outbox.schedule()
 
     def expire(self) -> int:
-        """Return what sessions hold that did not come back; returns how many leases that were.
+        """End the leases of sessions that did not come back in time; returns how many.
 
-        Sessions have a grace. Leases from before a restart last as the store says, and at least for the grace: their
-        client may have waited for a broker all along.
+        Leases from before a restart last as the store says, and at least for the grace period after the restart.
         """
         expired, now = 0, self._clock.now_ms()
         for session in list(self._sessions.values()):
             if session.connection is None and session.lost_at_ms + self._grace_ms <= now:
                 expired += len(self._leases.held_by(session))
                 self.close(session, Outcome.REQUEUE, lease_expired=True)
-        if self._opened_at_ms + self._grace_ms <= now:  # clients of before a restart had time to come back
+        if self._opened_at_ms + self._grace_ms <= now:  # clients from before the restart had time to come back
             expired += self._expire_before_restart(now)
         state = self._state
         for id in state.session_names.keys() - self._sessions.keys() - state.leases.keys() - state.producers.keys():

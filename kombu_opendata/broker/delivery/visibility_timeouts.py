@@ -1,8 +1,8 @@
-"""Visibility timeouts: leases of the queue client's reads, which end at their time whatever happens to the connection.
+"""Visibility timeouts: leases of the queue client's reads, which end at a set time, independent of connections.
 
-Such a lease is held by a session that no connection can have: its id is :data:`MARK` followed by a hash of the client's
-id. Nobody renews the lease, and anybody who knows the message's id may settle it. The same id names the client as a
-worker (:mod:`.workers`).
+Such a timed lease is held by a session that no connection can have: its id is :data:`MARK` followed by a hash of the
+client's id. Nobody renews the lease, and anybody who knows the message's id may settle it. The same id identifies the
+client as a worker.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
 from ...protocol.messages import Outcome
-from ...storage.clock import Clock
 from ...storage.state.queue_buckets import Entry
 from ..model.sessions import Session
-from .failure import Failure
+from .core import Core
 from .leases import Leases
-from .outbox import Outbox
-from .queues import Queues
 
 #: the first bytes of a reader's session; one random id in 2^48 begins with them
 MARK = b"\0timed"
@@ -29,43 +26,35 @@ _MAX_DELAY_SECONDS = 3600.0
 
 
 def session_of(client: bytes) -> bytes:
-    """The session that holds what this client reads for a time."""
+    """The session that holds a client's timed leases."""
     return MARK + hashlib.blake2b(client, digest_size=16 - len(MARK)).digest()
 
 
 def is_timed(session: bytes) -> bool:
-    """Whether a lease of this session ends by time alone."""
+    """Whether this session holds timed leases."""
     return session.startswith(MARK)
 
 
 class TimedLeases:
-    """The timed leases of one instance, by when they end. The heap may still have leases that were settled."""
+    """The timed leases of one instance, in a heap by end time, which may still contain settled leases."""
 
-    def __init__(
-        self,
-        leases: Leases,
-        queues: Queues,
-        names: Mapping[bytes, str],
-        clock: Clock,
-        outbox: Outbox,
-        failure: Failure,
-    ) -> None:
-        """``names`` are those of sessions that the store knows."""
+    def __init__(self, core: Core, leases: Leases, names: Mapping[bytes, str]) -> None:
+        """``names``: the names of sessions in the store."""
         self._leases = leases
-        self._queues = queues
+        self._queues = core.queues
         self._names = names
-        self._clock = clock
-        self._outbox = outbox
-        self._failure = failure
+        self._clock = core.clock
+        self._outbox = core.outbox
+        self._failure = core.failure
         self._loop = get_running_loop()
         self._ends: list[tuple[int, str, int, int]] = []  # lease until, queue, message id, token
         self._limit = 1024
-        self.transient_readers: dict[bytes, str] = {}  # of queues that are not stored
+        self.transient_readers: dict[bytes, str] = {}  # their names; those with leases of transient queues
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
 
     def load(self) -> None:
-        """Take in the leases that the store has. They end at their time, however long the broker was away."""
+        """Add the leases in the store. They end at their time, even if the broker was down."""
         self._ends = self._all()
         heapify(self._ends)
         self._limit = 2 * len(self._ends) + 1024
@@ -80,7 +69,7 @@ class TimedLeases:
             self._timer.cancel()
 
     def note(self, queue: str, entry: Entry) -> None:
-        """A timed lease began, or ends at another time now."""
+        """Note a timed lease that is new or has a new end."""
         heappush(self._ends, (entry.lease_until, queue, entry.id, entry.claimed_at))
         if len(self._ends) > self._limit:
             self.load()
@@ -88,11 +77,11 @@ class TimedLeases:
             self._set_timer()
 
     def holder(self, entry: Entry) -> Session:
-        """The reader as a session."""
+        """The holder of a timed lease as a session."""
         return Session(entry.session, self.name_of(entry.session))
 
     def name_of(self, session: bytes) -> str:
-        """The name of a session without a connection; empty if that is not known."""
+        """The name of a session without a connection; empty if it is not known."""
         return self._names.get(session) or self.transient_readers.get(session, "")
 
     def _all(self) -> list[tuple[int, str, int, int]]:
@@ -120,14 +109,14 @@ class TimedLeases:
             self._failure.fail(exc)
 
     def expire(self) -> int:
-        """End the leases whose time is over, up to a limit; returns how many."""
+        """End leases whose time is over, up to a limit; returns how many."""
         now, ended = self._clock.now_ms(), 0
         while self._ends and self._ends[0][0] <= now and ended < _ENDS_PER_TURN:
             until, name, id, token = heappop(self._ends)
             queue = self._queues.get(name)
             entry = queue.messages.in_flight.get(id) if queue is not None else None
             if queue is None or entry is None or entry.claimed_at != token or entry.lease_until != until:
-                continue  # settled, or ends later, which the heap has too
+                continue  # settled, or extended: the heap has the new end too
             if not queue.deleting and is_timed(entry.session):
                 self._leases.end(self.holder(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
                 ended += 1

@@ -15,15 +15,13 @@ from itertools import islice
 
 from ...errors import CorruptRecord, NotFound, OpenDataError, QueueFull, StoreError, StoreFull
 from ...protocol.messages import Publish
-from ...storage.clock import Clock
 from ...storage.messages.payloads import Payloads
 from ...storage.operations.message_operations import Operations
 from ...storage.records.dead_letter import REVOKED, DeadLetter
 from ...storage.state.queue_buckets import Entry
 from ...storage.state.store_state import StoreState, dead_letters_to
-from ..delivery.outbox import Outbox
+from ..delivery.core import Core
 from ..delivery.queue_upkeep import Upkeep
-from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
 from ..model.queue import BrokerQueue
 from . import x_death_headers
@@ -31,7 +29,7 @@ from .revocations import Revocations
 
 log = logging.getLogger(__name__)
 
-#: puts a message into queues and returns its id
+#: puts a message into queues; returns its id
 Store = Callable[[Publish, list[BrokerQueue]], int]
 
 #: dead letters that are published in one turn
@@ -47,31 +45,29 @@ class DeadLetters:
     Attributes:
         published: dead letters that were put into a queue.
         unroutable: dead letters that no queue took, for example because there is no such exchange.
-        cycles: times that a dead letter was kept out of a queue where it had been before, because no consumer had
+        cycles: times that a dead letter was kept out of a queue because it had been there before, and no consumer had
             rejected it since.
         lost: dead letters that could not be read from the store, or exceeded the limit in memory.
     """
 
     def __init__(
         self,
+        core: Core,
         state: StoreState,
         payloads: Payloads,
         operations: Operations,
-        clock: Clock,
-        queues: Queues,
         upkeep: Upkeep,
         revocations: Revocations,
-        outbox: Outbox,
     ) -> None:
         self._stored = state.dead_letters
         self._topology = state.topology
         self._payloads = payloads
         self._operations = operations
-        self._clock = clock
-        self._queues = queues
+        self._clock = core.clock
+        self._queues = core.queues
         self._upkeep = upkeep
         self._revocations = revocations
-        self._outbox = outbox
+        self._outbox = core.outbox
         self._warn = WarnOnce(log).warn
         self._transient: deque[tuple[str, DeadLetter, bytes]] = deque()
         self._wanted = asyncio.Event()
@@ -91,7 +87,7 @@ class DeadLetters:
         }
 
     def add_transient(self, queue: BrokerQueue, entry: Entry, reason: str) -> None:
-        """A message left a transient queue: keep it as a dead letter if the queue has a dead-letter exchange."""
+        """Keep a message from a transient queue as a dead letter, if the queue has a dead-letter exchange."""
         to = dead_letters_to(queue.properties.arguments)
         if entry.envelope is None:
             return
@@ -129,7 +125,7 @@ class DeadLetters:
                 await asyncio.sleep(0)
 
     async def _load(self) -> None:
-        """Bring payloads of the oldest letters into memory."""
+        """Load the payloads of the oldest letters into memory."""
         places = list(islice(self._stored, _BATCH))
         try:
             await self._payloads.load([id for _queue, id in places])
@@ -145,14 +141,14 @@ class DeadLetters:
         await asyncio.gather(*(self._revocations.load(self._payloads.find(id) or b"") for _queue, id in revoked))
 
     def _publish_some(self, store: Store) -> None:
-        """Publish what is in memory. No await: a letter and its publish are in one commit."""
+        """Publish the letters in memory. There is no await, so a letter and its publish are in one commit."""
         for _ in range(min(_BATCH, len(self._transient))):
             self._publish(store, *self._transient[0])
             self._transient.popleft()
         for (queue, id), letter in list(islice(self._stored.items(), _BATCH)):
             envelope = self._payloads.find(id)
             if envelope is None:
-                return  # not loaded yet, or pushed out again
+                return  # not loaded yet, or evicted again
             if letter.reason == REVOKED:
                 self._revocations.store(envelope)
             else:
@@ -163,7 +159,7 @@ class DeadLetters:
         """Publish one.
 
         Raises:
-            StoreFull: nothing happened; try again.
+            StoreFull: nothing was published; try again.
         """
         copy = x_death_headers.make_copy(envelope, queue, letter)
         targets = [q for q in self._targets(queue, letter, copy) if self._has_room(q, queue, len(copy.envelope))]
@@ -207,7 +203,7 @@ class DeadLetters:
         return [target for target in found if target not in cycling]
 
     def _has_room(self, target: BrokerQueue, queue: str, size: int) -> bool:
-        """Whether a queue takes one more message. A queue may refuse what exceeds its maximum."""
+        """Whether a queue has room for one more message. If not, that is counted and logged."""
         try:
             self._upkeep.check_room(target, size)
         except QueueFull:

@@ -10,6 +10,7 @@ from typing import Any
 from ...storage.engine import Engine
 from ...storage.state.store_state import DEFAULT_LEASE_SECONDS
 from ..delivery.background import Background
+from ..delivery.core import Core
 from ..delivery.delivery import Delivery, Turn
 from ..delivery.failure import Failure
 from ..delivery.leases import Leases
@@ -37,7 +38,7 @@ from .staging_service import StagingService
 
 log = logging.getLogger(__name__)
 
-#: how often leases are prolonged in the store: three times within the default one, once within the shortest
+#: how often leases are extended in the store: three times within the default, once within the shortest
 _RENEW_SECONDS = DEFAULT_LEASE_SECONDS / 3
 
 
@@ -65,23 +66,23 @@ class Instance:
         self.queues = Queues(
             state.topology, engine.definitions, engine.idempotency, self.sessions, self.outbox, clock, self.notices
         )
-        self.upkeep = self._turn(grace_ms)
+        core = Core(
+            name, clock, engine.commits, self.sessions, self.outbox, self.queues, self.failure, self.traffic,
+            self.notices,
+        )  # fmt: skip
+        self.upkeep = self._turn(core, grace_ms)
         self.results = ResultWatches(self.sessions, self.outbox)
         self.leases = Leases(self.queues, state.leases, self.outbox)
-        self.timed = TimedLeases(self.leases, self.queues, state.session_names, clock, self.outbox, self.failure)
-        self.lifecycle = SessionLifecycle(
-            self.sessions, self.leases, self.queues, state, engine.operations, clock, self.outbox,
-            self.results.forget_session, grace_ms,
-        )  # fmt: skip
-        self.dead_letters = self._dead_letters()
-        self.replays = Replays(
-            engine.router, state.cursors, self.queues, self.upkeep, self.outbox, engine.commits, self.traffic
-        )  # fmt: skip
-        self.staging = self._staging(max_message_bytes)
-        self.maintenance = Maintenance(
-            name, engine, self.lifecycle, self.replays, self.staging, self.failure, self.notices,
-            interval_seconds=engine.settings.retention_interval_seconds,
-        )  # fmt: skip
+        self.timed = TimedLeases(core, self.leases, state.session_names)
+        forget = self.results.forget_session
+        self.lifecycle = SessionLifecycle(core, self.leases, state, engine.operations, forget, grace_ms)
+        revocations = Revocations(engine.results, state.results.chords, clock, self.results.changed)
+        self.dead_letters = DeadLetters(core, state, engine.payloads, engine.operations, self.upkeep, revocations)
+        self.replays = Replays(core, engine.router, state.cursors, self.upkeep)
+        planner = Planner(core, state.topology, engine.staging, self.upkeep)
+        router = StagingRouter(core, planner, engine.staging, max_message_bytes)
+        self.staging = StagingService(core, router, engine.staging, max_message_bytes)
+        self.maintenance = Maintenance(core, engine, self.lifecycle, self.replays, self.staging)
         self.maker = self._recover_queues()
         self.rates = Rates(self.queues, clock)
         self.loop = loop
@@ -90,37 +91,17 @@ class Instance:
         self._is_stalled = False
 
     # ------------------------------------------------------------------ composing
-    def _turn(self, grace_ms: int) -> Upkeep:
-        """The turn, which the outbox has run; returns the upkeep that is part of it."""
-        engine, clock = self.engine, self.engine.clock
-        delivery = Delivery(self.queues, self.outbox, clock, self.traffic)
-        upkeep = Upkeep(
-            self.queues, delivery.deliver, self.sessions, clock, self.outbox, self.failure,
-            heirs_until_ms=clock.now_ms() + grace_ms,
-        )  # fmt: skip
-        has_journal = engine.journal is not None
-        self.outbox.turn = Turn(
-            self.outbox, delivery, upkeep, engine.commits, self.failure, has_journal=has_journal
-        ).run  # fmt: skip
+    def _turn(self, core: Core, grace_ms: int) -> Upkeep:
+        """Compose the turn, which the outbox runs; returns the upkeep, which is part of it."""
+        delivery = Delivery(self.queues, self.outbox, core.clock, self.traffic)
+        upkeep = Upkeep(core, delivery.deliver, grace_ms)
+        has_journal = self.engine.journal is not None
+        turn = Turn(self.outbox, delivery, upkeep, core.commits, self.failure, has_journal=has_journal)
+        self.outbox.turn = turn.run
         return upkeep
 
-    def _dead_letters(self) -> DeadLetters:
-        engine, state = self.engine, self.engine.state
-        revocations = Revocations(engine.results, state.results.chords, engine.clock, self.results.changed)
-        return DeadLetters(
-            state, engine.payloads, engine.operations, engine.clock, self.queues, self.upkeep, revocations, self.outbox
-        )  # fmt: skip
-
-    def _staging(self, max_message_bytes: int) -> StagingService:
-        staging, commits, clock = self.engine.staging, self.engine.commits, self.engine.clock
-        planner = Planner(self.engine.state.topology, staging, self.queues, self.upkeep, self.outbox)
-        router = StagingRouter(
-            planner, staging, commits, clock, self.outbox, self.failure, self.traffic, max_message_bytes
-        )  # fmt: skip
-        return StagingService(self.name, router, staging, commits, clock, max_message_bytes)
-
     def _recover_queues(self) -> QueueMaker:
-        """Serve the queues that the store has; returns what makes new ones."""
+        """Create the queues that are in the store; returns the maker of new ones."""
         engine, topology, clock = self.engine, self.engine.state.topology, self.engine.clock
         storage = Storage(
             engine.operations, engine.definitions, engine.loader, engine.payloads, engine.pages, engine.removals,
@@ -137,12 +118,12 @@ class Instance:
 
     # ------------------------------------------------------------------ life
     def start(self, store: Store) -> None:
-        """Begin what goes on in the background. ``store`` puts dead letters into queues."""
+        """Start the background tasks. ``store`` puts dead letters into queues."""
         self._work(self.engine.run_maintenance())
         self._work(self.engine.history.run())
         self._work(self.dead_letters.run(store))
         self._work(self.replays.run())
-        self._work(self.staging.run())
+        self._work(self.staging.router.run())
 
     def _work(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(work)
@@ -151,7 +132,7 @@ class Instance:
         task.add_done_callback(self.failure.watch)
 
     def tick(self) -> None:
-        """Called twice a second: the work that time brings."""
+        """Do periodic work; called twice a second."""
         self.maintenance.tick()
         self.upkeep.tick()
         self.rates.tick()
@@ -162,14 +143,14 @@ class Instance:
             self.lifecycle.renew_leases()
 
     def _watch_store(self) -> None:
-        """Say once that the store stopped taking writes, and once that it does again."""
+        """Log once when the store stops accepting writes, and once when it accepts them again."""
         extra = {"instance": self.name}
         stalled = self.engine.stalled_seconds
         if stalled and not self._is_stalled:
-            text = "instance %s: the store has taken no writes for %.0f s (disk full?); waiting"
+            text = "instance %s: the store has accepted no writes for %.0f s (disk full?); waiting"
             log.error(text, self.name, stalled, extra=extra)
         elif not stalled and self._is_stalled:
-            log.info("instance %s: the store takes writes again", self.name, extra=extra)
+            log.info("instance %s: the store accepts writes again", self.name, extra=extra)
         self._is_stalled = bool(stalled)
         count, slowest = self.engine.figures.take_slow()
         if count:
@@ -188,7 +169,7 @@ class Instance:
             await self.engine.commits.commit()
 
     async def stop(self) -> None:
-        """Stop what goes on in the background."""
+        """Stop the background tasks."""
         self.upkeep.stop()
         self.timed.stop()
         for task in self._works:
@@ -197,7 +178,7 @@ class Instance:
 
     # ------------------------------------------------------------------ status
     def report(self) -> dict[str, Any]:
-        """What the status call says, but for the queues."""
+        """The report of the status call, without the queues."""
         return {
             **self.engine.report(),
             "sessions": len(self.sessions),

@@ -1,4 +1,4 @@
-"""The duties that keep an instance in order, done by the broker itself and on request.
+"""Maintenance duties of an instance, which run by themselves and on request.
 
 =================  ===================================================================  ============================
 duty               what it does                                                         the broker does it itself
@@ -23,12 +23,12 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...errors import RequestError, StoreFull
 from ...storage.engine import Engine
-from ..delivery.failure import Failure
-from ..delivery.rate_limited_log import Notices
+from ..delivery.core import Core
 from ..delivery.session_lifecycle import SessionLifecycle
 from .replay_cursors import Replays
 from .staging_service import StagingService
@@ -41,21 +41,21 @@ DUTIES = (ROUTE, EXPIRE_LEASES, COLLECT)
 #: a request postpones the broker's own collecting for at most so long
 MAX_PUT_OFF_SECONDS = 3600.0
 _BROKER = "broker"
-_EXPIRED = "%d leases ended, as their clients did not come back: the messages are delivered again"
+_EXPIRED = "%d leases ended because their clients did not come back: the messages are delivered again"
 
 Counts = dict[str, int]
 
 
+@dataclass(slots=True)
 class LastRun:
     """The last run of a duty, and the last request for it."""
 
-    def __init__(self) -> None:
-        self.runs = 0
-        self.at_ms = 0
-        self.by = ""
-        self.seconds = 0.0
-        self.asked_at_ms = 0
-        self.asked_by = ""
+    runs: int = 0
+    at_ms: int = 0
+    by: str = ""
+    seconds: float = 0.0
+    asked_at_ms: int = 0
+    asked_by: str = ""
 
     def done(self, at_ms: int, by: str, seconds: float) -> None:
         """Note a run."""
@@ -89,28 +89,19 @@ class Maintenance:
     """
 
     def __init__(
-        self,
-        name: str,
-        engine: Engine,
-        lifecycle: SessionLifecycle,
-        replays: Replays,
-        staging: StagingService,
-        failure: Failure,
-        notices: Notices,
-        *,
-        interval_seconds: float,
+        self, core: Core, engine: Engine, lifecycle: SessionLifecycle, replays: Replays, staging: StagingService
     ) -> None:
         self.last = {duty: LastRun() for duty in DUTIES}
-        self._name = name
+        self._name = core.name
         self._engine = engine
         self._lifecycle = lifecycle
         self._replays = replays
         self._staging = staging
-        self._failure = failure
-        self._notices = notices
+        self._failure = core.failure
+        self._notices = core.notices
         self._loop = asyncio.get_running_loop()
-        self._interval = interval_seconds
-        self._own_at = self._loop.time() + interval_seconds
+        self._interval = engine.settings.retention_interval_seconds
+        self._own_at = self._loop.time() + self._interval
         self.collected = self.leases_expired = 0
         self._reported: Counts = {}  # the totals as of the last report
         self._running: dict[str, asyncio.Task[_Run]] = {}
@@ -251,7 +242,7 @@ class Maintenance:
         limit, notices = self._engine.size_limit, self._notices
         early = await limit.step()
         size = f"{limit.limit_bytes / (1 << 20):,.0f} MiB"
-        notices.add("retention bytes", f"%d settled messages went early: the store is to be below {size}", early)
+        notices.add("retention bytes", f"%d settled messages were removed early to keep the store below {size}", early)
         if limit.is_stuck:
             text = "instance %s: the store is larger than %s, and no settled message is left to remove"
             notices.say(logging.WARNING, "too large", text, self._name, size)

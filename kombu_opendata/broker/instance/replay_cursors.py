@@ -1,8 +1,8 @@
-"""Replay: moves the routing cursors on beside the live traffic.
+"""Replay: advances the routing cursors in the background.
 
-One task moves all cursors of an instance in turn. A step uses the event loop for a few milliseconds. If clients were
-served since the last step, a pause follows that leaves most of the time to them. The maintenance duty "route" moves the
-same cursors, so its report shows what was routed.
+One task advances all cursors of an instance in turn. A step uses the event loop for a few milliseconds. If clients were
+served since the last step, a pause follows that leaves most of the time to them. The maintenance duty "route" advances
+the same cursors, so its report shows what was routed.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import OpenDataError, StoreFull
-from ...storage.commit.commits import Commits
 from ...storage.maintain.routing_cursors import Router, Step
 from ...storage.records.cursor import Cursor
 from ...storage.state.store_state import Queue
-from ..delivery.outbox import Outbox
+from ..delivery.core import Core
 from ..delivery.queue_upkeep import Upkeep
-from ..delivery.queues import Queues
-from ..delivery.traffic import Traffic
 from ..model.queue import BrokerQueue
 from ..model.queue_arguments import DROP_HEAD
 
@@ -30,7 +28,7 @@ log = logging.getLogger(__name__)
 _STEP_SECONDS = 0.006
 #: the share of the time that replay uses while clients are served; reading ahead, in a thread, is not counted
 _BUSY_SHARE = 0.2
-#: how long a cursor waits that can't go on because a queue or the disk is full
+#: how long a cursor waits when a queue or the disk is full
 _WAIT_SECONDS = 0.25
 #: how long a cursor waits after an error
 _RETRY_SECONDS = 10.0
@@ -40,15 +38,15 @@ _DUTY_STEPS = 20
 _RATE_STEPS = 50
 
 
+@dataclass(slots=True)
 class _Pace:
-    """How fast a cursor has been lately, and when it may go on."""
+    """The recent rate of a cursor, and when its next step may run."""
 
-    def __init__(self) -> None:
-        self.rate = 0.0  # messages looked at a second
-        self.not_before = 0.0
-        self.is_full = False
-        self.error = ""
-        self.ended_at: float | None = None
+    rate: float = 0.0  # messages read per second
+    not_before: float = 0.0
+    is_full: bool = False
+    error: str = ""
+    ended_at: float | None = None
 
     def note(self, step: Step, began: float, ended: float) -> None:
         seconds = ended - (began if self.ended_at is None else self.ended_at)
@@ -66,23 +64,14 @@ class Replays:
         routed: messages that were put into queues, since the start.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        cursors: Mapping[str, Cursor],
-        queues: Queues,
-        upkeep: Upkeep,
-        outbox: Outbox,
-        commits: Commits,
-        traffic: Traffic,
-    ) -> None:
+    def __init__(self, core: Core, router: Router, cursors: Mapping[str, Cursor], upkeep: Upkeep) -> None:
         self._router = router
         self._cursors = cursors
-        self._queues = queues
+        self._queues = core.queues
         self._upkeep = upkeep
-        self._outbox = outbox
-        self._commits = commits
-        self._traffic = traffic
+        self._outbox = core.outbox
+        self._commits = core.commits
+        self._traffic = core.traffic
         self._loop = asyncio.get_running_loop()
         self._paces: dict[str, _Pace] = {}
         self._wanted = asyncio.Event()
@@ -96,9 +85,9 @@ class Replays:
         """There is a new cursor."""
         self._wanted.set()
 
-    # ------------------------------------------------------------------ going on
+    # ------------------------------------------------------------------ advancing
     async def run(self) -> None:
-        """Move cursors on until cancelled."""
+        """Advance cursors until cancelled."""
         loop = self._loop
         while True:
             await self._wanted.wait()
@@ -120,17 +109,17 @@ class Replays:
         return self._paces.setdefault(name, _Pace())
 
     async def _pause(self, worked_seconds: float) -> None:
-        """Leave the loop to others, for longer if clients were served since the last pause."""
+        """Yield the event loop, for longer if clients were served since the last pause."""
         served = self._traffic.total
         busy, self._served = served != self._served, served
         await asyncio.sleep(min(worked_seconds, 4 * _STEP_SECONDS) * (1 / _BUSY_SHARE - 1) if busy else 0)
 
     async def _advance(self, name: str) -> Step:
-        """One step of one cursor. An error stops this cursor only."""
+        """Run one step of one cursor. An error stops only this cursor."""
         loop, pace = self._loop, self._pace(name)
         queue = self._queues.get(name)
         if queue is None or queue.deleting:
-            pace.not_before = loop.time() + _WAIT_SECONDS  # it goes with its queue
+            pace.not_before = loop.time() + _WAIT_SECONDS  # it is deleted with its queue
             return Step([], 0, False)
         began = loop.time()
         try:
@@ -166,7 +155,7 @@ class Replays:
         self._outbox.schedule()
 
     async def advance(self) -> None:
-        """The maintenance duty: move each cursor on a little."""
+        """The maintenance duty: advance each cursor a little."""
         for name in [name for name, cursor in self._cursors.items() if not cursor.is_done]:
             for _ in range(_DUTY_STEPS):
                 step = await self._advance(name)
@@ -192,7 +181,7 @@ class Replays:
 
     # ------------------------------------------------------------------ reporting
     def report(self, name: str) -> dict[str, Any] | None:
-        """How far the cursor of a queue is; None if it never had one."""
+        """The progress of a queue's cursor; None if it never had one."""
         cursor = self._cursors.get(name)
         if cursor is None:
             return None
@@ -216,9 +205,9 @@ class Replays:
 
 
 def room(queue: BrokerQueue, *, always: bool = False) -> Callable[[int, int], bool]:
-    """Makes a function that says whether a queue takes so many more messages and bytes.
+    """Makes a function that says whether a queue has room for a number of messages and bytes.
 
-    A queue that drops its oldest messages always takes more, unless ``always`` makes its maximum count.
+    A queue that drops its oldest messages always has room, unless ``always`` makes its maximum count.
     """
     if not queue.is_bounded or not (always or queue.arguments.overflow != DROP_HEAD):
         return lambda _messages, _bytes: True

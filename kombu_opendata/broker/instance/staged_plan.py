@@ -1,4 +1,4 @@
-"""Routes many rows of a staged job at once: which queues they go to, and putting them there."""
+"""Routes the rows of a staged job in bulk: finds their queues, and adds them there."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from ...staging.batch_reader import InlineBlock
 from ...storage.operations.staged_commits import Staging
 from ...storage.routing.topology import Topology
 from ...storage.state.staged_rows import Chunk
-from ..delivery.outbox import Outbox
+from ..delivery.core import Core
 from ..delivery.queue_upkeep import Upkeep, full_text
-from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
 from ..model.queue import BrokerQueue
 from ..model.queue_kinds import by_kind
@@ -24,15 +23,15 @@ log = logging.getLogger(__name__)
 
 
 class NeedEnvelopes(Exception):
-    """A headers exchange or a transient queue is among the targets: the index is not enough."""
+    """A headers exchange or a transient queue needs the envelopes: the index is not enough."""
 
 
 class Plan(NamedTuple):
-    """Where rows go. ``runs`` is a flat list of target, rows, target, rows …; target -1 means no queue."""
+    """The targets of rows. ``runs`` is a flat list of target, rows, target, rows …; target -1 means no queue."""
 
     targets: list[list[BrokerQueue]]
     runs: list[int]
-    envelopes: list[bytes]  # of all rows, if they are needed
+    envelopes: list[bytes]  # of all rows, if needed
     full: BrokerQueue | None = None  # the queue that refuses the next row
 
 
@@ -43,18 +42,18 @@ class Planner:
         routed, unroutable: numbers of rows, since the start.
     """
 
-    def __init__(self, topology: Topology, staging: Staging, queues: Queues, upkeep: Upkeep, outbox: Outbox) -> None:
+    def __init__(self, core: Core, topology: Topology, staging: Staging, upkeep: Upkeep) -> None:
         self._topology = topology
         self._staging = staging
-        self._queues = queues
+        self._queues = core.queues
         self._upkeep = upkeep
-        self._outbox = outbox
+        self._outbox = core.outbox
         self._warn = WarnOnce(log).warn
         self.routed = self.unroutable = 0
 
-    # ------------------------------------------------------------------ where rows go
+    # ------------------------------------------------------------------ planning
     def plan_all(self, blocks: list[InlineBlock]) -> list[Plan]:
-        """Where all rows of these blocks go.
+        """Plan all rows of these blocks.
 
         Raises:
             QueueFull: a queue refuses some of them.
@@ -76,14 +75,14 @@ class Planner:
     def plan(
         self, block: Block, payload: bytes | None, held: dict[BrokerQueue, list[int]] | None = None
     ) -> tuple[Plan, int]:
-        """Where rows go, and how many of them are planned: fewer than all if a full queue refuses the next one.
+        """Plan rows; returns how many are planned: fewer than all if a full queue refuses the next one.
 
         Args:
             payload: the rows' envelopes, if they were read.
-            held: messages and bytes that are planned for bounded queues already.
+            held: messages and bytes that are already planned for bounded queues.
 
         Raises:
-            NeedEnvelopes: they must be read first.
+            NeedEnvelopes: the envelopes must be read first.
         """
         envelopes = _split(block, payload) if payload is not None else []
         numbers: dict[tuple[str, ...], int] = {}
@@ -130,14 +129,14 @@ class Planner:
         return None
 
     def _fixed_names(self, block: Block) -> tuple[str, ...] | None:
-        """The queues that all messages of a block go to; None if that depends on the message."""
+        """The queues that get all messages of a block; None if that depends on the message."""
         exchange, key = block.exchange, block.routing_key
         if isinstance(exchange, str) and isinstance(key, str):
             return self._topology.route_by_key(exchange, key)
         return None
 
     def _names(self, block: Block, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
-        """The queues that a message goes to."""
+        """The queues that get a message."""
         exchange, key = block.exchange, block.routing_key
         exchange = exchange if isinstance(exchange, str) else exchange[row]
         key = key if isinstance(key, str) else key[row]
@@ -149,12 +148,12 @@ class Planner:
             self._warn("messages of staged jobs are dropped: there is no exchange %r", exchange)
             return ()
 
-    # ------------------------------------------------------------------ into the queues
+    # ------------------------------------------------------------------ adding to queues
     def apply(self, chunk: Chunk, block: Block, plan: Plan) -> None:
-        """Put a chunk's rows where they go. Nothing is awaited: it is one effect.
+        """Add a chunk's rows to their queues, in one effect.
 
         Raises:
-            StoreFull: nothing happened.
+            StoreFull: nothing was added.
         """
         stored = [by_kind(queues).stored for queues in plan.targets]
         numbers: list[int] = []
@@ -205,7 +204,7 @@ def _at(value: Any, row: int) -> int:
 
 
 def _headers(block: Block, row: int, envelopes: list[bytes]) -> Callable[[], Mapping[Any, Any]]:
-    """The headers that a headers exchange matches: those of the envelope, or the index's if it can't be opened."""
+    """The headers for a headers exchange: those of the envelope, or of the index if it can't be decoded."""
 
     def headers() -> Mapping[Any, Any]:
         if not envelopes:

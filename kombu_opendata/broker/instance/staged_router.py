@@ -1,8 +1,8 @@
-"""Puts the messages of committed jobs into queues, in the background and in small pieces, as a publish would.
+"""Routes the messages of committed jobs into queues, in the background and in small pieces.
 
-Each job has a cursor: how many of its rows are routed. The cursor is part of the state, so after a crash routing goes
-on where it was. Each piece is one effect. Between pieces the event loop does its other work, and while clients publish
-or get deliveries, routing uses at most half of the time.
+Each job has a cursor: how many of its rows are routed. The cursor is part of the state, so routing continues there
+after a crash. Each piece is one effect. Between pieces the event loop does its other work. While clients publish or get
+deliveries, routing uses at most half of the time.
 """
 
 from __future__ import annotations
@@ -16,16 +16,12 @@ from ...staging.batch_block import BLOCK_ROWS, Block, cut, decode_block, encode_
 from ...staging.batch_format import Segment, Tail, corrupt
 from ...staging.batch_reader import read_index, read_tail
 from ...staging.folder import Folder
-from ...storage.clock import Clock
-from ...storage.commit.commits import Commits
 from ...storage.operations.staged_commits import Staging
 from ...storage.state.staged_job import StagedJob, StagedObject
 from ...storage.state.staged_rows import Chunk
-from ..delivery.failure import Failure
-from ..delivery.outbox import Outbox
+from ..delivery.core import Core
 from ..delivery.queue_upkeep import full_text
 from ..delivery.rate_limited_log import WarnOnce
-from ..delivery.traffic import Traffic
 from .staged_plan import NeedEnvelopes, Planner
 
 log = logging.getLogger(__name__)
@@ -38,50 +34,40 @@ _MIN_ROWS = 16
 #: bytes of unwritten records at which routing waits for a checkpoint
 _MAX_BATCH_BYTES = 8 << 20
 _RETRY_SECONDS = 1.0
-#: how often routing looks again at a queue that is full and refuses messages
+#: how often routing retries a queue that is full and refuses messages
 _FULL_SECONDS = 0.05
 #: after this time without progress a job makes room for others, for the same time
 _PARKED_SECONDS = 0.5
 
 
 class _Stuck(Exception):
-    """A queue has been full for some time: it is the turn of other jobs."""
+    """A queue has been full for some time: other jobs go first."""
 
 
 class StagingRouter:
     """The routing of one instance's staged jobs. A batch with an envelope above the limit counts as damaged.
 
     Attributes:
-        planner: says where rows go.
+        planner: finds the queues of rows.
         damaged: damaged rows, since the start.
     """
 
-    def __init__(
-        self,
-        planner: Planner,
-        staging: Staging,
-        commits: Commits,
-        clock: Clock,
-        outbox: Outbox,
-        failure: Failure,
-        traffic: Traffic,
-        max_message_bytes: int,
-    ) -> None:
+    def __init__(self, core: Core, planner: Planner, staging: Staging, max_message_bytes: int) -> None:
         self.planner = planner
         self._staging = staging
         self._jobs = staging.state
-        self._commits = commits
-        self._clock = clock
-        self._outbox = outbox
-        self._failure = failure
-        self._traffic = traffic
+        self._commits = core.commits
+        self._clock = core.clock
+        self._outbox = core.outbox
+        self._failure = core.failure
+        self._traffic = core.traffic
         self._loop = asyncio.get_running_loop()
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._turn = asyncio.Lock()
         self._max_message_bytes = max_message_bytes
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._parked: dict[str, float] = {}  # jobs that wait for a full queue, and when they are looked at again
+        self._parked: dict[str, float] = {}  # jobs that wait for a full queue, and when they are retried
         self._blocked: dict[str, Blocked] = {}
         self._piece_rows = 128
         self._others = 0
@@ -93,7 +79,7 @@ class StagingRouter:
         self._wanted.set()
 
     def blocked(self, job_id: str) -> Blocked | None:
-        """What keeps a job from being routed now, if anything does."""
+        """Why a job can't be routed now, if so."""
         return self._blocked.get(job_id)
 
     async def run(self) -> None:
@@ -104,7 +90,7 @@ class StagingRouter:
                 self._wanted.clear()
                 now = self._loop.time()
                 due = [job for job in self._jobs.routing() if self._parked.get(job.id, 0.0) <= now]
-                for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # never waited: first
+                for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # new ones first
                     if len(self._tasks) >= _JOBS:
                         break
                     if job.id not in self._tasks:
@@ -151,11 +137,11 @@ class StagingRouter:
         self._blocked[job.id] = Blocked(reason, since_ms, queue)
 
     async def _route_object(self, job: StagedJob) -> None:
-        """Route what is left of the object that the cursor is in."""
+        """Route the remaining rows of the object at the cursor."""
         first_id = job.first_id + job.routed
         found = self._jobs.object_of(first_id)
         if found is None:
-            self._lose(job, job.rows - job.routed, "there is no record of the batch that they are in")
+            self._lose(job, job.rows - job.routed, "there is no record of their batch")
             return
         try:
             folder = self._staging.folder()
@@ -185,7 +171,7 @@ class StagingRouter:
     def _read(self, folder: Folder, path: str, segment: Segment) -> asyncio.Task[list[bytes]]:
         """Read an index ahead."""
         reading = self._loop.create_task(asyncio.to_thread(read_index, folder, path, segment))
-        reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be looked at
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be awaited
         return reading
 
     def _lose(self, job: StagedJob, rows: int, why: object) -> None:
@@ -246,11 +232,11 @@ class StagingRouter:
     def _route_piece(
         self, job: StagedJob, path: str, offset: int, encoded: bytes, block: Block, row: int, payload: bytes | None
     ) -> int:
-        """Route some rows from ``row`` on; returns how many, 0 where a queue is full.
+        """Route some rows from ``row`` on; returns how many, 0 if a queue is full.
 
         Raises:
-            NeedEnvelopes: they must be read first.
-            StoreFull: nothing happened.
+            NeedEnvelopes: the envelopes must be read first.
+            StoreFull: nothing was routed.
         """
         start = sum(block.lengths[:row])
         rows = min(block.rows - row, self._piece_rows)
@@ -280,19 +266,19 @@ class StagingRouter:
             await self._commits.checkpoint()
 
     async def _yield(self, seconds: float) -> None:
-        """Leave the loop to clients for as long as the piece took, if they are active."""
+        """Yield the event loop, to active clients for as long as the piece took."""
         others = self._traffic.total
         busy, self._others = others != self._others, others
         await asyncio.sleep(seconds if busy else 0)
 
     def _adapt(self, seconds: float, rows: int) -> None:
-        """Adapt the size of pieces to the time that they may take."""
+        """Adapt the size of pieces to the time limit."""
         fits = int(rows * _PIECE_SECONDS / max(seconds, 1e-6))
         self._piece_rows = max(_MIN_ROWS, min(fits, 2 * self._piece_rows, BLOCK_ROWS))
 
 
 def _read_same_tail(folder: Folder, found: StagedObject) -> Tail:
-    """The directory of an object, which must be the one that was committed."""
+    """The directory of an object, checked to be the one that was committed."""
     tail = read_tail(folder, found.path, found.bytes)
     if (tail.rows, tail.checksum) != (found.rows, found.checksum):
         raise corrupt(found.path, found.bytes, "it is not the batch that was committed")

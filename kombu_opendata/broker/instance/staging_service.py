@@ -1,8 +1,8 @@
-"""Staged jobs: committing and aborting them, and collecting what they leave behind.
+"""Staged jobs: committing and aborting them, and deleting old jobs and orphaned objects.
 
-A commit checks the end of each batch before anything changes: a batch that is damaged, truncated or another job's is
-refused. Then one effect makes the whole job exist, and :mod:`.staging_router` puts its messages into queues. Commits
-and aborts of one job exclude each other, so an abort can't remove a batch that a commit has just checked.
+A commit first checks the end of each batch, and refuses a batch that is damaged, truncated or of another job. Then one
+effect creates the whole job, and :mod:`.staged_router` routes its messages into queues. Commits and aborts of one job
+exclude each other, so an abort can't remove a batch that a commit has just checked.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from ...staging.batch_reader import InlineBlock, check_batch, path_of, read_inli
 from ...staging.batch_uri import job_folder, with_token
 from ...staging.batch_writer import write_object
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
-from ...storage.clock import Clock
-from ...storage.commit.commits import Commits
 from ...storage.operations.staged_commits import Staging
 from ...storage.state.staged_job import StagedBatch, StagedJob
 from ...storage.state.staged_rows import Chunk
+from ..delivery.core import Core
 from .staged_router import StagingRouter
 
 #: batches that one thread checks in one go, and threads that check at a time
@@ -38,31 +37,19 @@ class StagingService:
     """The staged jobs of one instance.
 
     Attributes:
-        router: puts committed messages into queues.
+        router: routes committed messages into queues.
     """
 
-    def __init__(
-        self,
-        instance_name: str,
-        router: StagingRouter,
-        staging: Staging,
-        commits: Commits,
-        clock: Clock,
-        max_message_bytes: int,
-    ) -> None:
-        self._name = instance_name
+    def __init__(self, core: Core, router: StagingRouter, staging: Staging, max_message_bytes: int) -> None:
+        self._name = core.name
         self.router = router
         self._staging = staging
-        self._commits = commits
-        self._clock = clock
+        self._commits = core.commits
+        self._clock = core.clock
         self._max_message_bytes = max_message_bytes
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()
         self._orphans_at = 0.0
-
-    async def run(self) -> None:
-        """Route until cancelled."""
-        await self.router.run()
 
     def report(self) -> dict[str, int]:
         """Figures for the status call."""
@@ -78,10 +65,10 @@ class StagingService:
 
     # ------------------------------------------------------------------ committing and aborting
     async def commit(self, job_id: str, batches: list[BatchInfo]) -> tuple[StagedJob, bool]:
-        """Commit a job; returns it, and whether this call committed it.
+        """Commit a job; returns it and whether this call committed it.
 
         Raises:
-            RequestError, NotFound, CorruptRecord, QueueFull, StoreFull, StoreError: nothing was added.
+            RequestError, NotFound, CorruptRecord, QueueFull, StoreFull, StoreError: nothing was committed.
         """
         staging = self._staging
         async with self._alone(job_folder(job_id)):
@@ -100,7 +87,7 @@ class StagingService:
         return job, True
 
     async def _check(self, job_id: str, batches: list[BatchInfo]) -> list[str]:
-        """Check that all batches are what the commit says; returns their paths, in order."""
+        """Check that all batches are as the commit describes them; returns their paths, in order."""
         if not batches:
             return []
         folder, name = self._staging.folder(), self._name
@@ -134,13 +121,13 @@ class StagingService:
         return paths
 
     def _commit_inline(self, job_id: str, batches: list[BatchInfo]) -> StagedJob:
-        """Commit a job whose batches came with the call. It is routed in the same commit."""
+        """Commit a job whose batches are part of the call, and route it in the same commit."""
         if not all(batch.data for batch in batches):
-            raise RequestError(f"job {job_id!r}: either all of its batches go inline, or none", job_id=job_id)
+            raise RequestError(f"job {job_id!r}: either all batches are inline, or none", job_id=job_id)
         size, rows = sum(len(batch.data) for batch in batches), sum(batch.rows for batch in batches)
         if size > INLINE_BYTES or rows > INLINE_ROWS:
             raise RequestError(
-                f"job {job_id!r}: {rows} rows of {size} bytes are too much to go inline (the limit is {INLINE_ROWS} "
+                f"job {job_id!r}: {rows} rows of {size} bytes are too large to be inline (the limit is {INLINE_ROWS} "
                 f"rows and {INLINE_BYTES} bytes): write them as objects",
                 limit=INLINE_BYTES,
             )
@@ -158,7 +145,7 @@ class StagingService:
         return job
 
     async def _as_objects(self, batches: list[BatchInfo], refusal: QueueFull) -> list[BatchInfo]:
-        """Write batches that came with the call as objects, so that their job can wait for a full queue.
+        """Write inline batches as objects, so that their job can wait for a full queue.
 
         Raises:
             QueueFull: the store can't hold objects.
@@ -179,7 +166,7 @@ class StagingService:
 
         Raises:
             PreconditionFailed: it is committed.
-            RequestError, StoreError: a URI of another job; the store fails.
+            RequestError, StoreError: a URI belongs to another job; the store failed.
         """
         paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
         staging = self._staging
@@ -206,7 +193,7 @@ class StagingService:
 
     # ------------------------------------------------------------------ collection
     async def collect(self) -> None:
-        """Forget old jobs, and remove old objects that no job needs."""
+        """Forget old jobs, and delete old objects that no job needs."""
         now = self._clock.now_ms()
         await self._staging.forget_old(now)
         if asyncio.get_running_loop().time() >= self._orphans_at:

@@ -277,10 +277,10 @@ def test_a_scrape_while_the_store_takes_no_writes(started: Children) -> None:
             found = scrape_until(port_of(served), lambda s: s.value("opendata_queue_store_stalled_seconds") > 0)
             assert found.value("opendata_queue_requests_refused_total", code="store_full") >= 1
             assert found.of("q")["messages_ready"] > 4
-            wait_until(lambda: "the store has taken no writes for" in served.log.read_text(), 30, "a warning")
+            wait_until(lambda: "the store has accepted no writes for" in served.log.read_text(), 30, "a warning")
             ballast.unlink()
             scrape_until(port_of(served), lambda s: s.value("opendata_queue_store_stalled_seconds") == 0, 60)
-            wait_until(lambda: "the store takes writes again" in served.log.read_text(), 20, "a line in the log")
+            wait_until(lambda: "the store accepts writes again" in served.log.read_text(), 20, "a line in the log")
             assert take_bodies(channel, "q")
         served.kill()  # what it still has may not fit the disk
 

@@ -89,7 +89,7 @@ def test_lost_clients_redeliveries_and_dead_letters(served: ServedBroker, channe
     assert (figures["messages_redelivered_total"], figures["messages_dead_lettered_total"]) == (1, 1)
     assert found.of("dead")["messages_published_total"] == 1
     assert found.value("opendata_queue_dead_letters_waiting") == 0
-    assert "1 leases ended, as their clients did not come back" in served.log.read_text()
+    assert "1 leases ended because their clients did not come back" in served.log.read_text()
 
 
 def test_expired_dropped_and_purged_messages(served: ServedBroker, channel: Any) -> None:

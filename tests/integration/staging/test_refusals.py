@@ -92,9 +92,9 @@ def test_the_broker_checks_what_clients_check(client: StagingClient, sink: Sink)
             call(message)
     infos = stage(client.staging_target(), "job", [bodies(100)] * 8)
     rows = [(info.uri, info.rows, info.bytes, info.checksum, info.data) for info in infos]
-    with pytest.raises(RequestError, match="too much to go inline"):
+    with pytest.raises(RequestError, match="too large to be inline"):
         call(CommitJob(0, "job", rows))
-    with pytest.raises(RequestError, match="either all of its batches go inline, or none"):
+    with pytest.raises(RequestError, match="either all batches are inline, or none"):
         call(CommitJob(0, "job", [rows[0], (*rows[1][:4], b"")]))
 
 

@@ -23,7 +23,8 @@ class Reopened:
         state = SimpleNamespace(leases={b"session": {1: self.entry}}, session_names={b"session": "name"}, producers={})
         nothing = SimpleNamespace(schedule=lambda: None, wake=lambda _queue: None, get=lambda _name: self)
         clock = SimpleNamespace(now_ms=lambda: self.now_ms)
-        parts: list[Any] = [{}, nothing, nothing, state, nothing, clock, nothing, nothing, GRACE_MS]
+        core = SimpleNamespace(sessions={}, queues=nothing, clock=clock, outbox=nothing)
+        parts: list[Any] = [core, nothing, state, nothing, nothing, GRACE_MS]
         self.lifecycle = SessionLifecycle(*parts)
 
     def end(self, entry: Any, _outcome: int, name: str, *, lease_expired: bool) -> None:

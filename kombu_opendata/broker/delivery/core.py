@@ -1,0 +1,34 @@
+"""The parts that the services of one instance share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...storage.clock import Clock
+from ...storage.commit.commits import Commits
+from ..model.sessions import Session
+from .failure import Failure
+from .outbox import Outbox
+from .queues import Queues
+from .rate_limited_log import Notices
+from .traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What almost every service of an instance uses.
+
+    Attributes:
+        name: the instance's.
+        sessions: those of its clients, by id, also while they have no connection.
+    """
+
+    name: str
+    clock: Clock
+    commits: Commits
+    sessions: dict[bytes, Session]
+    outbox: Outbox
+    queues: Queues
+    failure: Failure
+    traffic: Traffic
+    notices: Notices
