@@ -52,7 +52,7 @@ class InstanceCalls:
         self.lifecycle = instance.lifecycle
         self.queues = instance.queues
         self.publishing = PublishCalls(
-            operations, commits, engine.results, topology, i.queues, i.upkeep, i.traffic, largest
+            operations, commits, engine.results, topology, i.queues, i.outbox, i.upkeep, i.traffic, largest
         )  # fmt: skip
         holders = Holders(i.sessions, i.timed)
         uses = Claiming(i.sessions, i.leases, i.timed, engine.pages, i.background, clock, i.traffic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from ...errors import AccessRefused, NotFound
@@ -20,15 +21,17 @@ class Context:
     """The calls of one session.
 
     Attributes:
+        reply: answers the client after the next commit.
         deletion: is held while a queue is deleted or purged; definitions wait for it.
     """
 
-    __slots__ = ("_background", "_instance_name", "_outbox", "_queues", "deletion", "session")
+    __slots__ = ("_background", "_instance_name", "_outbox", "_queues", "deletion", "reply", "session")
 
     def __init__(
         self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str
     ) -> None:
         self.session = session
+        self.reply = partial(outbox.reply, session)
         self._outbox = outbox
         self._background = background
         self._queues = queues
@@ -36,14 +39,6 @@ class Context:
         self.deletion: asyncio.Lock = queues.lock
 
     # ------------------------------------------------------------------ answering
-    def reply(self, message: Message) -> None:
-        """Answer after the next commit."""
-        session, outbox = self.session, self._outbox
-        session.replies.append(message)
-        outbox.talking.add(session)
-        if not outbox.is_scheduled:
-            outbox.schedule()
-
     def welcome(self, message: Message) -> None:
         """Answer the greeting, before anything that the session was to be told while it had no connection."""
         self.session.replies.insert(0, message)

@@ -11,13 +11,15 @@ from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.task_results import Results
 from ...storage.routing.topology import Topology
+from ..delivery.outbox import Outbox
 from ..delivery.queue_upkeep import Upkeep
 from ..delivery.queues import Queues
 from ..delivery.traffic import Traffic
 from ..model.queue import BrokerQueue
-from ..model.queue_arguments import check_short
-from ..model.queue_kinds import by_kind
+from ..model.queue_arguments import MAX_NAME_BYTES, check_short
 from ..model.sessions import Session
+from ..model.stored_queue import stored_in
+from ..model.transient_queue import TransientQueue
 from .context import Context
 from .registry import handles
 
@@ -32,6 +34,7 @@ class PublishCalls:
         results: Results,
         topology: Topology,
         queues: Queues,
+        outbox: Outbox,
         upkeep: Upkeep,
         traffic: Traffic,
         max_message_bytes: int,
@@ -41,6 +44,7 @@ class PublishCalls:
         self._results = results
         self._topology = topology
         self._queues = queues
+        self._outbox = outbox
         self._upkeep = upkeep
         self._traffic = traffic
         self._max_message_bytes = max_message_bytes
@@ -76,7 +80,8 @@ class PublishCalls:
         if len(msg.envelope) > self._max_message_bytes:
             size, limit = len(msg.envelope), self._max_message_bytes
             raise MessageTooLarge(f"the message has {size} bytes, the limit is {limit}", size=size, limit=limit)
-        check_short(msg.routing_key, "routing key", InvalidMessage)
+        if len(msg.routing_key) > MAX_NAME_BYTES or not msg.routing_key.isascii():
+            check_short(msg.routing_key, "routing key", InvalidMessage)
         if not 0 <= msg.priority <= 255:
             raise InvalidMessage(f"priority {msg.priority} is not within 0–255", priority=msg.priority)
         if not 0 < msg.seq < 1 << 63:
@@ -106,7 +111,7 @@ class PublishCalls:
         """
         upkeep, queues = self._upkeep, self._queues
         priority = 255 - msg.priority
-        stored, transient = by_kind(targets)
+        stored = stored_in(targets)
         for queue in targets:
             if queue.is_bounded:
                 upkeep.check_room(queue, len(msg.envelope))
@@ -124,10 +129,12 @@ class PublishCalls:
             id = queues.transient_id()
             if numbered is not None:
                 numbered.note_transient(msg.seq)
-        for each in transient:
-            each.put(id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
         for queue in targets:
-            queues.wake(queue)
+            if isinstance(queue, TransientQueue):
+                queue.put(id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
+            if queue.consumers or queue.getters:
+                queues.waiting.add(queue)
+                self._outbox.schedule()
             if queue.is_bounded or queue.messages.next_deadline:
                 upkeep.added(queue, id)
         self._traffic.published += 1

@@ -35,7 +35,9 @@ class Outbox:
     def reply(self, session: Session, message: Message) -> None:
         """Answer a session after the next commit."""
         session.replies.append(message)
-        self.talk(session)
+        self.talking.add(session)
+        if not self.is_scheduled:
+            self.schedule()
 
     def answer_last(self, connection: Peer, message: Message) -> None:
         """Answer a connection whose session is over, after the next commit."""

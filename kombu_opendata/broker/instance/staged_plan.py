@@ -17,7 +17,8 @@ from ..delivery.core import Core
 from ..delivery.queue_upkeep import Upkeep, full_text
 from ..delivery.rate_limited_log import WarnOnce
 from ..model.queue import BrokerQueue
-from ..model.queue_kinds import by_kind
+from ..model.stored_queue import stored_in
+from ..model.transient_queue import TransientQueue
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class Planner:
                 number = numbers[names] = len(targets) if queues else -1
                 if queues:
                     targets.append(queues)
-                if not envelopes and by_kind(queues).transient:
+                if not envelopes and any(isinstance(queue, TransientQueue) for queue in queues):
                     raise NeedEnvelopes
                 if refuse := [queue for queue in queues if queue.arguments.rejects]:
                     refusing[number] = refuse
@@ -155,7 +156,7 @@ class Planner:
         Raises:
             StoreFull: nothing was added.
         """
-        stored = [by_kind(queues).stored for queues in plan.targets]
+        stored = list(map(stored_in, plan.targets))
         numbers: list[int] = []
         runs: list[int] = []
         for queues in stored:
@@ -178,7 +179,9 @@ class Planner:
         self._outbox.schedule()
 
     def _added(self, queues: list[BrokerQueue], ids: range, chunk: Chunk, block: Block, plan: Plan) -> None:
-        for queue in by_kind(queues).transient:
+        for queue in queues:
+            if not isinstance(queue, TransientQueue):
+                continue
             for id in ids:
                 row = id - chunk.first_id
                 priority, visible, ttl = (_at(v, row) for v in (block.priority, block.visible_at_ms, block.ttl_ms))

@@ -1,9 +1,8 @@
-"""Makes queues of the right kind, and tells the kinds apart where the storage takes several queues at once."""
+"""Makes queues of the right kind: stored or transient."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable
 
 from ...errors import RequestError
 from ...storage.records.cursor import Cursor
@@ -53,22 +52,3 @@ class QueueMaker:
         if arguments.single_active_consumer:  # it goes on with what it holds: no other may begin beside it
             queue.heirs = frozenset(entry.session for entry in stored.messages.in_flight.values())
         return queue
-
-
-class Kinds(NamedTuple):
-    """What the store has of the stored ones of some queues, and the transient ones."""
-
-    stored: list[Queue]
-    transient: list[TransientQueue]
-
-
-def by_kind(queues: Iterable[BrokerQueue]) -> Kinds:
-    """Tell the kinds apart: one operation of the storage puts a message into all stored queues."""
-    stored: list[Queue] = []
-    transient: list[TransientQueue] = []
-    for queue in queues:
-        if isinstance(queue, StoredQueue):
-            stored.append(queue.stored)
-        elif isinstance(queue, TransientQueue):
-            transient.append(queue)
-    return Kinds(stored, transient)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...protocol.envelope import headers_in
@@ -177,3 +177,8 @@ class StoredQueue(BrokerQueue):
 
     def binds_in(self, exchange: Exchange) -> Definitions | Topology:
         return self._storage.definitions if exchange.durable else self._storage.state.topology
+
+
+def stored_in(queues: Iterable[BrokerQueue]) -> list[Queue]:
+    """What the store has of the stored ones of some queues: one operation puts a message into all of them."""
+    return [queue.stored for queue in queues if isinstance(queue, StoredQueue)]

@@ -147,10 +147,12 @@ class Journal:
             self._roll(need)
         sequence = self.sequence + 1
         record = (record_header(sequence, payload), payload)
-        with self._translated():
+        try:
             written = os.pwritev(self._segments[-1].fd, record, self._offset)
             if written != need:
                 raise OSError(errno.ENOSPC, "a short write")
+        except OSError as exc:
+            raise self._error(exc) from exc
         self._offset += need
         self.sequence = sequence
         self._dirty = True
@@ -285,10 +287,12 @@ class Journal:
         try:
             yield
         except OSError as exc:
-            if exc.errno not in _FULL:
-                raise self._unwritable(exc) from exc
-            text = f"no space left for the journal in {self.folder}: free disk space"
-            raise StoreFull(text, path=str(self.folder)) from exc
+            raise self._error(exc) from exc
+
+    def _error(self, exc: OSError) -> OpenDataError:
+        if exc.errno not in _FULL:
+            return self._unwritable(exc)
+        return StoreFull(f"no space left for the journal in {self.folder}: free disk space", path=str(self.folder))
 
     def _unwritable(self, exc: OSError) -> StoreUnwritable:
         return StoreUnwritable(f"the journal in {self.folder} can't be written: {exc.strerror}", path=str(self.folder))

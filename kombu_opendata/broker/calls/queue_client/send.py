@@ -13,7 +13,7 @@ from ....storage.records import metadata
 from ....storage.records.idempotency import Sending
 from ...delivery.queue_upkeep import Upkeep
 from ...model.queue import BrokerQueue
-from ...model.queue_kinds import by_kind
+from ...model.stored_queue import stored_in
 from ..context import Context
 from ..publish import PublishCalls
 from ..registry import handles
@@ -84,7 +84,7 @@ class SendCalls:
             routed = []
         ids, id = [], last_id
         for _publish, targets in reversed(routed):
-            is_stored = bool(by_kind(targets).stored)
+            is_stored = bool(stored_in(targets))
             ids.append(id if is_stored else -1)
             id -= is_stored
         return q.Sent(msg.rid, ids[::-1], names_of([targets for _publish, targets in routed]))
@@ -144,7 +144,7 @@ class SendCalls:
             if must_take is not None and must_take not in targets:
                 text = f"queue {must_take.name!r} does not take the message: its filter does not match it"
                 raise Unroutable(text, queue=must_take.name)
-            if numbered or not by_kind(targets).stored:
+            if numbered or not stored_in(targets):
                 publish.seq = 0
             else:
                 numbered = True

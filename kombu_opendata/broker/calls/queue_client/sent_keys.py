@@ -10,7 +10,7 @@ from ....storage.clock import Clock
 from ....storage.operations.idempotency_keys import MAX_KEY_TTL_MS, Idempotency
 from ....storage.records.idempotency import DIGEST_BYTES, Sending, name_of
 from ...model.queue import BrokerQueue
-from ...model.queue_kinds import by_kind
+from ...model.stored_queue import stored_in
 
 MAX_KEY_BYTES = 255
 
@@ -59,7 +59,7 @@ class SentKeys:
         if not name or max(sending.ids) < 0:
             return
         queue = self.queue_of(msg)
-        if any(by_kind(each).stored for each in targets):
+        if any(stored_in(each) for each in targets):
             self._idempotency.remember(name, sending)
             if queue is not None:
                 queue.has_stored_sends = True
