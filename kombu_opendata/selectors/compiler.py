@@ -33,6 +33,7 @@ from .tree import (
     Topic,
     Value,
     any_of,
+    constant_node,
 )
 
 Headers: TypeAlias = Mapping[str, str]
@@ -238,20 +239,18 @@ def _number(node: Value) -> Callable[[Headers], Any]:
 
 # ---------------------------------------------------------------------- IN
 def _in(operand: Value, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
+    if isinstance(operand, Header):
+        return _header_in(operand.name, members, wanted)
+    return compile_condition(any_of([Compare("=", operand, constant_node(member)) for member in members]), wanted)
+
+
+def _header_in(name: str, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
+    """Whether a header is among texts, numbers and booleans, with one look-up for each kind."""
     texts = frozenset(member for member in members if isinstance(member, str))
-    if isinstance(operand, Header) and len(texts) == len(set(members)):
-        name = operand.name
+    if len(texts) == len(set(members)):
         if wanted:
             return lambda headers: headers.get(name) in texts
         return lambda headers: (text := headers.get(name)) is not None and text not in texts
-    if isinstance(operand, Header):
-        return _in_mixed(operand.name, members, wanted)
-    return compile_condition(any_of([Compare("=", operand, _constant(member)) for member in members]), wanted)
-
-
-def _in_mixed(name: str, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
-    """Whether a header is among texts, numbers and booleans, with one look-up for each kind."""
-    texts = frozenset(member for member in members if isinstance(member, str))
     booleans = frozenset(member for member in members if isinstance(member, bool))
     numbers = frozenset(member for member in members if type(member) in (int, float))
 
@@ -266,11 +265,3 @@ def _in_mixed(name: str, members: tuple[str | int | float | bool, ...], wanted: 
         return False if comparable else None
 
     return lambda headers: value(headers) is wanted
-
-
-def _constant(value: str | float | bool) -> Value:
-    if isinstance(value, bool):
-        return Boolean(value)
-    if isinstance(value, str):
-        return Text(value)
-    return Number(value) if value >= 0 else Negative(Number(-value))

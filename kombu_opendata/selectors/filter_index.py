@@ -33,9 +33,6 @@ class FilterIndex:
     def __len__(self) -> int:
         return len(self._selectors)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._selectors
-
     def add(self, name: str, selector: Selector) -> None:
         """File a filter; it replaces one with the same name."""
         self.remove(name)

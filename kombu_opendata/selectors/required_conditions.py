@@ -31,13 +31,11 @@ from .tree import (
     In,
     IsNull,
     Like,
-    Negative,
     Not,
-    Number,
     Or,
-    Text,
     Topic,
     Value,
+    constant_value,
 )
 
 TEXT, NUMBER, PREFIX, SUFFIX, RANGE, EXISTS = "text", "number", "prefix", "suffix", "range", "exists"
@@ -89,34 +87,21 @@ def required_keys(node: Condition, cost: Cost, wanted: bool = True) -> list[Key]
         case Topic(Header(name), pattern):
             return _begins(name, *topic_match.constant_prefix(pattern))
         case Between(Header(name), low, high):
-            ends = number(low), number(high)
-            return _existing(node) if None in ends else [Key(RANGE, name, ends)]  # type: ignore[arg-type]
+            first, last = constant_value(low), constant_value(high)
+            if type(first) in (int, float) and type(last) in (int, float):
+                return [Key(RANGE, name, (first, last))]  # type: ignore[arg-type]
     return _existing(node)
-
-
-def number(node: Value) -> int | float | None:
-    """A constant as a number with its sign; None if it is not a number."""
-    match node:
-        case Number(value):
-            return value
-        case Negative(Number(value)):
-            return -value
-    return None
 
 
 def _compared(sign: str, left: Value, right: Value) -> list[Key] | None:
     if not isinstance(left, Header) and isinstance(right, Header):
         sign, left, right = MIRRORED[sign], right, left
-    if isinstance(left, Header):
+    value = constant_value(right)
+    if isinstance(left, Header) and value is not None:
         if sign == "=":
-            key = _equal(left.name, right)
-            if key:
-                return [key]
-        value = number(right)
-        if value is not None and sign in (">", ">="):
-            return [Key(RANGE, left.name, (value, _INFINITE))]
-        if value is not None and sign in ("<", "<="):
-            return [Key(RANGE, left.name, (-_INFINITE, value))]
+            return [_member(left.name, value)]
+        if not isinstance(value, (str, bool)) and sign != "<>":
+            return [Key(RANGE, left.name, (value, _INFINITE) if sign in (">", ">=") else (-_INFINITE, value))]
     return _existing(Compare(sign, left, right))
 
 
@@ -126,16 +111,6 @@ def _like(name: str, pattern: str, escape: str) -> list[Key]:
     if prefix or whole or not suffix:
         return _begins(name, prefix, whole)
     return [Key(SUFFIX, name, suffix)]
-
-
-def _equal(name: str, node: Value) -> Key | None:
-    match node:
-        case Text(text):
-            return Key(TEXT, name, text)
-        case Boolean(truth):
-            return Key(TEXT, name, "true" if truth else "false")
-    value = number(node)
-    return None if value is None else Key(NUMBER, name, value)
 
 
 def _member(name: str, member: str | float | bool) -> Key:

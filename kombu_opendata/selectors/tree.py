@@ -135,6 +135,27 @@ Node: TypeAlias = Value | Condition
 TRUE, FALSE = Boolean(True), Boolean(False)
 
 
+def constant_node(value: str | float | bool) -> Constant | Negative:
+    """The node of a constant."""
+    if isinstance(value, bool):
+        return Boolean(value)
+    if isinstance(value, str):
+        return Text(value)
+    return Number(value) if repr(value)[0] != "-" else Negative(Number(-value))
+
+
+def constant_value(node: Node) -> str | int | float | bool | None:
+    """The value of a constant, with its sign; None if the node is not a constant."""
+    match node:
+        case Text(value) | Number(value) | Boolean(value):
+            return value
+        case Negative(Number(value)):
+            return -value
+        case Negative(Negative(Number(value))):
+            return value
+    return None
+
+
 def all_of(parts: list[Condition]) -> Condition:
     """The parts joined by AND; TRUE if there are none."""
     flat = [each for part in parts for each in (part.parts if isinstance(part, And) else (part,))]
@@ -174,16 +195,14 @@ def headers_of(node: Node) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------------- as text
-def quoted(text: str) -> str:
-    """A text as a constant in a filter."""
-    return "'" + text.replace("'", "''") + "'"
+def quoted(text: str, quote: str = "'") -> str:
+    """A text as a constant in a filter, or in double quotes as a header's name."""
+    return quote + text.replace(quote, 2 * quote) + quote
 
 
 def identifier(name: str) -> str:
     """A header's name as it is written in a filter, in quotes if necessary."""
-    if re.fullmatch(IDENTIFIER, name) and name.upper() not in KEYWORDS:
-        return name
-    return '"' + name.replace('"', '""') + '"'
+    return name if re.fullmatch(IDENTIFIER, name) and name.upper() not in KEYWORDS else quoted(name, '"')
 
 
 def constant(value: str | float | bool) -> str:

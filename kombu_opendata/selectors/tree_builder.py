@@ -28,6 +28,7 @@ from .tree import (
     Value,
     all_of,
     any_of,
+    constant_value,
 )
 
 
@@ -120,14 +121,9 @@ def _value(part: _Part) -> Value:
 
 def _plain(node: Node) -> str | int | float | bool:
     """The value of a constant in the list of an IN."""
-    match node:
-        case Text(value) | Number(value) | Boolean(value):
-            return value
-        case Negative(Number(value)):
-            return -value
-        case Negative(Negative(Number(value))):
-            return value
-    raise AssertionError(node)
+    value = constant_value(node)
+    assert value is not None
+    return value
 
 
 def _unquoted(token: Token) -> str:

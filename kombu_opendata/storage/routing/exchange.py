@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...selectors.topic_match import topic_matches
@@ -11,6 +12,7 @@ from . import header_match
 ALTERNATE_EXCHANGE = "alternate-exchange"
 
 
+@dataclass(slots=True, eq=False)
 class Exchange:
     """One exchange.
 
@@ -19,23 +21,20 @@ class Exchange:
     elsewhere a queue has one binding with a key, whose identity is empty.
     """
 
-    __slots__ = ("arguments", "auto_delete", "bindings", "durable", "name", "type")
-
-    def __init__(self, name: str, type: str, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
-        self.name = name
-        self.type = type
-        self.durable = durable
-        self.auto_delete = auto_delete
-        self.arguments = arguments
-        self.bindings: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    bindings: dict[str, dict[str, dict[str, dict[str, Any]]]] = field(default_factory=dict)
 
     def identity(self, arguments: dict[str, Any]) -> str:
-        """What tells a binding with these arguments from others of the same queue with the same key."""
+        """The identity of a binding with these arguments among those of the same queue and key."""
         return header_match.identity(arguments) if self.type == "headers" else ""
 
     @property
     def alternate(self) -> str | None:
-        """Where messages go that no queue here takes."""
+        """The exchange for messages that no queue here gets."""
         name = self.arguments.get(ALTERNATE_EXCHANGE)
         return name if isinstance(name, str) else None
 

@@ -1,16 +1,16 @@
-"""The match of a headers exchange, as RabbitMQ has it: the arguments of a binding against the headers of a message.
+"""Matches the headers of a message with the arguments of a binding to a headers exchange, as RabbitMQ does.
 
 =================  ====================================================================
 ``x-match``        the binding takes a message when …
 =================  ====================================================================
 all (default)      every argument is a header with the same value
 any                at least one is
-all-with-x         as all, and arguments whose names begin with ``x-`` count too
+all-with-x         as all, but arguments whose names begin with ``x-`` count, too
 any-with-x         as any, likewise
 =================  ====================================================================
 
-An argument of None (AMQP's void) is met by a header of any value. Numbers are equal as numbers; a boolean is equal to
-a boolean only. Without arguments all takes every message and any takes none.
+An argument of None (AMQP's void) matches a header of any value. Numbers are compared as numbers; a boolean equals only
+a boolean. Without arguments ``all`` matches every message and ``any`` none.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ from typing import Any
 
 from ...errors import RequestError
 from ...selectors.tree import (
-    Boolean,
     Compare,
     Condition,
     Header,
     IsNull,
-    Negative,
     Not,
-    Number,
-    Text,
     all_of,
     any_of,
+    constant,
+    constant_node,
     quoted,
 )
 
@@ -43,7 +41,7 @@ def check(arguments: Mapping[str, Any]) -> None:
     """Check the arguments of a binding to a headers exchange.
 
     Raises:
-        RequestError: an ``x-match`` that is none, or a value that no header is compared with.
+        RequestError: an unknown ``x-match``, or a value of a type that headers are not compared with.
     """
     kind = arguments.get(X_MATCH, "all")
     if kind not in KINDS:
@@ -58,19 +56,19 @@ def check(arguments: Mapping[str, Any]) -> None:
 
 
 def identity(arguments: Mapping[str, Any]) -> str:
-    """Bindings of a queue with the same routing key are the same binding when this is equal."""
+    """Bindings of a queue with the same routing key are the same binding if this text is equal."""
     return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
 
 
 def matches(arguments: Mapping[str, Any], headers: Mapping[Any, Any]) -> bool:
-    """Whether a message with these headers goes to what is bound with these arguments."""
+    """Whether a binding with these arguments matches these headers."""
     every, wanted = _wanted(arguments)
     found = (name in headers and _equal(value, headers[name]) for name, value in wanted)
     return all(found) if every else any(found)
 
 
 def _wanted(arguments: Mapping[str, Any]) -> tuple[bool, list[tuple[str, Any]]]:
-    """Whether all must be met, and which."""
+    """Whether all arguments must match, and the arguments that count."""
     kind = arguments.get(X_MATCH, "all")
     with_x = kind.endswith("-with-x")
     wanted = [
@@ -87,39 +85,24 @@ def _equal(wanted: Any, value: Any) -> bool:
 
 
 def term(arguments: Mapping[str, Any]) -> str:
-    """The same as a condition of a queue's filter."""
+    """The same match as a condition in the text of a queue's filter."""
     every, wanted = _wanted(arguments)
     if not wanted:
         return "TRUE" if every else "FALSE"
-    conditions = [f"{_identifier(name)} {_condition(value)}" for name, value in wanted]
+    conditions = [quoted(name, '"') + _condition(value) for name, value in wanted]
     text = (" AND " if every else " OR ").join(conditions)
     return text if every or len(conditions) == 1 else f"({text})"
 
 
-def _identifier(name: str) -> str:
-    """A delimited identifier: a header may have any name."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def condition(arguments: Mapping[str, Any]) -> Condition:
-    """What the term parses to."""
+    """The tree of the term, without parsing."""
     every, wanted = _wanted(arguments)
     return (all_of if every else any_of)([_tree(Header(name), value) for name, value in wanted])
 
 
 def _tree(header: Header, value: Any) -> Condition:
-    if value is None:
-        return Not(IsNull(header))
-    if isinstance(value, bool):
-        return Compare("=", header, Boolean(value))
-    if isinstance(value, str):
-        return Compare("=", header, Text(value))
-    return Compare("=", header, Number(value) if repr(value)[0] != "-" else Negative(Number(-value)))
+    return Not(IsNull(header)) if value is None else Compare("=", header, constant_node(value))
 
 
 def _condition(value: Any) -> str:
-    if value is None:
-        return "IS NOT NULL"
-    if isinstance(value, bool):
-        return "= TRUE" if value else "= FALSE"
-    return f"= {quoted(value) if isinstance(value, str) else repr(value)}"
+    return " IS NOT NULL" if value is None else f" = {constant(value)}"

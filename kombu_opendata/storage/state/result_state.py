@@ -8,6 +8,7 @@ names of its parts.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from ..records import keys, types
 from ..records import results as records
@@ -21,6 +22,7 @@ from .write_back_cache import WriteBackCache
 HAS_REVOCABLE = b"\0has-revocable"
 
 
+@dataclass(slots=True, eq=False)
 class ChordState:
     """A chord whose callback was not sent yet.
 
@@ -30,23 +32,19 @@ class ChordState:
         header: what the client wants to remember of the header's structure.
         body: the task id of its callback; empty where it is not known.
         parts: (index, member) → key, of the tasks that are done.
-        sender: the session that sends the callback; only in memory, so that after a restart another one may.
+        written: keys of parts that the store has, or gets with the checkpoint under way.
+        sender: the session that sends the callback; only in memory, so that another one may after a restart.
     """
 
-    __slots__ = ("added", "body", "expires_at_ms", "header", "is_stored", "parts", "sender", "size", "written")
-
-    def __init__(
-        self, expires_at_ms: int = 0, size: int = -1, added: int = 0, header: bytes = b"", body: bytes = b""
-    ) -> None:
-        self.expires_at_ms = expires_at_ms
-        self.size = size
-        self.added = added
-        self.header = header
-        self.body = body
-        self.parts: dict[tuple[int, bytes], bytes] = {}
-        self.written: set[bytes] = set()  # keys of parts that the store has, or gets with the checkpoint under way
-        self.is_stored = False
-        self.sender: bytes | None = None
+    expires_at_ms: int = 0
+    size: int = -1
+    added: int = 0
+    header: bytes = b""
+    body: bytes = b""
+    parts: dict[tuple[int, bytes], bytes] = field(default_factory=dict)
+    written: set[bytes] = field(default_factory=set)
+    is_stored: bool = False
+    sender: bytes | None = None
 
     @property
     def is_complete(self) -> bool:

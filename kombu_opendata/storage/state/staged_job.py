@@ -1,7 +1,8 @@
-"""A staged job and a batch object, as memory has them (docs/rfcs/0008-staged-batches.md)."""
+"""A staged job and a batch object in memory (docs/rfcs/0008-staged-batches.md)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..records import staged
@@ -21,6 +22,7 @@ class StagedBatch(NamedTuple):
     checksum: int
 
 
+@dataclass(slots=True, eq=False)
 class StagedJob:
     """A committed job.
 
@@ -30,29 +32,22 @@ class StagedJob:
         settled_at_ms: when its last message was settled; 0 before.
     """
 
-    __slots__ = (
-        "batches", "bytes", "committed_at_ms", "damaged", "first_id", "id", "queues", "routed", "rows",
-        "settled_at_ms", "unroutable",
-    )  # fmt: skip
-
-    def __init__(self, id: str, first_id: int, rows: int, batches: int, size: int, committed_at_ms: int) -> None:
-        self.id = id
-        self.first_id = first_id
-        self.rows = rows
-        self.batches = batches
-        self.bytes = size
-        self.committed_at_ms = committed_at_ms
-        self.routed = self.unroutable = self.damaged = self.settled_at_ms = 0
-        self.queues: dict[str, list[int]] = {}
+    id: str
+    first_id: int
+    rows: int
+    batches: int
+    bytes: int
+    committed_at_ms: int
+    routed: int = 0
+    unroutable: int = 0
+    damaged: int = 0
+    settled_at_ms: int = 0
+    queues: dict[str, list[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, id: str, record: staged.Job) -> StagedJob:
         """From its record."""
-        job = cls(id, record.first_id, record.rows, record.batches, record.bytes, record.committed_at_ms)
-        job.routed, job.unroutable, job.damaged = record.routed, record.unroutable, record.damaged
-        job.settled_at_ms = record.settled_at_ms
-        job.queues = {name: list(counts) for name, counts in record.queues.items()}
-        return job
+        return cls(id, *record[:9], {name: list(counts) for name, counts in record.queues.items()})
 
     def record(self) -> staged.Job:
         """Its record."""
@@ -63,7 +58,7 @@ class StagedJob:
         )  # fmt: skip
 
     def counts(self, queue: str, *, new: bool = False) -> list[int] | None:
-        """The counts of a queue; None if there are none yet, unless they are to be made."""
+        """The counts of a queue; if there are none yet, None or, with ``new``, new ones."""
         found = self.queues.get(queue)
         if found is None and (new or "" in self.queues):
             name = queue if len(self.queues) < _MAX_QUEUES else ""
@@ -88,14 +83,17 @@ class StagedJob:
         return "routed" if self.is_routed else "routing"
 
 
+@dataclass(slots=True, eq=False)
 class StagedObject:
     """A batch object; ``live`` counts its messages that are not collected."""
 
-    __slots__ = ("bytes", "checksum", "first_id", "job_id", "live", "path", "rows")
-
-    def __init__(self, first_id: int, record: staged.Object) -> None:
-        self.first_id = first_id
-        self.rows, self.live, self.bytes, self.checksum, self.path, self.job_id = record
+    first_id: int
+    rows: int
+    live: int
+    bytes: int
+    checksum: int
+    path: str
+    job_id: str
 
     def record(self) -> staged.Object:
         """Its record."""

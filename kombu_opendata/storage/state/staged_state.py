@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from ..records import keys, staged, types
 from ..slatedb.ffi import Batch
 from ..slatedb.store_reads import Reads
 from .staged_job import ROUTED, StagedBatch, StagedJob, StagedObject
+
+_first_id = attrgetter("first_id")
 
 
 class StagedState:
@@ -53,8 +56,9 @@ class StagedState:
         at_id = first_id
         for batch in batches:
             if batch.path:
-                record = staged.Object(batch.rows, batch.rows, batch.bytes, batch.checksum, batch.path, job_id)
-                self.objects[at_id] = StagedObject(at_id, record)
+                self.objects[at_id] = StagedObject(
+                    at_id, batch.rows, batch.rows, batch.bytes, batch.checksum, batch.path, job_id
+                )
                 self._object_starts.append(at_id)
                 self.needed.add(batch.path)
                 self._new_objects.add(at_id)
@@ -219,10 +223,6 @@ class StagedState:
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_OBJECT)):
             for key, value in rows:
                 first_id = keys.parse(key).id or 0
-                self.objects[first_id] = StagedObject(first_id, staged.decode_object(key, value))
+                self.objects[first_id] = StagedObject(first_id, *staged.decode_object(key, value))
         self._object_starts = sorted(self.objects)
         self.needed = {found.path for found in self.objects.values()}
-
-
-def _first_id(job: StagedJob) -> int:
-    return job.first_id
