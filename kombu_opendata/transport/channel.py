@@ -166,7 +166,7 @@ class Channel(VirtualChannel):
                 if failures is not None:
                     self._publish_unconfirmed(request, sent["properties"], failures)
                     return None
-            return connection.publish(request, confirm_timeout if timeout is None else timeout)
+            return connection.io.publish(request, confirm_timeout if timeout is None else timeout)
         except Unroutable as exc:
             if mandatory:
                 self._return_unroutable(exc, sent, exchange, routing_key)

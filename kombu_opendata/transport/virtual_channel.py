@@ -106,7 +106,7 @@ class VirtualChannel(TopologyChannel):
                 ttl_ms_of(properties.get("expiration")),
                 mandatory=True,
             )
-            connection.publish(request, None)
+            connection.io.publish(request, None)
 
     def _put_fanout(self, exchange: str, message: OutgoingMessage, routing_key: str = "", **_kwargs: Any) -> None:
         """Publish a message to an exchange of any type; the broker routes it and stores it once."""

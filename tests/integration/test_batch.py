@@ -225,15 +225,15 @@ def test_an_error_inside_is_raised_after_what_was_sent_is_stored(
 
 
 def test_only_the_thread_that_entered_is_pipelined(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kombu_opendata.client.session.broker_connection import BrokerConnection
+    from kombu_opendata.client.session.session_io import SessionIO
 
-    confirmed, publish = [], BrokerConnection.publish
+    confirmed, publish = [], SessionIO.publish
 
     def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
         confirmed.append(threading.get_ident())
         return publish(self, *args, **kwargs)
 
-    monkeypatch.setattr(BrokerConnection, "publish", counting)
+    monkeypatch.setattr(SessionIO, "publish", counting)
     with kombu_opendata.batch(app):
         app.send_task("farm.note")
         thread = threading.Thread(target=app.send_task, args=("farm.note",))

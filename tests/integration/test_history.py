@@ -54,7 +54,7 @@ class Client:
 
     def send(self, queue: str, **headers: str) -> int:
         message = Publish(0, 0, "", queue, b"body", headers, 0, FIRST_MS)
-        return int(self.connection.publish(message).message_id)
+        return int(self.connection.io.publish(message).message_id)
 
     def work(self, queue: str, *outcomes: Outcome) -> None:
         """Claim a message for each outcome, the oldest first, and end it so."""
@@ -179,7 +179,7 @@ def test_a_repeated_publish_is_one_message(client: Client, name: str) -> None:
     """Also among the rows of the log: a client that lost the answer sends the same number again."""
     client.declare(name)
     message = Publish(0, 0, "", name, b"body", {}, 0, FIRST_MS)
-    first = client.connection.publish(message)
+    first = client.connection.io.publish(message)
     again = client.connection.call(message)
     assert again.message_id == first.message_id
     assert ids_of(client.messages(queues=[name])) == [first.message_id]

@@ -11,7 +11,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
 from ...errors import ConnectionLost, OpenDataError
 from ...protocol.framing import frame
@@ -27,8 +27,6 @@ from ...protocol.messages import (
     Lease,
     Ok,
     Outcome,
-    Publish,
-    Published,
     Qos,
     QueueInfo,
 )
@@ -119,19 +117,6 @@ class BrokerConnection:
             answer = self.io.exchange(message, self.session.start_request, timeout)
             self.session.declared.note(message, answer.queue if isinstance(answer, QueueInfo) else "")
             return answer
-
-    def publish(self, message: Publish, timeout: float | None = None) -> Published:
-        """Store a message; returns when it is durable. Resumes do not store it twice.
-
-        Raises:
-            MessageTooLarge: it was not sent.
-            OpenDataError, socket.timeout: as :meth:`call`.
-        """
-        link = self.link
-        with link.lock:
-            if link.welcome is None or len(message.envelope) > link.welcome.max_message_bytes:
-                self.io.check_size(len(message.envelope))
-            return cast(Published, self.io.exchange(message, self.session.start_publish, timeout))
 
     def settle(self, channel: int, outcome: int, leases: list[Lease]) -> None:
         """End leases; sent at once and kept until the broker confirms it. Never blocks under an event loop."""

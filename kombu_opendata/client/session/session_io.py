@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from ...errors import BrokerStopping, MessageTooLarge, OpenDataError, RetryLater, from_wire
 from ...protocol.framing import frame
-from ...protocol.messages import Failed
+from ...protocol.messages import Failed, Publish, Published
 from .session import Session
 from .session_link import SessionLink
 
@@ -63,6 +63,19 @@ class SessionIO:
         if type(answer) is Failed:
             raise from_wire(answer.code, answer.text, answer.values)
         return answer
+
+    def publish(self, message: Publish, timeout: float | None = None) -> Published:
+        """Store a message; returns when it is durable. Resumes do not store it twice.
+
+        Raises:
+            MessageTooLarge: it was not sent.
+            OpenDataError, socket.timeout: as :meth:`exchange`.
+        """
+        link = self.link
+        with link.lock:
+            if link.welcome is None or len(message.envelope) > link.welcome.max_message_bytes:
+                self.check_size(len(message.envelope))
+            return cast(Published, self.exchange(message, self.session.start_publish, timeout))
 
     def send(self, message: Any) -> None:
         """Send a message that has no answer."""

@@ -190,7 +190,7 @@ def test_live_publishes_go_on_while_a_job_is_routed(sink: Sink, client: StagingC
     routed = []  # rows, whenever a publish was confirmed
     while (job := client.job_status("job")).state == "routing":
         routed.append(job.routed)
-        sink.connection.publish(Publish(0, 0, "", "live", envelope(b"live"), {}, 0, 1))
+        sink.connection.io.publish(Publish(0, 0, "", "live", envelope(b"live"), {}, 0, 1))
     longest = max(after - before for before, after in pairwise([0, *routed, job.routed]))
     assert job.routed == 30_000
     assert longest < 15_000, f"a publish waited while {longest} rows were routed"

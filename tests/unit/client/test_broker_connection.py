@@ -54,7 +54,7 @@ def test_the_hello_names_a_new_session(peer: Any, new_client: Any) -> None:
 def test_deliveries_that_come_while_a_call_waits_are_kept(met: Any) -> None:
     client, broker = met
     start_consumer(met)
-    calling = client.start(client.connection.publish, publish())
+    calling = client.start(client.connection.io.publish, publish())
     request = broker.receive(m.Publish)
     broker.send(m.Deliver(0, [delivery(1), delivery(2)]), m.Published(request.rid, 99, 1))
     assert calling.result(10).message_id == 99
@@ -66,7 +66,7 @@ def test_deliveries_that_come_while_a_call_waits_are_kept(met: Any) -> None:
 def test_publishes_count_from_one(met: Any) -> None:
     client, broker = met
     for expected in (1, 2, 3):
-        calling = client.start(client.connection.publish, publish())
+        calling = client.start(client.connection.io.publish, publish())
         request = broker.receive(m.Publish)
         assert request.seq == expected
         broker.send(m.Published(request.rid, expected, 1))
@@ -113,11 +113,11 @@ def test_a_message_over_the_limit_is_not_sent(peer: Any, new_client: Any) -> Non
     broker.welcome(max_message_bytes=100, max_frame_bytes=400)
     connecting.result(10)
     with pytest.raises(MessageTooLarge, match=r"101 bytes .* limit is 100") as caught:
-        client.connection.publish(publish(b"x" * 101))
+        client.connection.io.publish(publish(b"x" * 101))
     assert (caught.value.size, caught.value.limit) == (101, 100)
     with pytest.raises(MessageTooLarge, match="limit for a frame is 400"):
         client.connection.call(m.PurgeQueue(0, "q" * 500))
-    calling = client.start(client.connection.publish, publish(b"x" * 100))
+    calling = client.start(client.connection.io.publish, publish(b"x" * 100))
     request = broker.receive(m.Publish)
     assert request.seq == 1, "what was not sent was not counted"
     broker.send(m.Published(request.rid, 1, 1))
@@ -184,7 +184,7 @@ def test_drain_wakes_when_another_threads_call_took_the_delivery(met: Any, monke
     monkeypatch.setattr(connection.link.current, "wait", deaf_to_the_socket)
     draining = client.start(connection.drain, 10)
     assert waiting.wait(10)
-    calling = client.start(connection.publish, publish())
+    calling = client.start(connection.io.publish, publish())
     request = broker.receive(m.Publish)
     broker.send(m.Deliver(0, [delivery(1)]), m.Published(request.rid, 1, 1))
     calling.result(10)
@@ -198,7 +198,7 @@ def test_a_big_publish_and_big_deliveries_do_not_wait_for_each_other(peer: Any, 
     broker.welcome(max_message_bytes=32 << 20, max_frame_bytes=64 << 20)
     connecting.result(10)
     start_consumer((client, broker))
-    calling = client.start(client.connection.publish, publish(b"x" * (8 << 20)))
+    calling = client.start(client.connection.io.publish, publish(b"x" * (8 << 20)))
     big = (1, "t", "q", 1, 7, 1, b"y" * (8 << 20), False)
     broker.send(m.Deliver(0, [big]))  # reads nothing before this is out
     request = broker.receive(m.Publish)
@@ -288,7 +288,7 @@ def test_a_forked_child_leaves_the_parents_session_alone(met: Any, peer: Any) ->
     assert (hello.resume, hello.held) == (False, [])
     second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    calling = client.start(client.connection.publish, publish())
+    calling = client.start(client.connection.io.publish, publish())
     request = broker.receive(m.Publish)  # the parent's socket is open and had no Goodbye
     broker.send(m.Published(request.rid, 1, 1))
     calling.result(10)

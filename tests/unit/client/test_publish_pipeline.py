@@ -115,7 +115,7 @@ def test_a_stopping_broker_refuses_nothing_for_good(met: Any, peer: Any) -> None
 def test_a_confirmed_publish_among_them_gets_its_own_answer(met: Any) -> None:
     client, broker = met
     later(client.connection, 1)
-    calling = client.start(client.connection.publish, publish(2))
+    calling = client.start(client.connection.io.publish, publish(2))
     first, second = receive(broker, 2)
     broker.send(m.Published(first.rid, 5, 1), m.Published(second.rid, 6, 1))
     assert calling.result(10).message_id == 6

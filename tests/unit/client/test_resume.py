@@ -39,7 +39,7 @@ def consume(met: Any, tag: str = "t", queue: str = "q") -> None:
 
 def test_a_publish_is_sent_again_with_the_same_number(met: Any, peer: Any) -> None:
     client, broker = met
-    calling = client.start(client.connection.publish, publish())
+    calling = client.start(client.connection.io.publish, publish())
     first = broker.receive(m.Publish)
     broker.close()
     second = peer.accept()
@@ -86,7 +86,7 @@ def test_the_hello_carries_leases_in_hand_and_unconfirmed_settlements(met: Any, 
 def test_what_the_old_socket_still_holds_is_read_first(met: Any, peer: Any) -> None:
     client, broker = met
     consume(met)
-    calling = client.start(client.connection.publish, publish())
+    calling = client.start(client.connection.io.publish, publish())
     request = broker.receive(m.Publish)
     broker.send(m.Deliver(0, [delivery(1)]), m.Published(request.rid, 42, 1), m.Deliver(0, [delivery(2)]))
     broker.close()
@@ -177,7 +177,7 @@ def test_a_consume_that_was_not_answered_is_sent_once(met: Any, peer: Any) -> No
 
 def test_a_stopping_broker_is_left_for_its_successor(met: Any, peer: Any) -> None:
     client, broker = met
-    calling = client.start(client.connection.publish, publish())
+    calling = client.start(client.connection.io.publish, publish())
     request = broker.receive(m.Publish)
     broker.send(m.BrokerGoodbye("stopped"), m.Failed(request.rid, "broker_stopping", "stopping", {}))
     second = peer.accept()  # still the old one, which refuses
@@ -207,7 +207,7 @@ def test_a_settlement_on_a_broken_socket_goes_with_the_hello(met: Any, peer: Any
 
 def test_a_refused_resume_is_final(met: Any, peer: Any) -> None:
     client, broker = met
-    calling = client.start(client.connection.publish, publish())
+    calling = client.start(client.connection.io.publish, publish())
     broker.receive(m.Publish)
     broker.close()
     second = peer.accept()
@@ -247,10 +247,10 @@ def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_cl
     connecting.result(10)
     server.close()
     with pytest.raises(ConnectionLost, match=r"not resumed within 10 s: cannot connect to the broker at opendata://"):
-        connection.publish(publish())
+        connection.io.publish(publish())
     assert 10 <= timer.now < 12
     with pytest.raises(ConnectionLost, match="not resumed within 10 s"):
-        connection.publish(publish())
+        connection.io.publish(publish())
     assert timer.now < 12, "the next call tries once"
     assert not connection.closed, "the session is kept"
     with pytest.raises(TimeoutError):
@@ -347,12 +347,12 @@ def test_an_interrupted_call_does_not_leave_the_stream_out_of_step(met: Any, pee
         raise Interrupt
 
     connection.session.receive = interrupted
-    calling = client.start(connection.publish, publish())
+    calling = client.start(connection.io.publish, publish())
     request = broker.receive(m.Publish)
     broker.send(m.Published(request.rid, 1, 1))
     with pytest.raises(Interrupt):
         calling.result(10)
-    calling = client.start(connection.publish, publish())
+    calling = client.start(connection.io.publish, publish())
     second = peer.accept()
     assert second.welcome().resume
     request = second.receive(m.Publish)
