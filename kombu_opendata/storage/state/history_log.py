@@ -1,8 +1,7 @@
-"""The history log in memory: rows of what happens, in chunks that a checkpoint writes.
+"""The history log in memory: rows of events, in chunks that a checkpoint writes.
 
-Rows come from :class:`~kombu_opendata.storage.state.store_state.StoreState`, whose methods recovery calls again: a row
-that was not stored yet comes again in the same order and gets the same number. While messages flow, a row costs one
-append to a list.
+Effects add the rows, also in recovery: a row that was not stored is added again, in the same order and with the same
+number. Adding a row costs one append to a list.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from ..records.history_trail import BLOCK_BITS
 from ..slatedb.ffi import Batch
 from .queue_buckets import Entry
 
-#: a chunk is closed when it has so many messages or attempts, so that handling one never takes long
+#: the most messages or attempts of a chunk, so that handling one never takes long
 CHUNK_ROWS = 4096
-#: messages and attempts of chunks that are stored but not indexed and that stay in memory all the same
+#: messages and attempts in memory of chunks that are stored but not indexed
 KEPT_ROWS = 16_384
-#: of chunks that left memory: so many blocks of messages that have attempts in them are remembered
+#: blocks of messages with attempts that are remembered of chunks that left memory
 MAX_BLOCKS = 65_536
 
 Headers = Mapping[str, str] | None
@@ -28,9 +27,9 @@ Place = tuple[int, int]
 
 
 class Chunk:
-    """Rows that become one record. ``headers`` has the new messages; their headers only if they are at hand.
+    """Rows that become one record. ``headers`` has the new messages, with their headers if these are known.
 
-    ``waits``: for some they are not, so it must be in the store, and they with it, before it is indexed.
+    ``waits`` means that some are not: the chunk and the messages' metadata must be stored before it is indexed.
     """
 
     __slots__ = (
@@ -52,7 +51,7 @@ class Chunk:
 
     @classmethod
     def of(cls, place: Place, rows: Rows) -> Chunk:
-        """A chunk that was read from the store."""
+        """A chunk from the store."""
         chunk = cls(*place)
         chunk.headers = dict.fromkeys(rows.published)
         chunk.routed, chunk.left, chunk.attempts = rows.routed, rows.left, rows.attempts
@@ -62,17 +61,17 @@ class Chunk:
 
     @property
     def place(self) -> Place:
-        """Its key's numbers: where it begins."""
+        """The place of its first row, as in its key."""
         return self.first_attempt, self.first_row
 
     @property
     def end(self) -> Place:
-        """Where the next chunk begins."""
+        """The place where the next chunk begins."""
         return self.first_attempt + len(self.attempts), self.first_row + self.other_rows
 
     @property
     def attempted(self) -> frozenset[int]:
-        """The messages whose attempts ended; of a chunk that is closed."""
+        """The messages whose attempts ended; of a closed chunk only."""
         if self._attempted is None:
             self._attempted = frozenset([row.message_id for row in self.attempts])
         return self._attempted
@@ -81,7 +80,7 @@ class Chunk:
         return Rows(list(self.headers), self.routed, self.left, self.attempts)
 
     def close(self) -> None:
-        """No row is added any more."""
+        """Count the rows; none may be added later."""
         self.other_rows = self.rows().others
 
     def __len__(self) -> int:
@@ -90,7 +89,7 @@ class Chunk:
 
 
 class HistoryLog:
-    """What happened and is not indexed yet; the numbers of the next rows.
+    """The rows that are not indexed yet, and the numbers of the next rows.
 
     ``chunks`` are closed, in order, and neither forgotten nor indexed; ``open`` takes the next rows.
     """
@@ -103,13 +102,13 @@ class HistoryLog:
         self._forgotten_upto = 0
 
     def begin_at(self, place: Place) -> None:
-        """The numbers of the next row, before there is any: the stored log ends there."""
+        """Set the numbers of the first row: the end of the stored log."""
         self.open = Chunk(*place)
-        self._unknown_upto = place[0]  # attempts before it that are not indexed may be any message's
+        self._unknown_upto = place[0]  # attempts before it that are not indexed may be of any message
 
     # ------------------------------------------------------------------ rows
     def published(self, id: int, places: Iterable[tuple[str, int]], headers: Headers) -> None:
-        """A new message in these queues."""
+        """Add a new message in these queues."""
         chunk = self.open
         if len(chunk.headers) >= CHUNK_ROWS:
             chunk = self.close_chunk()
@@ -125,11 +124,11 @@ class HistoryLog:
                 ids.append(id)
 
     def routed(self, id: int, queue: str) -> None:
-        """A message of before got into one more queue."""
+        """Add that an earlier message came into one more queue."""
         self.open.routed.setdefault(queue, []).append(id)
 
     def ended(self, entry: Entry, consumer: str, at: int, outcome: int) -> None:
-        """A lease ended; to be called before the entry changes. ``outcome`` with MANUAL if it was done by hand."""
+        """Add the end of a lease, before the entry changes. ``outcome`` includes MANUAL if somebody's call did it."""
         attempts = self.open.attempts
         if len(attempts) >= CHUNK_ROWS:
             attempts = self.close_chunk().attempts
@@ -137,15 +136,15 @@ class HistoryLog:
         attempts.append(Attempt(entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome))
 
     def by_hand(self, id: int, queue: str, at: int, number: int, outcome: int, operator: str = "") -> None:
-        """A message changed without having been claimed, by somebody's call: an attempt that ended at once."""
+        """Add a change of a message that was not claimed, by somebody's call: an attempt that ended at once."""
         self.open.attempts.append(Attempt(id, queue, operator, at, at, number, outcome | MANUAL))
 
     def redriven(self, id: int, queue: str, at: int) -> None:
-        """A message that was settled in this queue is available again, here or elsewhere."""
+        """Add that a message, settled in this queue, is available again, here or elsewhere."""
         self.by_hand(id, queue, at, 0, REDRIVEN)
 
     def left(self, id: int, queue: str, at: int, why: str = "") -> None:
-        """A message left its queue without an attempt's end; ``at`` is 0 where nobody knows."""
+        """Add that a message left its queue without the end of an attempt; ``at`` is 0 if the time is unknown."""
         reason = "dropped" if why == "maxlen" else why
         number = REASONS.index(reason) if reason in REASONS else 0
         self.open.left.append(Left(id, queue, at, number))
@@ -153,12 +152,12 @@ class HistoryLog:
     # ------------------------------------------------------------------ chunks
     @property
     def end(self) -> Place:
-        """Where the next row will be."""
+        """The place of the next row."""
         self.open.close()
         return self.open.end
 
     def close_chunk(self) -> Chunk:
-        """Close the open chunk, if it has anything; returns the one that is open now."""
+        """Close the open chunk, unless it is empty; returns the one that is open now."""
         chunk = self.open
         chunk.close()
         if chunk.end != chunk.place:
@@ -177,7 +176,7 @@ class HistoryLog:
         return bool(chunk.attempts or chunk.headers or chunk.left or chunk.routed) or bool(self.unsaved)
 
     def snapshot(self, batch: Batch) -> list[Chunk]:
-        """Put everything that is not stored into a checkpoint's batch; returns which chunks that was."""
+        """Add all chunks that are not stored to a checkpoint's batch; returns them."""
         self.close_chunk()
         unsaved = self.unsaved
         for chunk in unsaved:
@@ -185,7 +184,7 @@ class HistoryLog:
         return unsaved
 
     def saved(self, chunks: Iterable[Chunk]) -> None:
-        """The checkpoint is in the store: forget what does not fit memory, the oldest first."""
+        """The checkpoint with these chunks is in the store: drop the oldest chunks that are too many for memory."""
         for chunk in chunks:
             chunk.saved = True
         self.indexed(self._indexed)
@@ -196,7 +195,7 @@ class HistoryLog:
             self._forget(chunk)
 
     def _forget(self, chunk: Chunk) -> None:
-        """A chunk that is not indexed leaves memory: only the blocks of its messages are remembered."""
+        """Remember the blocks of the messages of a chunk that leaves memory before it is indexed."""
         end = self._forgotten_upto = chunk.end[0]
         self._forgotten.update(dict.fromkeys({id >> BLOCK_BITS for id in chunk.attempted}, end))
         if len(self._forgotten) > MAX_BLOCKS:
@@ -206,7 +205,7 @@ class HistoryLog:
                 self._forgotten, self._unknown_upto = {}, end
 
     def indexed(self, upto: Place) -> None:
-        """Everything before this place is in the index: it is not needed here once it is stored."""
+        """Note that the rows before this place are indexed: stored chunks of them leave memory."""
         self._indexed = upto
         while self.chunks and self.chunks[0].saved and self.chunks[0].end <= upto:
             self.chunks.popleft()
@@ -214,7 +213,7 @@ class HistoryLog:
             self._forgotten = {}
 
     def attempted(self, ids: Set[int]) -> set[int]:
-        """Those of these messages that may have attempts that are not in the index; of closed chunks."""
+        """The messages among these that may have attempts in closed chunks that are not indexed."""
         done, forgotten = self._indexed, self._forgotten
         if done[0] < self._unknown_upto:
             return set(ids)

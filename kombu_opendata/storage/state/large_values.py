@@ -1,7 +1,7 @@
 """Values of results and of chords' parts that are too large for one record.
 
-Such a value is stored in chunks, as payloads are, and its own record has none. A further record says how many chunks
-there are. Those records are in memory, so that a value that goes or changes takes its old chunks with it.
+Such a value is stored in chunks, as payloads are, and its own record is empty. A further record has the number of
+chunks. Memory has these records, so that old chunks are deleted with a value that is deleted or changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..slatedb.store_reads import Reads
 
 
 class LargeValues:
-    """Which records have their values in chunks, by key."""
+    """The records whose values are in chunks, by key."""
 
     def __init__(self) -> None:
         self._values: dict[bytes, LargeValue] = {}
@@ -25,13 +25,13 @@ class LargeValues:
         return key in self._values
 
     async def load(self, store: Reads) -> None:
-        """Find them all."""
+        """Read all their records."""
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.LARGE_VALUE)):
             for key, value in rows:
                 self._values[keys.parse(key).owner or b""] = records.decode_large_value(key, value)
 
     def put(self, batch: Batch, key: bytes, value: bytes) -> bytes:
-        """Add what stands beside the record of this key to a checkpoint's batch; returns the value for the record."""
+        """Add the chunks of a large value to a checkpoint's batch; returns the value for the record of this key."""
         if len(value) <= CHUNK_BYTES:
             self.drop(batch, key)
             return value
@@ -45,7 +45,7 @@ class LargeValues:
         return b""
 
     def drop(self, batch: Batch, key: bytes, kept: int = 0) -> None:
-        """Remove the chunks of a value that goes, but for the first ``kept``, which are written anew."""
+        """Delete the chunks of a value, except the first ``kept``, which are overwritten."""
         old = self._values.pop(key, None) if self._values else None
         if old is None:
             return
@@ -55,7 +55,7 @@ class LargeValues:
             batch.delete(keys.large_value_key(key))
 
     async def read(self, store: Reads, key: bytes) -> bytes:
-        """A value in chunks; no checkpoint may be under way.
+        """Read a value in chunks; not during a checkpoint.
 
         Raises:
             CorruptRecord: a chunk is missing or damaged.

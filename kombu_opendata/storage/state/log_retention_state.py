@@ -1,4 +1,4 @@
-"""What the metadata log keeps that no queue needs any more: its retention, and how far it was swept."""
+"""The retention of the metadata log: from which message on it keeps what no queue needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class LogState:
     """The retention of one instance's log.
 
     Attributes:
-        record: as the record says, or will; None where nothing was ever kept.
+        record: the record, as the next checkpoint writes it; None if the log never kept anything.
     """
 
     def __init__(self) -> None:
@@ -19,18 +19,18 @@ class LogState:
 
     @property
     def kept_from(self) -> int:
-        """From this id on messages are kept that no queue needs."""
+        """The first id from which on the log keeps messages that no queue needs."""
         if self.record is None or not self.record.retention_ms:
             return keys.MAX_MESSAGE_ID
         return 0 if self.record.retention_ms == FOREVER else self.record.position
 
     @property
     def kept(self) -> int:
-        """How many messages only the log keeps, as of the last checkpoint."""
+        """The number of messages that only the log keeps, at the last checkpoint."""
         return self.record.kept if self.record is not None else 0
 
     def count(self, more: int) -> bool:
-        """So many more messages, or fewer, are kept; returns whether the record changed."""
+        """Change the number of kept messages; returns whether the record changed."""
         if not more or self.record is None:
             return False
         self.record = self.record._replace(kept=max(self.record.kept + more, 0))

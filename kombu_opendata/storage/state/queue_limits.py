@@ -1,6 +1,6 @@
-"""What of a queue's arguments the storage itself must know: deadlines and delays, which are part of a message's state.
+"""The arguments of a queue that decide about a message's state: deadlines, delays, whether bytes are counted.
 
-They follow from the declaration, which is stored, so replaying the journal computes the same.
+They follow from the declaration, which is stored, so a replay of the journal computes the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 DEFAULT_RETRY_MAX_DELAY_MS = 3_600_000
 MAX_DEADLINE_MS = (1 << 63) - 1
 _MAX_RETENTION_SECONDS = 0xFFFF_FFFF
-#: the metadata header with a message's time to live, ms, where that is not the record's retention in whole seconds
+#: the metadata header with a message's TTL in ms, unless that is the record's retention in whole seconds
 TTL_HEADER = "x-opendata-ttl-ms"
 _MAX_TTL_DIGITS = 19
 
@@ -22,16 +22,16 @@ def retention_of(ttl_ms: int) -> int:
 
 
 def is_exact(ttl_ms: int) -> bool:
-    """Whether the retention says the TTL to the millisecond, so that no header needs to."""
+    """Whether the retention gives the TTL exactly, so that no header is needed."""
     return ttl_ms < 0 or ttl_ms == 1000 * retention_of(ttl_ms)
 
 
 def stored_deadline(received_at: int, retention_seconds: int, headers: Mapping[str, str]) -> int:
-    """When a stored message expires, 0 for never, by its metadata."""
+    """When a stored message expires, by its metadata; 0 for never."""
     if not retention_seconds:
         return 0
     ttl, text = 1000 * retention_seconds, headers.get(TTL_HEADER, "")
-    # The header may be a producer's own: it counts only if it says the retention more exactly.
+    # a producer may have set the header: it counts only if it agrees with the retention
     if text.isdecimal() and len(text) <= _MAX_TTL_DIGITS and retention_of(int(text)) == retention_seconds:
         ttl = int(text)
     return min(received_at + ttl, MAX_DEADLINE_MS)
@@ -66,6 +66,6 @@ class Limits(NamedTuple):
 
 
 def _int(arguments: Mapping[str, Any], name: str, default: int) -> int:
-    """An argument; one that a version without checks let pass counts as not given."""
+    """An argument; an invalid one, which a version without checks accepted, counts as missing."""
     value = arguments.get(name)
     return value if type(value) is int and value >= 0 else default

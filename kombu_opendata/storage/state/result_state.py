@@ -1,8 +1,8 @@
 """Results of tasks and the parts of chords in memory.
 
 A result is a value with a name and an expiry. A chord collects the parts of a group of tasks, each once, and knows when
-all are there. Memory holds what the store does not have yet, a bounded cache of the rest, and of each open chord the
-names of its parts.
+it is complete. Memory has the values that the store lacks, a bounded cache of the others, and the names of each open
+chord's parts.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class ChordState:
     """A chord whose callback was not sent yet.
 
     Attributes:
-        size: of the header; -1 while it is not known.
-        added: tasks that came to the header later.
-        header: what the client wants to remember of the header's structure.
-        body: the task id of its callback; empty where it is not known.
+        size: the number of tasks in the header; -1 if it is not known yet.
+        added: tasks that were added to the header later.
+        header: the header's structure, as the client encodes it.
+        body: the task id of the callback; empty if it is not known.
         parts: (index, member) → key, of the tasks that are done.
         written: keys of parts that the store has, or gets with the checkpoint under way.
         sender: the session that sends the callback; only in memory, so that another one may after a restart.
@@ -56,7 +56,7 @@ class ResultState:
     """The results and chords of one instance, and what each effect does to them.
 
     Attributes:
-        has_revocable: some message says which result to store when it expires. Once True, it stays so.
+        has_revocable: some message names a result to store when it expires. Once True, it stays so.
     """
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class ResultState:
     @property
     def is_dirty(self) -> bool:
         """Whether a checkpoint has something to write."""
-        shelves = self.results.is_dirty or self.parts.is_dirty
-        return bool(shelves or self._expired or self._gone or self._changed)
+        caches = self.results.is_dirty or self.parts.is_dirty
+        return bool(caches or self._expired or self._gone or self._changed)
 
     # ------------------------------------------------------------------ what effects change
     def store(
@@ -88,7 +88,7 @@ class ResultState:
         chord_expires_at_ms: int,
         at_ms: int = 0,
     ) -> None:
-        """A result (if it has a name), which may be a chord's part as well (if it has a group)."""
+        """Store a result (if there is a name), a chord's part (if there is a group), or both."""
         if name:
             self.results.put(name, Result(kind, expires_at_ms, value), at_ms)
             self.has_revocable = self.has_revocable or name == HAS_REVOCABLE
@@ -104,14 +104,14 @@ class ResultState:
         self._changed.add(group)
 
     def forget(self, names: Iterable[bytes]) -> None:
-        """Drop results that nobody wants any more."""
+        """Delete results that nobody needs any more."""
         for name in names:
             self.results.put(name, None)
 
     def open_chord(
         self, group: bytes, expires_at_ms: int, size: int, added: int, header: bytes, again: bool, body: bytes = b""
     ) -> None:
-        """What is known of a chord: its size (-1: not yet), ``added`` more tasks, its header; ``again`` starts anew."""
+        """Set a chord's size (-1: unknown), ``added`` more tasks, its header; ``again`` replaces an earlier chord."""
         if again:
             self.close_chord(group)
         chord = self.chords.get(group)
@@ -125,7 +125,7 @@ class ResultState:
         self._changed.add(group)
 
     def close_chord(self, group: bytes) -> None:
-        """The chord is over: its parts go."""
+        """Delete a chord and its parts."""
         chord = self.chords.pop(group, None)
         if chord is None:
             return
@@ -137,7 +137,7 @@ class ResultState:
         self._changed.discard(group)
 
     def expire(self, name: bytes, expires_at_ms: int, *, is_over: bool) -> None:
-        """Note an expiry row whose time has come. ``is_over``: the result itself has expired as well."""
+        """Delete an expiry row whose time has come, and the result as well if it ``is_over``."""
         rows = self._expired.setdefault(name, set())
         rows.add(expires_at_ms)
         if is_over:
@@ -189,7 +189,7 @@ class ResultState:
         self.parts.end_flush()
 
     async def load(self, store: Reads) -> None:
-        """Find the chords that are open; the values stay where they are."""
+        """Read the open chords, without the values of their parts."""
         await self.large.load(store)
         self.has_revocable = await store.get(keys.result_key(HAS_REVOCABLE)) is not None
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.CHORD)):

@@ -1,4 +1,4 @@
-"""A settled list of a queue (done, failed, archived failed): buckets to append to, only the tail of them in memory."""
+"""A settled list of a queue (done, failed, archived failed): buckets of entries, of which memory has the tail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEYS: dict[ListName, Callable[[str, int], bytes]] = {
     "failed": keys.failed_key,
     "archived_failed": keys.archived_failed_key,
 }
-#: entries of a bucket; at the usual commit sizes rewriting the tail stays below the cost of its messages' payloads
+#: entries of a bucket; with usual commits, writing the tail again costs less than the messages' payloads
 BUCKET_ENTRIES = 1024
 
 
@@ -49,13 +49,12 @@ def bucket_key(queue: str, which: ListName, number: int) -> bytes:
 class SettledList:
     """Buckets ``first`` … ``tail``.
 
-    Bucket 0 always has a record, also when it is empty and not the first; but an ``optional`` list has no records
+    Bucket 0 always has a record, even if it is empty and not the first; but an ``optional`` list has no records
     before its first entry, and none for empty buckets before the tail.
 
     ``dirty`` maps the buckets that changed since the last checkpoint to their packed entries. ``at_hand`` has others
-    that were read for :meth:`take`, which is all that looks there. ``sizes`` has how many entries buckets before the
-    tail have where they are not full; of those below ``unread`` that may not be known. ``watchers`` are told
-    (id, bucket) of what is added.
+    that were read for :meth:`take` only. ``sizes`` has the number of entries of each bucket before the tail that is
+    not full; for buckets below ``unread`` it may be missing. ``watchers`` are called with (id, bucket) of new entries.
     """
 
     def __init__(self, *, optional: bool = False) -> None:
@@ -97,10 +96,10 @@ class SettledList:
         return self.rows if number == self.tail else self.dirty.get(number)
 
     def take(self, number: int, ids: Iterable[int]) -> None:
-        """Remove entries. They are in bucket ``number``, which was put ``at_hand`` if it is not :meth:`loaded`.
+        """Remove entries of bucket ``number``, which is in ``at_hand`` if it is not :meth:`loaded`.
 
-        In a replay of the journal some may be in other buckets instead, all of them loaded: how full the tail was, and
-        so where the next bucket began, also depends on what retention removed.
+        In a replay of the journal some may be in other buckets, all of them loaded: retention may have removed entries
+        of the tail, so the next bucket began elsewhere.
         """
         left = set(ids)
         others = [bucket for bucket in (*self.dirty, self.tail) if bucket != number]
@@ -109,7 +108,7 @@ class SettledList:
                 self._take_from(bucket, left)
 
     def _take_from(self, number: int, ids: set[int]) -> None:
-        """Remove those of ``ids`` that are in one bucket, also from ``ids``."""
+        """Remove the entries of one bucket that are in ``ids``, and their ids from ``ids``."""
         rows = self.loaded(number)
         if rows is None:
             rows = self.at_hand.get(number, [])
@@ -120,7 +119,7 @@ class SettledList:
         self.replace(number, kept)
 
     def replace(self, number: int, rows: list[bytes]) -> None:
-        """A bucket has these entries left."""
+        """Set the entries that a bucket has left."""
         self.dirty[number] = rows
         if number == self.tail:
             self.rows = rows
@@ -131,7 +130,7 @@ class SettledList:
             self._skip_empty()
 
     def drop_first(self) -> None:
-        """Bucket ``first`` is empty."""
+        """Note that bucket ``first`` is empty."""
         self.sizes[self.first] = 0
         self.oldest_at_ms = None
         self._skip_empty()
@@ -143,7 +142,7 @@ class SettledList:
             self.oldest_at_ms = None
 
     def learn(self, start: int, counts: Sequence[int]) -> None:
-        """The store has so many entries in the buckets from ``start`` up to ``unread``; no checkpoint is under way."""
+        """Set the stored numbers of entries of the buckets from ``start`` up to ``unread``; not during a checkpoint."""
         for number, count in enumerate(counts, start):
             if self.first <= number < self.tail and number not in self.dirty and count != BUCKET_ENTRIES:
                 self.sizes[number] = count
@@ -152,7 +151,7 @@ class SettledList:
 
     @property
     def length(self) -> int:
-        """The number of entries; buckets of which it is not known count as full."""
+        """The number of entries; a bucket whose number is unknown counts as full."""
         full = (self.tail - self.first) * BUCKET_ENTRIES
         return full - sum(BUCKET_ENTRIES - size for size in self.sizes.values()) + len(self.rows)
 

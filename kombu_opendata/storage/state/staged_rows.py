@@ -1,4 +1,4 @@
-"""Rows of a staged job on their way into queues, and the records that they become."""
+"""The rows of a staged job that are put into queues, and the records that they become."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Chunk(msgspec.Struct, array_like=True, gc=False):
     Attributes:
         first_id: of the first row.
         at_ms, received_at_ms: now; the job's commit, which is when the messages were received.
-        path, offset: the batch object, and where in it the first row's envelope is; no path: inline.
-        rows: how many.
+        path, offset: the batch object, and the offset of the first row's envelope in it; no path: inline.
+        rows: their number.
         block: the rows' columns: :class:`kombu_opendata.staging.batch_block.Block`; empty if they are damaged.
-        payload: of an inline batch, the envelopes; else empty.
+        payload: the envelopes of an inline batch; else empty.
     """
 
     job_id: str
@@ -41,17 +41,17 @@ class Chunk(msgspec.Struct, array_like=True, gc=False):
 
 
 def decode(chunk: Chunk) -> Block:
-    """The chunk's block. It was checked before it became part of the chunk."""
+    """The chunk's block, which was checked before it became part of the chunk."""
     return _decoder.decode(chunk.block)
 
 
 def each(value: Any) -> Iterable[Any]:
-    """The value of each row. One value for all rows is repeated without end."""
+    """The value of each row; a single value for all rows is repeated endlessly."""
     return value if isinstance(value, list) else repeat(value)
 
 
 def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[NewMessage]:
-    """The records of the chunk's rows, but for those that no queue takes.
+    """The records of the chunk's rows, except those that no queue gets.
 
     Raises:
         InvalidMessage: a header that no record can hold; checked blocks have none.
@@ -76,7 +76,7 @@ def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[NewMessa
             if count < metadata.MAX_HEADERS:
                 pairs += metadata.encode_pairs([(TTL_HEADER, str(ttl))])
                 count += 1
-            else:  # there is no place for it
+            else:  # there is no room for another header
                 retention = max(ttl // 1000, 1)
         created_at = created_at if created_at > 0 else received
         value = encode(id, created_at, received, max(visible_at, received), retention, count, pairs)
@@ -84,7 +84,7 @@ def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[NewMessa
 
 
 def _places(chunk: Chunk, block: Block) -> Iterator[tuple[bytes, bytes]]:
-    """Of each row the payload record, or else the envelope."""
+    """The payload record of each row, or its envelope."""
     if not chunk.path:
         at = 0
         for length in block.lengths:
@@ -99,11 +99,11 @@ def _places(chunk: Chunk, block: Block) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _pairs(name: str, column: list[str | None]) -> list[bytes]:
-    """A column of headers, encoded; empty where a row does not have it."""
+    """A column of headers, encoded; empty for a row without the header."""
     key, pack = types.utf8(name), types.COUNT.pack
     return [b"" if text is None else key + pack(len(raw := text.encode())) + raw for text in column]
 
 
 def spread(runs: list[int]) -> Iterator[int]:
-    """The first of each pair of a flat list, as often as the second says."""
+    """The values of a flat list value, count, value, count, …, each repeated."""
     return chain.from_iterable(map(repeat, runs[::2], runs[1::2]))

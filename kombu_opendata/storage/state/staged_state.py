@@ -1,7 +1,7 @@
-"""Staged jobs in memory: which ids are whose, what became of them, which batch objects are still needed.
+"""The staged jobs in memory: the ids and counts of their messages, and the batch objects that are still needed.
 
-A job is here until all its messages are settled, an object until all of its messages are collected; the rest is in the
-store only. Like all state it changes by effects alone, live and in replay; docs/rfcs/0008-staged-batches.md.
+Memory has a job until all its messages are settled, and an object until all its messages are deleted; the others are in
+the store only. Only effects change this state, live and in replay (docs/rfcs/0008-staged-batches.md).
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ class StagedState:
     """The staged jobs of one instance.
 
     Attributes:
-        jobs: by id, those with messages that are not settled, and those that the store does not have as they are.
+        jobs: by id, those with messages that are not settled, and those that changed since the last checkpoint.
         objects: by the id of their first message.
-        needed: paths of all objects that committed jobs need, as of the last checkpoint that is in the store.
-        unneeded: paths of objects whose messages are all collected, as of a checkpoint that is in the store.
+        needed: paths of all objects that committed jobs need, at the last checkpoint in the store.
+        unneeded: paths of objects whose messages were all deleted by a checkpoint in the store.
+        active: jobs that are not settled, in the order of their messages' ids.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class StagedState:
         self.objects: dict[int, StagedObject] = {}
         self.needed: set[str] = set()
         self.unneeded: list[str] = []
-        self.active: list[StagedJob] = []  # that are not settled, in the order of their messages' ids
+        self.active: list[StagedJob] = []
         self._newest_ms = 0
         self._settled: list[StagedJob] = []  # whose last state is on its way to the store
         self._object_starts: list[int] = []
@@ -49,7 +50,7 @@ class StagedState:
 
     # ------------------------------------------------------------------ effects
     def commit(self, job_id: str, at: int, first_id: int, batches: Sequence[StagedBatch]) -> StagedJob:
-        """A job whose messages have the ids from ``first_id`` on."""
+        """Add a job whose messages have the ids from ``first_id`` on."""
         rows, size = sum(batch.rows for batch in batches), sum(batch.bytes for batch in batches)
         job = self.jobs[job_id] = StagedJob(job_id, first_id, rows, len(batches), size, at)
         self._changed.add(job_id)
@@ -71,7 +72,7 @@ class StagedState:
         return job
 
     def routed(self, job_id: str, count: int, dropped: int, damaged: bool, at: int) -> None:
-        """The job's next ``count`` rows, all of one batch, were routed; ``dropped`` of them are in no queue."""
+        """Note that the job's next ``count`` rows, all of one batch, were routed, ``dropped`` of them to no queue."""
         job = self.jobs[job_id]
         found = self.object_of(job.first_id + job.routed)
         job.routed += count
@@ -83,16 +84,16 @@ class StagedState:
             found.live -= dropped
             self._new_objects.add(found.first_id)
         self._changed.add(job_id)
-        self._look_if_over(job, at)
+        self._settle_if_over(job, at)
 
     def add_routed(self, job_id: str, queue: str, count: int) -> None:
-        """So many rows of a job were put into a queue."""
+        """Count rows of a job that were put into a queue."""
         counts = self.jobs[job_id].counts(queue, new=True)
         assert counts is not None
         counts[ROUTED] += count
 
     def count(self, queue: str, id: int, kind: int, at: int = 0) -> None:
-        """A message left a queue for good. Call it if there are ``active`` jobs."""
+        """Count a message that left a queue for good. Only needed if there are ``active`` jobs."""
         job = self._waiting_job(id)
         counts = job.counts(queue) if job is not None else None
         if job is None or counts is None:
@@ -100,10 +101,10 @@ class StagedState:
         counts[kind] += 1
         self._changed.add(job.id)
         if counts[0] == counts[1] + counts[2] + counts[3]:
-            self._look_if_over(job, at)
+            self._settle_if_over(job, at)
 
     def joined(self, queue: str, id: int) -> None:
-        """A stored message came into a queue: replayed, or moved there."""
+        """Count a stored message that came into a queue by a replay or a redrive."""
         job = self._waiting_job(id)
         if job is not None:
             counts = job.counts(queue, new=True)
@@ -112,7 +113,7 @@ class StagedState:
             self._changed.add(job.id)
 
     def back(self, queue: str, id: int, kind: int, *, moved: bool = False) -> None:
-        """A settled message is available again, in its queue or, if it ``moved``, in another one."""
+        """Count a settled message that is available again, in its queue or, if it ``moved``, in another one."""
         job = self._waiting_job(id)
         counts = job.counts(queue) if job is not None else None
         if job is not None and counts is not None and counts[kind]:
@@ -121,7 +122,7 @@ class StagedState:
             self._changed.add(job.id)
 
     def _waiting_job(self, id: int) -> StagedJob | None:
-        """The job that a message is of, unless that was settled."""
+        """The job of a message, unless the job is settled."""
         jobs = self.active
         place = bisect_right(jobs, id, key=_first_id) - 1
         if place < 0:
@@ -129,14 +130,14 @@ class StagedState:
         job = jobs[place]
         return job if id < job.first_id + job.rows and not job.settled_at_ms else None
 
-    def _look_if_over(self, job: StagedJob, at: int) -> None:
+    def _settle_if_over(self, job: StagedJob, at: int) -> None:
         self._newest_ms = max(self._newest_ms, at)
         if job.is_over and not job.settled_at_ms:
             job.settled_at_ms = max(at or self._newest_ms, 1)
 
     # ------------------------------------------------------------------ looking up
     def object_of(self, id: int) -> StagedObject | None:
-        """The object that a message's payload is in."""
+        """The object with a message's payload."""
         starts = self._object_starts
         place = bisect_right(starts, id) - 1
         if place < 0:
@@ -145,7 +146,7 @@ class StagedState:
         return found if id < found.first_id + found.rows else None
 
     def unrouted(self) -> Iterator[tuple[int, int]]:
-        """The ids that are committed and not routed yet: from the first, up to and without the second."""
+        """The ranges of ids that are committed and not routed yet: (first, end), without the end."""
         for job in self.active:
             if not job.is_routed:
                 yield job.first_id + job.routed, job.first_id + job.rows
@@ -173,7 +174,7 @@ class StagedState:
         self._changed, self._forgotten = set(), []
 
     def collected(self, ids: Iterable[int], batch: Batch) -> None:
-        """These messages go in the checkpoint whose batch this is: objects without a message left go as well."""
+        """Note that this checkpoint deletes these messages: objects without a message left are deleted, too."""
         for id in ids:
             found = self.object_of(id)
             if found is not None:
@@ -197,7 +198,7 @@ class StagedState:
         self._new_objects = set()
 
     def end_flush(self) -> None:
-        """The checkpoint is in the store: settled jobs are looked up there, files that it needs no more may go."""
+        """The checkpoint is in the store: memory drops settled jobs, and files that it does not need may be deleted."""
         for job in self._settled:
             if self.jobs.get(job.id) is job:
                 del self.jobs[job.id]
@@ -207,11 +208,11 @@ class StagedState:
         self._releasing = []
 
     def forget(self, job_id: str, settled_at_ms: int) -> None:
-        """A settled job is past its retention: its id may be used again."""
+        """Delete a settled job that is past its retention. Its id may be used again."""
         self._forgotten.append((job_id, settled_at_ms))
 
     async def load(self, store: Reads) -> None:
-        """Read what is not settled, and all objects."""
+        """Read the jobs that are not settled, and all objects."""
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_JOB)):
             for key, value in rows:
                 record = staged.decode_job(key, value)

@@ -1,7 +1,7 @@
 """The durable state of an instance in memory. What changes it are effects (:mod:`kombu_opendata.storage.effects`).
 
-The live engine and recovery apply the same effects, so that replaying the journal gives the state that was answered
-for. What changed since the last checkpoint is remembered here for :mod:`kombu_opendata.storage.commit.checkpoint`.
+The live engine and recovery apply the same effects, so a replay of the journal gives the state that clients were told.
+It also remembers the changes since the last checkpoint, for :mod:`kombu_opendata.storage.commit.checkpoint`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class QueueOptions(NamedTuple):
 
 
 class Queue:
-    """A durable queue: its messages, its settled lists, its options; and what was counted in it."""
+    """A durable queue: its messages, settled lists, options and counters."""
 
     __slots__ = (
         "archived_failed", "at_hand", "counts", "dead_letters_to", "done", "failed", "limits", "messages", "name",
@@ -56,7 +56,7 @@ class Queue:
         self.options = options
         self.limits = Limits.of(options.arguments)
         self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes)
-        self.at_hand = 0  # a guess: messages whose payloads were loaded ahead and are not delivered yet
+        self.at_hand = 0  # estimate: messages whose payloads were loaded ahead and that are not delivered yet
         self.done = SettledList()
         self.failed = SettledList()
         self.archived_failed = SettledList(optional=True)
@@ -70,33 +70,33 @@ class Queue:
         return self.failed if which == "failed" else self.archived_failed
 
     def forget_at_hand(self) -> None:
-        """Let go of the buckets that were read from the store to take messages from them."""
+        """Drop the buckets that were read from the store to take messages from them."""
         for which in LISTS:
             self.settled_list(which).at_hand.clear()
 
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
-    """A queue's dead-letter exchange and routing key (None: the message's own); None when it has no such exchange."""
+    """A queue's dead-letter exchange and routing key (None: the message's own); None if it has no such exchange."""
     exchange, routing_key = (arguments.get(name) for name in DEAD_LETTER_ARGUMENTS)
     return (exchange, routing_key if isinstance(routing_key, str) else None) if isinstance(exchange, str) else None
 
 
 class DeletedQueue(NamedTuple):
-    """What memory knew of a queue that is gone; the rest is in the store's records of its settled lists."""
+    """The part of a deleted queue that was in memory; the rest is in the store's records of its settled lists."""
 
     ids: set[int]
-    buckets: dict[ListName, set[int]]  # not as the store has them: their messages are in `ids` or collected
+    buckets: dict[ListName, set[int]]  # that differ from the store: their messages are in `ids` or deleted
     dead_letters: set[int]  # ids that a dead letter still needs
 
 
 class Dirty:
-    """What the next checkpoint must write besides the queues' own dirty sets."""
+    """The changes that the next checkpoint writes, besides the queues' own dirty sets."""
 
     def __init__(self) -> None:
         self.block: tuple[int, int] | None = None
         self.queues: set[str] = set()  # config and options
-        self.deleted_queues: dict[str, list[DeletedQueue]] = {}  # by name: it may come again and go again
-        self.redeclared: dict[str, frozenset[bytes]] = {}  # deleted and declared again: the new one's keys
+        self.deleted_queues: dict[str, list[DeletedQueue]] = {}  # by name: it may be declared and deleted again
+        self.redeclared: dict[str, frozenset[bytes]] = {}  # deleted and declared again: the keys of the new queue
         self.exchanges: set[str] = set()
         self.bindings: set[tuple[str, str, str, str]] = set()  # queue, exchange, key, identity
         self.producers: set[bytes] = set()
@@ -107,7 +107,7 @@ class Dirty:
         self.routes: dict[int, int] = {}  # of new messages in several queues or in chunks
         self.garbage: list[int] = []  # settled or removed for good in one queue
         self.dead_letters: set[tuple[str, int]] = set()  # queue, id
-        self.joined: dict[int, int] = {}  # stored messages that moved, and in how many more queues they are now
+        self.joined: dict[int, int] = {}  # stored messages that moved, and the number of queues that they gained
         self.cursors: set[str] = set()
         self.outdated: set[int] = set()  # messages that the log kept until now
         self.log = False  # its retention, or how far it was swept
@@ -140,7 +140,7 @@ class StoreState:
 
     # ------------------------------------------------------------------ messages
     def unlease(self, entry: Entry) -> None:
-        """The session that holds the message no longer does."""
+        """End the lease of a message."""
         session = entry.session
         leases = self.leases.get(session)
         if leases is not None:
@@ -161,7 +161,7 @@ class StoreState:
 
     # ------------------------------------------------------------------ dead letters
     def add_dead_letter(self, queue: Queue, entry: Entry, at: int, reason: str, *, last_use: bool) -> None:
-        """The message is to be published to the queue's dead-letter exchange.
+        """Note a dead letter, which will be published to the queue's dead-letter exchange.
 
         Args:
             last_use: the queue itself no longer needs the message.
@@ -173,12 +173,12 @@ class StoreState:
         queue.counts.dead_lettered += reason != REVOKED
 
     def collect(self, name: str, id: int) -> None:
-        """A queue no longer needs its settled message: it goes, unless another queue or a dead letter needs it."""
+        """Note that a queue no longer needs its settled message: it is deleted if no queue or dead letter needs it."""
         if not self.keep_for_dead_letter(name, id):
             self.dirty.garbage.append(id)
 
     def keep_for_dead_letter(self, name: str, id: int) -> bool:
-        """Whether a dead letter still needs a message that its queue does not: then its publish is the last use."""
+        """Whether a dead letter still needs a message that its queue does not; if so, its publish is the last use."""
         letter = self.dead_letters.get((name, id))
         if letter is None:
             return False
@@ -209,5 +209,5 @@ class StoreState:
             self.dirty.bindings.add((queue, exchange, routing_key, identity))
 
     def time(self, at: int) -> None:
-        """It is ``at`` now, or was."""
+        """Note a time; ``newest_ms`` is the latest one."""
         self.newest_ms = max(self.newest_ms, at)
