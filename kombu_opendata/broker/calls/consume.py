@@ -14,7 +14,8 @@ from ..delivery.leases import Leases
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
 from ..model import queue_arguments
-from ..model.queue_arguments import MAX_NAME_BYTES
+from ..model.argument_table import CONSUMER_PRIORITY
+from ..model.name_checks import MAX_NAME_BYTES
 from ..model.sessions import Channel, ConsumedQueue, Consumer, Session
 from .context import Context
 from .registry import handles
@@ -72,7 +73,7 @@ class ConsumeCalls:
         if queue.consumers and (msg.exclusive or queue.consumers[0].exclusive):
             raise AccessRefused(f"queue {queue.name!r} has an exclusive consumer", queue=queue.name)
         priority = msg.arguments.get("x-priority", 0)
-        queue_arguments.check(queue_arguments.CONSUMER_PRIORITY, priority, f"a consumer of queue {queue.name!r}")
+        queue_arguments.check(CONSUMER_PRIORITY, priority, f"a consumer of queue {queue.name!r}")
         consumer = Consumer(call.session, channel, msg.tag, queue, msg.no_ack, msg.exclusive, priority)
         channel.consumers[msg.tag] = consumer
         queue.add_consumer(consumer)

@@ -12,8 +12,8 @@ from ...protocol.message_base import Message
 from ..delivery.background import Background
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
+from ..model.name_checks import check_name
 from ..model.queue import BrokerQueue
-from ..model.queue_arguments import check_name
 from ..model.sessions import Session
 
 

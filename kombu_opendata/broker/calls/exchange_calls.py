@@ -15,7 +15,7 @@ from ..delivery.rate_limited_log import WarnOnce
 from ..delivery.time_slices import Pace, encoded
 from ..instance.replay_cursors import Replays
 from ..model import queue_arguments
-from ..model.queue_arguments import MAX_NAME_BYTES
+from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable
 from .context import Context
 from .publish import PublishCalls
 from .registry import handles
@@ -55,8 +55,8 @@ class ExchangeCalls:
 
     def _is_new(self, msg: m.DeclareExchange) -> bool:
         if msg.exchange:
-            queue_arguments.check_name(msg.exchange, "exchange")
-        queue_arguments.check_storable(msg.arguments, f"exchange {msg.exchange!r}")
+            check_name(msg.exchange, "exchange")
+        check_storable(msg.arguments, f"exchange {msg.exchange!r}")
         return self._topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments)
 
     @handles(m.DeleteExchange, definition=True)
@@ -82,7 +82,7 @@ class ExchangeCalls:
         exchange = self._topology.get(msg.exchange)
         if len(msg.routing_key.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"the routing key is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
-        queue_arguments.check_storable(msg.arguments, "the binding")
+        check_storable(msg.arguments, "the binding")
         self._topology.check_binding(msg.exchange, msg.arguments)
         if msg.checked and exchange.type == "topic":
             check_topic_pattern(msg.routing_key)
@@ -115,6 +115,6 @@ class ExchangeCalls:
     @handles(q.AskRoutes)
     def ask_routes(self, call: Context, msg: q.AskRoutes) -> None:
         """Route a message without storing it."""
-        queue_arguments.check_short(msg.routing_key, "routing key")
+        check_short(msg.routing_key, "routing key")
         envelope = m.Publish(0, 0, msg.exchange, msg.routing_key, msg.envelope, msg.texts, 0, 0)
         call.reply(q.Routed(msg.rid, [queue.name for queue in self._publishing.targets(envelope)]))

@@ -1,7 +1,8 @@
-"""Publish: a message is routed, checked and put into the queues that take it."""
+"""Publishing: checks a message, routes it, and puts it into its queues."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InvalidMessage, MessageTooLarge, Unroutable
@@ -15,8 +16,8 @@ from ..delivery.outbox import Outbox
 from ..delivery.queue_upkeep import Upkeep
 from ..delivery.queues import Queues
 from ..delivery.traffic import Traffic
+from ..model.name_checks import MAX_NAME_BYTES, check_short
 from ..model.queue import BrokerQueue
-from ..model.queue_arguments import MAX_NAME_BYTES, check_short
 from ..model.sessions import Session
 from ..model.stored_queue import stored_in
 from ..model.transient_queue import TransientQueue
@@ -24,30 +25,19 @@ from .context import Context
 from .registry import handles
 
 
+@dataclass(frozen=True, slots=True)
 class PublishCalls:
     """Puts messages into queues: those of publishes, of sends, and dead letters."""
 
-    def __init__(
-        self,
-        operations: Operations,
-        commits: Commits,
-        results: Results,
-        topology: Topology,
-        queues: Queues,
-        outbox: Outbox,
-        upkeep: Upkeep,
-        traffic: Traffic,
-        max_message_bytes: int,
-    ) -> None:
-        self._operations = operations
-        self._commits = commits
-        self._results = results
-        self._topology = topology
-        self._queues = queues
-        self._outbox = outbox
-        self._upkeep = upkeep
-        self._traffic = traffic
-        self._max_message_bytes = max_message_bytes
+    _operations: Operations
+    _commits: Commits
+    _results: Results
+    _topology: Topology
+    _queues: Queues
+    _outbox: Outbox
+    _upkeep: Upkeep
+    _traffic: Traffic
+    _max_message_bytes: int
 
     @handles(m.Publish)
     def publish(self, call: Context, msg: m.Publish) -> None:
@@ -72,7 +62,7 @@ class PublishCalls:
         call.reply(m.Published(msg.rid, self.store(msg, targets, session), len(targets)))
 
     def check(self, msg: m.Publish) -> None:
-        """Refuse what can't be stored as it is said.
+        """Refuse a message that can't be stored.
 
         Raises:
             MessageTooLarge, InvalidMessage: the text says what is wrong.

@@ -15,6 +15,7 @@ from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
 from ..delivery.time_slices import Pace, encoded
 from ..model import queue_arguments
+from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
 from ..model.queue_kinds import QueueMaker
 from .context import Context
@@ -47,8 +48,8 @@ class QueueCalls:
             if msg.durable:
                 raise RequestError("a durable queue needs a name, or it could not be found again")
             name = f"amq.gen-{uuid.uuid4().hex}"
-        queue_arguments.check_name(name, "queue")
-        queue_arguments.check_storable(msg.arguments, f"queue {name!r}")
+        check_name(name, "queue")
+        check_storable(msg.arguments, f"queue {name!r}")
         if msg.strict:
             queue_arguments.refuse_unknown(name, msg.arguments)
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
@@ -78,7 +79,7 @@ class QueueCalls:
             queue, removal = self._queues.get(msg.queue), Call(call.session.id, msg.rid)
             before = self._removals.before(removal)
             if queue is None:
-                queue_arguments.check_name(msg.queue, "queue")
+                check_name(msg.queue, "queue")
             if queue is None or before.is_over:
                 return m.Count(msg.rid, before.messages)
             call.check_owner(queue)

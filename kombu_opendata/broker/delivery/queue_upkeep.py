@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...errors import OpenDataError, QueueFull
+from ..model.argument_table import REJECT_PUBLISH_DLX
 from ..model.queue import BrokerQueue
-from ..model.queue_arguments import REJECT_PUBLISH_DLX
 from .core import Core
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from ...storage.records.cursor import Cursor
 from ...storage.state.store_state import Queue
 from ..delivery.core import Core
 from ..delivery.queue_upkeep import Upkeep
+from ..model.argument_table import DROP_HEAD
 from ..model.queue import BrokerQueue
-from ..model.queue_arguments import DROP_HEAD
 
 log = logging.getLogger(__name__)
 

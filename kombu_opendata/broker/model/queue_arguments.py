@@ -1,18 +1,13 @@
-"""The arguments of queues: one table of all that are known, and what a declaration says by them.
-
-A declaration is read once, by :func:`parse`. ``docs/queue-arguments.md`` has the table's rows (:func:`markdown`).
-"""
+"""Parses and checks the arguments of a queue's declaration."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from ...errors import RequestError, SelectorError
-from ...storage.routing.queue_filters import ANY, FILTER, FILTER_MODE, MODES, filter_of
-from ...storage.state.queue_limits import DEFAULT_RETRY_MAX_DELAY_MS
+from ...storage.routing.queue_filters import ANY, FILTER, FILTER_MODE, filter_of
 from ...storage.state.store_state import (
     DEFAULT_DONE_RETENTION_SECONDS,
     DEFAULT_FAILED_RETENTION_SECONDS,
@@ -22,207 +17,18 @@ from ...storage.state.store_state import (
     QueueOptions,
 )
 from . import log_positions
+from .argument_table import BY_NAME, DROP_HEAD, KNOWN, REJECT_PUBLISH_DLX, Argument
+from .name_checks import MAX_NAME_BYTES
 
-#: of AMQP's short strings: names, routing keys, tags
-MAX_NAME_BYTES = 255
-MAX_ARGUMENTS_BYTES = 60_000
-MAX_ARGUMENTS_DEPTH = 20
-MAX_MS = (1 << 53) - 1
-MAX_SECONDS = 0xFFFF_FFFF
-MIN_LEASE_SECONDS = 30
-MAX_LEASE_SECONDS = 86_400
-
-#: arguments of a declaration that are compared with all known names, and how long such a name may be
+#: unknown arguments of a declaration that are compared with all known names, and how long such a name may be
 _MAX_SUGGESTIONS = 8
 _MAX_COMPARED = 64
 
-DROP_HEAD = "drop-head"
-REJECT_PUBLISH = "reject-publish"
-REJECT_PUBLISH_DLX = "reject-publish-dlx"
-
-
-class Argument(NamedTuple):
-    """One known argument.
-
-    ``kind`` is int, str or bool; ``low`` and ``high`` bound an int, ``choices`` are all that a text may be, ``also`` is
-    one more int; or ``parse`` says what is right by
-    raising RequestError, and ``words`` says it to people. ``field`` is the one of :class:`QueueArguments` that it sets;
-    "" if the broker ignores it.
-    """
-
-    name: str
-    kind: type
-    unit: str
-    default: str
-    meaning: str
-    differs: str = ""
-    field: str = ""
-    low: int = 0
-    high: int = MAX_MS
-    also: int | None = None
-    choices: tuple[str, ...] = ()
-    parse: Callable[[Any], object] | None = None
-    words: str = ""
-
-    @property
-    def allowed(self) -> str:
-        """What values it takes, in words."""
-        if self.words:
-            return self.words
-        if self.kind is bool:
-            return "true or false"
-        if self.choices:
-            return "one of " + ", ".join(self.choices)
-        if self.kind is str:
-            return "a text"
-        bounds = f"from {self.low} up" if self.high == MAX_MS else f"from {self.low} to {self.high}"
-        return f"an integer {bounds}" + ("" if self.also is None else f", or {self.also}")
-
-    def takes(self, value: Any) -> bool:
-        """Whether the value is of the right type and in range; a bool is no int."""
-        if self.parse is not None:
-            return _is_good(self.parse, value)
-        if type(value) is not self.kind:
-            return False
-        if isinstance(value, int) and self.kind is int:
-            return self.low <= value <= self.high or value == self.also
-        return not self.choices or value in self.choices
-
-
-def _is_good(parse: Callable[[Any], object], value: Any) -> bool:
-    try:
-        parse(value)
-    except RequestError:
-        return False
-    return True
-
-
-_IGNORED = "accepted and ignored"
-
-#: every known argument of a queue, in the order of the documentation
-KNOWN = (
-    Argument(
-        "x-message-ttl", int, "ms", "none",
-        "how long a message may wait before it expires. With 0 it is delivered at once to a waiting consumer,"
-        " or never. If the message has its own `expiration`, the earlier one counts",
-        "starts when an `eta` is due. Expired messages are removed anywhere in the queue, not only at its "
-        "head",
-        "message_ttl_ms",
-    ),
-    Argument(
-        "x-expires", int, "ms", "none",
-        "a queue without consumers, gets and declarations for this time is deleted with its messages. A "
-        "restart of the broker starts the time again", "", "expires_ms", 1,
-    ),
-    Argument(
-        "x-max-length", int, "messages", "none",
-        "how many messages may wait; delivered messages that are not acknowledged do not count",
-        "messages with a later `eta` count", "max_length",
-    ),
-    Argument(
-        "x-max-length-bytes", int, "bytes", "none", "the largest total size of waiting messages",
-        "includes headers and properties. The broker reads such a queue once when it starts",
-        "max_length_bytes",
-    ),
-    Argument(
-        "x-overflow", str, "", DROP_HEAD,
-        "what happens when the queue is full: the oldest waiting message is dropped, the publisher gets "
-        "`QueueFull`, or the new message becomes a dead letter",
-        "`reject-publish` stores the message in none of its queues. `reject-publish-dlx` confirms the "
-        "publish; without `x-dead-letter-exchange` it acts as `reject-publish`. The oldest message is the "
-        "oldest by time, whatever its priority",
-        "overflow", choices=(DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX),
-    ),
-    Argument(
-        "x-dead-letter-exchange", str, "", "none", "where rejected, expired and dropped messages are published",
-        "", "dead_letter_exchange",
-    ),
-    Argument(
-        "x-dead-letter-routing-key", str, "", "the message's own", "the routing key of dead letters", "",
-        "dead_letter_routing_key",
-    ),
-    Argument(
-        "x-single-active-consumer", bool, "", "false",
-        "only one consumer gets messages; the next one takes over when it is gone",
-        "a consumer that reconnects within its session's grace period (2 s) keeps its place",
-        "single_active_consumer",
-    ),
-    Argument(
-        "x-delivery-limit", int, "attempts", str(DEFAULT_MAX_ATTEMPTS),
-        "after this many deliveries, a returned message joins the failed messages; -1 means never",
-        "counts deliveries, not redeliveries. Durable queues only", "delivery_limit", 1, UNLIMITED_ATTEMPTS, -1,
-    ),
-    Argument(
-        "x-retry-delay", int, "ms", "0",
-        "how long a requeued message, or one whose consumer was lost, waits before its next delivery; doubles"
-        " with each attempt", "ours", "retry_delay_ms",
-    ),
-    Argument(
-        "x-retry-max-delay", int, "ms", f"{DEFAULT_RETRY_MAX_DELAY_MS}, or `x-retry-delay` if that is more",
-        "the longest retry delay", "ours", "retry_max_delay_ms",
-    ),
-    Argument(
-        "x-done-retention", int, "s", str(DEFAULT_DONE_RETENTION_SECONDS),
-        "how long an acknowledged message is kept in the store; 0 means for ever", "ours. Durable queues only",
-        "done_retention_seconds", 0, MAX_SECONDS,
-    ),
-    Argument(
-        "x-failed-retention", int, "s", str(DEFAULT_FAILED_RETENTION_SECONDS),
-        "how long a failed message is kept in the store; 0 means for ever", "ours. Durable queues only",
-        "failed_retention_seconds", 0, MAX_SECONDS,
-    ),
-    Argument(
-        "x-lease", int, "s", str(DEFAULT_LEASE_SECONDS),
-        "how long, after a restart of the broker, a message in flight waits for its consumer to reconnect",
-        "ours. Durable queues only", "lease_seconds", MIN_LEASE_SECONDS,
-        MAX_LEASE_SECONDS,
-    ),
-    Argument(
-        "x-start", object, "", log_positions.NOW,
-        "the point in the log where a new queue begins: it gets the messages published from now on and, in "
-        "the background, the stored ones since that point that match its filter "
-        "([replay](rfcs/0006-replay.md))",
-        "ours; streams have `x-stream-offset`. Durable queues only", "start",
-        parse=log_positions.parse, words=log_positions.ALLOWED,
-    ),
-    Argument(
-        "x-filter", str, "", "none",
-        "a condition on message headers: the queue gets the messages that match it ([filters](filters.md))",
-        "ours", "filter",
-    ),
-    Argument(
-        "x-filter-mode", str, "", "any",
-        "with `any`, the queue gets messages that match its filter or one of its bindings; with `all`, "
-        "messages that match both", "ours", "filter_mode", choices=MODES,
-    ),
-    Argument(
-        "x-max-priority", int, "", "255", _IGNORED, "priorities from 0 to 255 are always available as separate levels",
-        "", 1, 255,
-    ),
-    Argument("x-queue-type", str, "", "", _IGNORED, "there is only one type", choices=("classic", "quorum")),
-    Argument("x-queue-mode", str, "", "", _IGNORED, "long queues are in the store, not in memory",
-             choices=("default", "lazy")),
-    Argument("x-queue-version", int, "", "", _IGNORED, "there is only one version", "", 1, 2),
-    Argument("x-queue-master-locator", str, "", "", _IGNORED, "there is only one broker"),
-    Argument("x-queue-leader-locator", str, "", "", _IGNORED, "there is only one broker"),
-    Argument("x-quorum-initial-group-size", int, "", "", _IGNORED, "there is only one broker", "", 1),
-    Argument("x-quorum-target-group-size", int, "", "", _IGNORED, "there is only one broker", "", 1),
-    Argument("x-max-in-memory-length", int, "", "", _IGNORED, "memory is always bounded"),
-    Argument("x-max-in-memory-bytes", int, "", "", _IGNORED, "memory is always bounded"),
-    Argument("x-consumer-timeout", int, "ms", "", _IGNORED, "a task may run as long as its worker is connected"),
-    Argument("x-dead-letter-strategy", str, "", "", _IGNORED, "dead letters are stored in the commit that creates them",
-             choices=("at-most-once", "at-least-once")),
-)  # fmt: skip
-
 _DEAD_LETTERS = {a.name: a.field for a in KNOWN if a.field.startswith("dead_letter_")}
-_BY_NAME = {argument.name: argument for argument in KNOWN}
-
-#: x-priority is a consumer's
-CONSUMER_PRIORITY = Argument("x-priority", int, "", "0", "higher first", low=-(1 << 31), high=(1 << 31) - 1)
 
 
 class QueueArguments(NamedTuple):
-    """What a declaration says. -1 is none where 0 is a value."""
+    """The parsed arguments of a queue. -1 means no limit where 0 is a valid value."""
 
     message_ttl_ms: int = -1
     expires_ms: int = 0
@@ -249,7 +55,7 @@ class QueueArguments(NamedTuple):
 
     @property
     def rejects(self) -> bool:
-        """Whether a publish to the full queue is refused."""
+        """Whether the queue refuses publishes when it is full."""
         dead_letters = self.overflow == REJECT_PUBLISH_DLX and self.dead_letter_exchange is not None
         return self.overflow != DROP_HEAD and not dead_letters
 
@@ -261,14 +67,14 @@ class QueueArguments(NamedTuple):
 
 
 def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
-    """Read a queue's arguments; unknown ones are left to :func:`unknown`.
+    """Parse a queue's arguments; :func:`unknown` reports unknown ones.
 
     Raises:
-        RequestError: a value of the wrong type or out of range; the text says which, and what is right.
+        RequestError: a value has the wrong type or is out of range.
     """
     found: dict[str, Any] = {}
     for name, value in arguments.items():
-        argument = _BY_NAME.get(name)
+        argument = BY_NAME.get(name)
         if argument is None:
             continue
         check(argument, value, f"queue {queue!r}", queue=queue)
@@ -281,10 +87,10 @@ def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
 
 
 def check(argument: Argument, value: Any, place: str, **values: Any) -> None:
-    """Refuse a value that the argument does not take.
+    """Refuse a value that is not valid for an argument.
 
     Raises:
-        RequestError: the text begins with ``place``.
+        RequestError: its text begins with ``place``.
     """
     if not argument.takes(value):
         raise RequestError(
@@ -333,9 +139,9 @@ def _check_dead_letters(queue: str, found: Mapping[str, Any]) -> None:
 
 
 def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
-    """Read the arguments of a queue that is in the store; what an older version let pass is as if it were not there."""
-    good = {name: value for name, value in arguments.items() if name not in _BY_NAME or _BY_NAME[name].takes(value)}
-    for name in (FILTER, FILTER_MODE):  # the storage has compiled it already, or said in the log that it can't
+    """Parse the arguments of a stored queue; ignore those that an older version accepted and this one does not."""
+    good = {name: value for name, value in arguments.items() if name not in BY_NAME or BY_NAME[name].takes(value)}
+    for name in (FILTER, FILTER_MODE):  # the storage has compiled it, or logged that it is not valid
         good.pop(name, None)
     try:
         return parse(queue, good)
@@ -345,8 +151,8 @@ def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
         return parse(queue, good)
 
 
-def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[str] = _BY_NAME.keys()) -> list[str]:
-    """A warning for each argument that is not known and begins with ``x-``, or would be known if it did.
+def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[str] = BY_NAME.keys()) -> list[str]:
+    """Warnings about arguments that begin with ``x-`` and are not known, or would be known with that prefix.
 
     Args:
         what: "queue" or "exchange".
@@ -354,7 +160,7 @@ def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[st
     odd = [one for one in arguments if one not in known and (one.startswith("x-") or f"x-{one}" in known)]
     return [
         f"{what} {name!r}: the argument {one!r} is unknown and has no effect"
-        # a comparison with all known names takes time, and a declaration may have any number of arguments
+        # few suggestions: each takes time, and a declaration may have any number of arguments
         + (_did_you_mean(one, known) if at < _MAX_SUGGESTIONS else "")
         for at, one in enumerate(odd)
     ]
@@ -371,7 +177,7 @@ def refuse_unknown(queue: str, arguments: Iterable[str]) -> None:
     """Refuse a queue's arguments that are not known.
 
     Raises:
-        RequestError: there is one; the text names the argument that was probably meant.
+        RequestError: an argument is not known; the text suggests the one that was probably meant.
     """
     found = unknown("queue", queue, arguments)
     if found:
@@ -380,61 +186,7 @@ def refuse_unknown(queue: str, arguments: Iterable[str]) -> None:
 
 
 def difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Of two sets of arguments that differ: the name of the first that does, and both sides in words."""
+    """The name of the first argument that differs, and descriptions of both sides."""
     name = min(name for name in have.keys() | want.keys() if have.get(name, have) != want.get(name, want))
     ours, theirs = (f"with {name}={side[name]!r}" if name in side else f"without {name}" for side in (have, want))
     return name, ours, theirs
-
-
-def markdown() -> str:
-    """The table of the documentation."""
-    rows = ["| argument | type | unit | default | meaning | unlike RabbitMQ |", "|---|---|---|---|---|---|"]
-    for a in KNOWN:
-        rows.append(f"| `{a.name}` | {a.allowed} | {a.unit} | {a.default} | {a.meaning} | {a.differs} |")
-    return "\n".join(rows) + "\n"
-
-
-def check_short(text: str, what: str, error: type[RequestError] = RequestError) -> None:
-    """AMQP's short strings: up to 255 bytes.
-
-    Raises:
-        RequestError: too long; ``error`` is its class.
-    """
-    if len(text) > MAX_NAME_BYTES // 4:  # a character has up to four
-        size = len(text.encode("utf-8", "surrogatepass"))
-        if size > MAX_NAME_BYTES:
-            raise error(f"the {what} has {size} bytes, the limit is {MAX_NAME_BYTES}", size=size, limit=MAX_NAME_BYTES)
-
-
-def check_name(name: str, what: str) -> None:
-    """The name of a queue or an exchange.
-
-    Raises:
-        RequestError: it is empty, too long, or no valid Unicode.
-    """
-    if not name:
-        raise RequestError(f"the {what} name is empty: give one")
-    check_short(name, f"{what} name")
-    try:
-        name.encode()
-    except UnicodeEncodeError as exc:
-        raise RequestError(f"the {what} name is not valid Unicode: {exc.reason}") from exc
-
-
-def check_storable(arguments: dict[str, Any], what: str) -> None:
-    """Arguments are stored as JSON.
-
-    Raises:
-        RequestError: they can't be stored as JSON, are nested too deeply, or too long for a record.
-    """
-    level: list[Any] = [arguments]
-    for _ in range(MAX_ARGUMENTS_DEPTH):
-        level = [v for x in level if isinstance(x, (dict, list)) for v in (x.values() if isinstance(x, dict) else x)]
-    if level:
-        raise RequestError(f"the arguments of {what} are nested more than {MAX_ARGUMENTS_DEPTH} levels deep")
-    try:
-        size = len(json.dumps(arguments, allow_nan=False).encode())
-    except (TypeError, ValueError, RecursionError) as exc:
-        raise RequestError(f"the arguments of {what} can't be stored as JSON: {exc}") from exc
-    if size > MAX_ARGUMENTS_BYTES:
-        raise RequestError(f"the arguments of {what} have {size} bytes, the limit is {MAX_ARGUMENTS_BYTES}", size=size)

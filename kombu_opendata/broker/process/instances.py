@@ -18,7 +18,7 @@ from ..calls.compose import InstanceCalls
 from ..delivery.visibility_timeouts import is_timed
 from ..instance.instance import Instance
 from ..metrics.snapshot import Snapshot
-from ..model.queue_arguments import MAX_NAME_BYTES
+from ..model.name_checks import MAX_NAME_BYTES
 from ..wire.broker_settings import BrokerSettings
 from .instance_names import InstanceNames, check_name
 from .logs import code_of

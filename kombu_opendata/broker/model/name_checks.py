@@ -1,0 +1,59 @@
+"""Checks of names and arguments that clients give: length, Unicode, JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ...errors import RequestError
+
+#: of AMQP's short strings: names, routing keys, tags
+MAX_NAME_BYTES = 255
+MAX_ARGUMENTS_BYTES = 60_000
+MAX_ARGUMENTS_DEPTH = 20
+
+
+def check_short(text: str, what: str, error: type[RequestError] = RequestError) -> None:
+    """Check the length of an AMQP short string: up to 255 bytes.
+
+    Raises:
+        RequestError: it is too long; ``error`` is the class of the error.
+    """
+    if len(text) > MAX_NAME_BYTES // 4:  # a character has up to four
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if size > MAX_NAME_BYTES:
+            raise error(f"the {what} has {size} bytes, the limit is {MAX_NAME_BYTES}", size=size, limit=MAX_NAME_BYTES)
+
+
+def check_name(name: str, what: str) -> None:
+    """Check the name of a queue or an exchange.
+
+    Raises:
+        RequestError: it is empty, too long, or not valid Unicode.
+    """
+    if not name:
+        raise RequestError(f"the {what} name is empty: give one")
+    check_short(name, f"{what} name")
+    try:
+        name.encode()
+    except UnicodeEncodeError as exc:
+        raise RequestError(f"the {what} name is not valid Unicode: {exc.reason}") from exc
+
+
+def check_storable(arguments: dict[str, Any], what: str) -> None:
+    """Check that arguments can be stored, as JSON.
+
+    Raises:
+        RequestError: they are not JSON, are nested too deeply, or are too long for a record.
+    """
+    level: list[Any] = [arguments]
+    for _ in range(MAX_ARGUMENTS_DEPTH):
+        level = [v for x in level if isinstance(x, (dict, list)) for v in (x.values() if isinstance(x, dict) else x)]
+    if level:
+        raise RequestError(f"the arguments of {what} are nested more than {MAX_ARGUMENTS_DEPTH} levels deep")
+    try:
+        size = len(json.dumps(arguments, allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise RequestError(f"the arguments of {what} can't be stored as JSON: {exc}") from exc
+    if size > MAX_ARGUMENTS_BYTES:
+        raise RequestError(f"the arguments of {what} have {size} bytes, the limit is {MAX_ARGUMENTS_BYTES}", size=size)
