@@ -6,16 +6,16 @@ import json
 import os
 import sys
 
-import click
-
 
 def main() -> int:
     """Leave the process that started us, so that nobody has to wait for the broker's end, then run it."""
     if "--embedded" in sys.argv and os.fork() != 0:
         os._exit(0)
     try:
+        import click
+
         from ..broker.process import process  # noqa: F401 - a broken installation fails here
-        from . import main as cli
+        from .root import main as cli
     except Exception as exc:
         _report(f"the broker can't be loaded: {exc!r}; see its log")
         raise

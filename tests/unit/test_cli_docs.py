@@ -11,8 +11,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kombu_opendata.cli import exit_codes, main
+from kombu_opendata.cli import exit_codes
 from kombu_opendata.cli.brokers import broker_tools
+from kombu_opendata.cli.root import main
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
 EXAMPLES = re.findall(r"`(opendata-queue [^`]+)`", PAGE.split("## Completion")[0])

@@ -17,7 +17,7 @@ from kombu_opendata import url
 from kombu_opendata.broker.instance.maintenance import DUTIES
 from kombu_opendata.broker.process.broker_options import BrokerOptions
 from kombu_opendata.celery_integration import setup_maintenance
-from kombu_opendata.cli import broker
+from kombu_opendata.cli.serve import broker
 from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS
 from kombu_opendata.client.connection_options import DEFAULTS as CLIENT
 from kombu_opendata.client.socket.tls import TLS_OPTIONS

@@ -13,7 +13,7 @@ import pytest
 
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.errors import StartError
+from kombu_opendata.errors import StartError, StartInterrupted
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.url import parse
 
@@ -88,6 +88,19 @@ def test_options_that_are_wrong_are_told_in_a_line(broker_url: str, options: dic
     assert type(told.value) is StartError
     assert text in told.value.text
     assert "\n" not in told.value.text
+
+
+@pytest.mark.parametrize("package", ["click", "slatedb"])
+def test_a_client_is_told_at_once_what_a_broken_installation_lacks(
+    broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    """Another attempt would not help, so the client does not wait for its ``start_timeout``."""
+    (tmp_path / f"{package}.py").write_text(f"raise ImportError('there is no {package}')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    connection = BrokerConnection(parse(broker_url), Options(start_timeout=300))
+    with pytest.raises(StartError, match=f"there is no {package}") as refused:
+        connection.connect()
+    assert not isinstance(refused.value, StartInterrupted)
 
 
 def test_a_second_broker_on_the_same_store_is_refused(

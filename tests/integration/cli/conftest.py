@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kombu_opendata import QueueClient
-from kombu_opendata.cli import main
+from kombu_opendata.cli.root import main
 from kombu_opendata.queue_client.queue_options import QueueOptions
 
 from ...support.served import COMMAND

@@ -12,8 +12,8 @@ import click
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.cli import main
 from kombu_opendata.cli.brokers import broker_tools
+from kombu_opendata.cli.root import main
 
 from .conftest import LONG, run
 

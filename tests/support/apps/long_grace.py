@@ -20,7 +20,7 @@ def set_grace(seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    from kombu_opendata.cli import main
+    from kombu_opendata.cli.root import main
 
     set_grace(GRACE_SECONDS)
     main(sys.argv[1:])

@@ -21,7 +21,7 @@ def main(seconds: int, arguments: list[str]) -> None:
     defaults = {**store_state.QueueOptions._field_defaults, "lease_seconds": seconds}
     store_state.QueueOptions.__new__.__defaults__ = tuple(defaults.values())
     set_grace(GRACE_SECONDS)
-    from kombu_opendata.cli import main as cli
+    from kombu_opendata.cli.root import main as cli
 
     cli(arguments)
 

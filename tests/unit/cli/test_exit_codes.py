@@ -9,7 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kombu_opendata.cli import exit_codes, main
+from kombu_opendata.cli import exit_codes
+from kombu_opendata.cli.root import main
 
 
 @click.command(cls=exit_codes.Command)

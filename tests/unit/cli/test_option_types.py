@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kombu_opendata.cli import main
 from kombu_opendata.cli.option_types import header_choices, headers_of, moment_of
+from kombu_opendata.cli.root import main
 
 TOO_HIGH = str(1 << 63)
 
