@@ -42,6 +42,10 @@ class Connection:
 
     publish = consume = call
 
+    @property
+    def io(self) -> Connection:
+        return self
+
     def get(self, channel: int, queue: str, *, no_ack: bool) -> Any:
         return self.call(m.Get(0, channel, queue, no_ack))
 
