@@ -15,7 +15,8 @@ from .terminal.output import moment, note, pairs, plain, print_json, print_json_
 from .terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
-    from ..client.calls.history_queries import AttemptInfo, MessageInfo, Page
+    from ..client.calls.history_queries import Page
+    from ..protocol.history_messages import AttemptInfo, MessageInfo
     from ..queue_client import QueueClient
 
 _CELL = 60

@@ -53,7 +53,7 @@ class EventInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
         received_at_ms: when the broker received it, by the broker's clock.
         visible_at_ms: when it could first be delivered.
         headers: its metadata headers, as texts.
-        body: if it was asked for, as it was sent; bytes in :mod:`kombu_opendata.client`. The broker sends the envelope.
+        body: if it was asked for, as it was sent. On the wire it is the envelope.
     """
 
     created_at_ms: int

@@ -18,6 +18,8 @@ from .message_models import Message
 Seconds = float | timedelta
 #: a time: a datetime (UTC if it has no zone), or seconds since the epoch
 Moment = datetime | float
+#: a position in the log of messages: "now", "first", a time, or a message id
+Point = str | int | datetime
 #: a message, or its id
 Target = Message | int
 
@@ -72,6 +74,11 @@ def due_at_ms(delay: Seconds | None, at: Moment | None, now_ms: int) -> int:
     if isinstance(at, datetime):
         return max(0, math.ceil((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
     return milliseconds(at, "the time", high=1 << 43)
+
+
+def position(point: Point) -> str | int:
+    """A position in the log; the broker refuses a time without its offset."""
+    return point.isoformat() if isinstance(point, datetime) else point
 
 
 def name(value: Any, what: str) -> str:

@@ -87,7 +87,7 @@ def is_done(barrier: Waiter, peer: Peer, name: str) -> bool:
 
 
 def _cursor(peer: Peer, name: str) -> dict[str, Any]:
-    progress = importlib.import_module("kombu_opendata.client.calls.replay").progress
+    messages = importlib.import_module("kombu_opendata.protocol.messages")
     with clients.connected(peer) as connection:
-        found: dict[str, Any] = progress(connection.default_channel.connection, [name])[0]
+        found: dict[str, Any] = connection.default_channel.connection.call(messages.Cursors(0, [name])).cursors[0]
         return found

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client.calls import replay
-
+from ..support import replay_calls as replay
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected, declare, open_connection
 from ..support.processes import wait_until

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client.calls import history_queries
-from kombu_opendata.client.calls.history_queries import AttemptInfo, MessageInfo, Page
+from kombu_opendata.client.calls.history_queries import Page
 from kombu_opendata.client.calls.instances import create_instance
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
@@ -30,9 +29,11 @@ from kombu_opendata.errors import (
     RequestError,
     TooManyCursors,
 )
+from kombu_opendata.protocol.history_messages import AttemptInfo, MessageInfo
 from kombu_opendata.protocol.messages import DeclareQueue, Outcome, Publish, PurgeQueue
 from kombu_opendata.url import parse
 
+from ..support import history_calls as history_queries
 from ..support.broker import EmbeddedBroker
 from ..support.processes import children
 from ..support.served import ServedBroker

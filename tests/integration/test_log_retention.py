@@ -9,7 +9,6 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.client.calls.maintain import maintain
-from kombu_opendata.client.calls.replay import progress
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import StartError
@@ -18,6 +17,7 @@ from kombu_opendata.url import parse
 
 from ..support.broker import EmbeddedBroker
 from ..support.processes import wait_until
+from ..support.replay_calls import progress
 from ..support.verified import assert_verified
 
 MESSAGES = 20

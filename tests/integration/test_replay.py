@@ -13,12 +13,13 @@ from kombu import entity
 
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.broker.process import memory
-from kombu_opendata.client.calls import maintain, replay
+from kombu_opendata.client.calls import maintain
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse
 
+from ..support import replay_calls as replay
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import Inbox, connected, declare, drain_until, open_connection, send, take, take_bodies
 from ..support.processes import wait_until

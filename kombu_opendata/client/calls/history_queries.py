@@ -1,30 +1,30 @@
-"""Ask a broker for history: messages and attempts, in pages or one by one, and their counts over time.
+"""Requests for history, and what their answers hold: messages and attempts in pages, and counts over time.
 
 Times are milliseconds since the Unix epoch, UTC, or :class:`~datetime.datetime` (one without a zone is UTC). Filters
 that are None or empty do not filter. An item must match all filters, and any one of the values of each. An unknown
 argument is a TypeError.
-
-The functions that make the requests are public for the queue client, which sends them itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import NoneType
-from typing import Any, TypedDict, Unpack
+from typing import Any, Generic, TypedDict, TypeVar
+
+from msgspec.structs import replace
 
 from ...protocol.history_messages import (
     AttemptInfo,
+    AttemptPage,
     CountAttempts,
     CountMessages,
+    Counts,
     ListAttempts,
     ListMessages,
     MessageInfo,
-    RetrieveAttempt,
-    RetrieveMessage,
+    MessagePage,
 )
-from ..session.broker_connection import BrokerConnection
-from .history_items import Bucket, Page, attempts_of, buckets_of, messages_of
 from .query_values import (
     Headers,
     Time,
@@ -39,18 +39,7 @@ from .query_values import (
     texts,
 )
 
-__all__ = [
-    "AttemptInfo",
-    "Bucket",
-    "MessageInfo",
-    "Page",
-    "count_attempts",
-    "count_messages",
-    "list_attempts",
-    "list_messages",
-    "retrieve_attempt",
-    "retrieve_message",
-]
+T = TypeVar("T")
 
 
 class Window(TypedDict, total=False):
@@ -130,59 +119,6 @@ class AttemptCount(AttemptFilters, Buckets):
     """Counts of attempts by the time of their ends."""
 
 
-# ---------------------------------------------------------------------- calls on a connection
-def list_messages(connection: BrokerConnection, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
-    """A page of the stored messages, ordered by the time of their receipt and their ids.
-
-    A page ends before its limit if its headers exceed 4 MiB.
-
-    Raises:
-        LimitOutOfRange, InvalidFilter: an argument has a value that is not allowed.
-        CursorError: the cursor does not lead to a page; there is a subclass for each reason.
-        OpenDataError: as :meth:`BrokerConnection.call`.
-    """
-    return messages_of(connection.call(list_messages_request(asked)))
-
-
-def list_attempts(connection: BrokerConnection, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
-    """A page of the attempts that ended, ordered by the time of their ends. They outlive their messages.
-
-    Raises:
-        OpenDataError: as :func:`list_messages`.
-    """
-    return attempts_of(connection.call(list_attempts_request(asked)))
-
-
-def retrieve_message(connection: BrokerConnection, id: int) -> MessageInfo | None:
-    """A message; None if it is not stored, or no longer."""
-    items = messages_of(connection.call(RetrieveMessage(0, id))).items
-    return items[0] if items else None
-
-
-def retrieve_attempt(connection: BrokerConnection, id: str, *, bodies: bool = False) -> AttemptInfo | None:
-    """An attempt by its id in a list; None if the log does not have it, or no longer.
-
-    Raises:
-        RequestError: it is not the id of an attempt.
-    """
-    items = attempts_of(connection.call(RetrieveAttempt(0, id, bodies))).items
-    return items[0] if items else None
-
-
-def count_messages(connection: BrokerConnection, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
-    """How many of the stored messages were received in each bucket; empty buckets are included.
-
-    Raises:
-        InvalidFilter: there are too many buckets, or a time is not valid.
-    """
-    return buckets_of(connection.call(count_messages_request(asked)))
-
-
-def count_attempts(connection: BrokerConnection, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
-    """How many attempts ended in each bucket, as :func:`count_messages`."""
-    return buckets_of(connection.call(count_attempts_request(asked)))
-
-
 # ---------------------------------------------------------------------- requests
 def list_messages_request(asked: MessageQuery) -> ListMessages:
     _check_names("list_messages", asked, MessageQuery)
@@ -254,3 +190,44 @@ def _buckets(asked: Buckets) -> dict[str, Any]:
         "lt": start_ms(asked["lt"]),
         "bucket_ms": bucket_ms(asked["bucket_seconds"]),
     }
+
+
+# ---------------------------------------------------------------------- answers
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some items of a list. ``next`` and ``prev`` are the cursors of the next and the previous page, or None."""
+
+    items: tuple[T, ...]
+    next: str | None
+    prev: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The count of one period."""
+
+    start_ms: int
+    count: int
+
+
+def messages_of(page: MessagePage) -> Page[MessageInfo]:
+    """The page in an answer."""
+    return Page(page.items, page.next, page.prev)
+
+
+def attempts_of(page: AttemptPage, body_of: Callable[[bytes], Any]) -> Page[AttemptInfo]:
+    """The page in an answer; ``body_of`` turns an envelope into a body."""
+
+    def opened(attempt: AttemptInfo) -> AttemptInfo:
+        event = attempt.event
+        if event is None or event.body is None:
+            return attempt
+        return replace(attempt, event=replace(event, body=body_of(event.body)))
+
+    return Page(tuple(map(opened, page.items)), page.next, page.prev)
+
+
+def buckets_of(counts: Counts) -> tuple[Bucket, ...]:
+    """The counts in an answer."""
+    starts = range(counts.start_ms, counts.start_ms + len(counts.counts) * counts.bucket_ms, counts.bucket_ms)
+    return tuple(Bucket(start, count) for start, count in zip(starts, counts.counts, strict=True))

@@ -6,8 +6,17 @@ from collections.abc import AsyncGenerator
 from typing import Unpack
 
 from ...client.calls import history_queries
-from ...client.calls.history_items import Bucket, Page, attempts_of, buckets_of, messages_of
-from ...client.calls.history_queries import AttemptCount, AttemptQuery, MessageCount, MessageQuery
+from ...client.calls.history_queries import (
+    AttemptCount,
+    AttemptQuery,
+    Bucket,
+    MessageCount,
+    MessageQuery,
+    Page,
+    attempts_of,
+    buckets_of,
+    messages_of,
+)  # fmt: skip
 from ...protocol.history_messages import AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage
 from ..message_models import body_of
 from .base import AsyncBase

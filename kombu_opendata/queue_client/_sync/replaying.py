@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from ...client.calls.replay import Point, replay_request
 from ...protocol import messages as m
 from .. import checks
-from ..checks import Seconds
+from ..checks import Point, Seconds
 from .base import Base
 
 
@@ -19,10 +18,23 @@ class Replaying(Base):
     def replay(self, queue: str, start: Point, until: Point = "now", *, where: str = "") -> dict[str, Any]:
         """Put stored messages into a queue again, in the background; returns the progress at the start.
 
-        See :func:`kombu_opendata.client.calls.replay.start_replay` for the arguments, the errors and the progress. A
-        message must match the filter ``where`` in addition to the queue's filter.
+        The queue gets the messages that its filter matches, except those that are waiting in it or in flight. So tasks
+        that are done run again. :class:`kombu_opendata.protocol.replay_messages.CursorList` has the fields of a
+        progress.
+
+        Args:
+            start: the first message: "first", a time with its offset (datetime, or ISO 8601), or a message id.
+            until: the first message that is left out.
+            where: messages must match this filter, too.
+
+        Raises:
+            NotFound: there is no such queue.
+            PreconditionFailed: a replay into the queue is running already.
+            RequestError: the start, the end or the filter is not valid, or the queue is not stored.
         """
-        answer: m.ReplayStarted = self._calls.call(replay_request(queue, start, until, where))
+        answer: m.ReplayStarted = self._calls.call(
+            m.Replay(0, queue, checks.position(start), checks.position(until), where)
+        )
         return answer.cursor
 
     def stop_replay(self, queue: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.client.calls import history_queries
 from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.protocol.messages import (
     DeleteQueue,
@@ -18,6 +17,7 @@ from kombu_opendata.protocol.messages import (
 )
 from kombu_opendata.staging import JobInfo, QueueCounts, StagingTarget
 
+from ...support import history_calls as history_queries
 from ...support.batches import Sink, as_objects, stage
 from ...support.broker import EmbeddedBroker
 from ...support.processes import wait_until

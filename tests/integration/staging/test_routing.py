@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from kombu_opendata.client.calls.maintain import maintain
-from kombu_opendata.client.calls.replay import progress, redrive
 from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.protocol.messages import (
     Bind,
@@ -21,6 +20,7 @@ from kombu_opendata.staging import BatchWriter, QueueCounts, StagingTarget
 from ...support.batches import Sink, envelope, headers, stage
 from ...support.broker import EmbeddedBroker
 from ...support.processes import wait_until
+from ...support.replay_calls import progress, redrive
 from .conftest import bodies, consume, objects, when
 
 
