@@ -31,6 +31,7 @@ SETTINGS = (DOCS / "settings.md").read_text()
 PAGES = [
     "settings.md", "monitoring.md", "migrating.md", "failure-modes.md", "queue-arguments.md", "filters.md",
     "client-api.md", "spark.md", "verify.md", "cli.md", "tour.md", "ARCHITECTURE.md", "../README.md",
+    "../CONTRIBUTING.md",
 ]  # fmt: skip
 
 
@@ -178,3 +179,11 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
     for anchor in re.findall(r"\]\(#([^)]+)\)", content):
         headings = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in re.findall(r"(?m)^#+ (.+)$", content)}
         assert anchor in headings, anchor
+
+
+@pytest.mark.parametrize("page", ["../CONTRIBUTING.md"])
+def test_the_modules_and_folders_of_a_page_exist(page: str) -> None:
+    found = re.findall(r"`([\w./]+(?:/|\.py|\.toml|\.yaml))`", (DOCS / page).read_text())
+    assert found
+    places = [DOCS.parent / "kombu_opendata", DOCS.parent]
+    assert [path for path in found if not any((place / path).exists() for place in places)] == []

@@ -1,39 +1,5 @@
 """The stored records: one module per format, with its byte layout; bytes in, values out, nothing else.
 
-====================  =======================================================  ==========
-module                record                                                   from
-====================  =======================================================  ==========
-``types``             what the formats share: names, texts, arrays             OpenData
-``keys``              every key, built and parsed; ranges for scans            both
-``payload``           the body of a message or its URI                         RFC 0001
-``metadata``          ids, times and headers of a message                      RFC 0001
-``seq_block``         the block of message ids in use                          OpenData
-``active``            available and in-flight messages of a bucket             RFC 0001
-``settled``           done or failed messages of a bucket                      RFC 0001
-``attempts``          who claimed a message                                    RFC 0001
-``config``            filter, attempts and retention of a queue                RFC 0001
-``header``            format version and instance of the store                 ours
-``topology``          exchanges and bindings                                   ours
-``options``           further settings of a queue                              ours
-``producer``          the last publish of a session                            ours
-``removal``           what a session's last purge has removed                  ours
-``leases``            the messages that a session holds                        ours
-``routes_block``      how many queues hold each of 256 messages                ours
-``journal_position``  how far the journal is applied                           ours
-``results``           results of tasks, parts of chords                        ours
-``dead_letter``       a message on its way to a dead-letter exchange           ours
-``columns``           many integers of one size                                ours
-``cursor``            how far the background routing into a queue has come     ours
-``idempotency``       what was sent with an idempotency key                    ours
-``history_log``       what happened to messages between two checkpoints        ours
-``history_trail``     what became of the messages of a block                   ours
-``history_index``     which messages and attempts have a value                 ours
-``history_headers``   headers of collected messages, for their attempts        ours
-``staged``            staged jobs and their batch objects                      ours
-``newest_time``       no time in the store is after it                         ours
-``log_retention``     how long messages stay that no queue needs               ours
-====================  =======================================================  ==========
-
 A chunk of a large payload or result is raw bytes and has no module. Encoders raise
 :class:`~kombu_opendata.errors.InvalidMessage` for a text that can't be stored and
 :class:`~kombu_opendata.errors.RequestError` for any other value out of range; decoders raise

@@ -1,4 +1,4 @@
-"""Parses keys: what kind of record a key belongs to, and the fields in it; :mod:`.keys` has the table of all keys."""
+"""Parses keys: what kind of record a key belongs to, and the fields in it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Key(NamedTuple):
     header_index: int | None = None
     #: of an idempotency key
     hash: bytes | None = None
-    #: of history and of a routes block: the numbers after its prefix, in their order (see :mod:`.keys`)
+    #: of history and of a routes block: the numbers after its prefix, in their order
     numbers: tuple[int, ...] | None = None
     #: of a large value and its chunks: the key of the result or of the chord's part
     owner: bytes | None = None

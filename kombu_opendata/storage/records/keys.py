@@ -1,53 +1,7 @@
 """The keys of all records. Integers are big endian, so keys sort by queue, bucket and message id.
 
-=====================================================================  =========================================
-key                                                                    record
-=====================================================================  =========================================
-``01 01 <id u64>``                                                     payload
-``01 01 "opendata-queue/messages/metadata" 00 <id u64>``               metadata
-``01 02``                                                              sequence block
-``01 02 <queue TB> [<bucket u64>]``                                    active messages
-``01 03 <queue TB> [<bucket u64>]``                                    done messages
-``01 04 <queue TB> [<bucket u64>]``                                    failed messages
-``01 05 <id u64>``                                                     attempts
-``01 06 <queue TB>``                                                   queue config
-``01 10``                                                              store header
-``01 11 <exchange TB>``                                                exchange
-``01 12 <exchange TB> <queue TB> <routing key TB> [<digest 8 bytes>]`` binding
-``01 13 <queue TB>``                                                   queue options
-``01 14 <session 16 bytes>``                                           producer
-``01 15 <session 16 bytes>``                                           leases of a session
-``01 16 <id u64> <chunk number u32>``                                  chunk of a large payload
-``01 29 <id >> 8 as u64>``                                             routes of 256 messages
-``01 18``                                                              journal position
-``01 19 <key TB>``                                                     result
-``01 1a <expires at u64> <key TB>``                                    result expiry
-``01 1e <group TB>``                                                   chord
-``01 1f <group TB> <index u32> <member TB>``                           chord part
-``01 30 <key of a result or chord part TB>``                           large value
-``01 31 <key of a result or chord part TB> <chunk number u32>``        chunk of a large value
-``01 1b <id u64> <queue TB>``                                          dead letter of a queue
-``01 1c <queue TB>``                                                   routing cursor of a queue
-``01 1d <hash 16 bytes>``                                              idempotency key of a send
-``01 26 <job id TB>``                                                  staged job
-``01 27 <first id u64>``                                               batch object of a staged job
-``01 28 <settled at u64> <job id TB>``                                 staged job expiry
-``01 20 <attempt u64> <row u64>``                                      history log
-``01 21 <space u8> <hash u64> <segment u64> <part u64>``               history postings
-``01 22 <space u8> <segment u64> <part u64>``                          history segment
-``01 23 <block u64> <part u64>``                                       history trail
-``01 24 <space u8> <run u64> <page u16>``                              history page
-``01 25``                                                              history head
-``01 2a <attempt u64> <id u64>``                                       history headers
-``01 2b``                                                              newest time
-``01 2c <queue TB>``                                                   queue counts
-``01 2d <queue TB> [<bucket u64>]``                                    archived failed messages
-``01 2e <session 16 bytes>``                                           removal of a session
-``01 2f``                                                              log retention
-=====================================================================  =========================================
-
-TB is ``TerminatedBytes``. ``01 01`` to ``01 06`` are RFC 0001's, ``01 07`` to ``01 0f`` stay free for it, the rest is
-ours. A bucket suffix is written for buckets above 0 only, so bucket 0 has exactly the RFC's key.
+docs/rfcs/0001-records.md has the table of all keys: each begins with the bytes of its :class:`RecordKind`. A bucket
+suffix is written for buckets above 0 only, so bucket 0 has exactly the RFC's key.
 
 Payload and metadata share a type. They stay apart because message ids are below ``6f 00 …``, and ``6f`` is the ``o``
 that a metadata key has in that place; so payloads also sort before all metadata.

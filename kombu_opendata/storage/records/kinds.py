@@ -1,4 +1,4 @@
-"""The kinds of records, and the bytes that the keys of each kind start with; :mod:`.keys` has the table."""
+"""The kinds of records, and the bytes that the keys of each kind start with (see docs/rfcs/0001-records.md)."""
 
 from __future__ import annotations
 
