@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import trustme
 
-from kombu_opendata.broker.process import memory
+from kombu_opendata.broker import memory
 from kombu_opendata.broker.wire.users import hash_secret
 
 from ..support.broker import EmbeddedBroker

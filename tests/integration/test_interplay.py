@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.broker.process import memory
+from kombu_opendata.broker import memory
 from kombu_opendata.errors import FailedPublish
 from tests.support.broker import EmbeddedBroker
 from tests.support.kombu_client import connected, declare, drain_quiet, drain_until, send, take_bodies

@@ -13,7 +13,7 @@ import amqp.exceptions as amqp
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.broker.process import memory
+from kombu_opendata.broker import memory
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol.queue_messages import GetMetrics
 from kombu_opendata.transport import topology_channel as declaring
@@ -307,7 +307,7 @@ def test_a_single_active_consumer(connect: Callable[..., Any], broker_url: str, 
 def patient_url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A broker that keeps the place of a lost connection for longer than any machine stalls."""
     patient = partial(BrokerSettings, session_grace_seconds=600.0)
-    monkeypatch.setattr("kombu_opendata.broker.process.memory.BrokerSettings", patient)
+    monkeypatch.setattr("kombu_opendata.broker.memory.BrokerSettings", patient)
     name = f"patient-{uuid.uuid4().hex}"
     yield f"opendata+memory://{name}"
     memory.stop(name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.process import memory
+from kombu_opendata.broker import memory
 from kombu_opendata.client.calls.result_client import ResultClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.errors import MessageTooLarge, RequestError

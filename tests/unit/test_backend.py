@@ -16,7 +16,7 @@ import pytest
 from celery import Celery, states
 from celery.exceptions import ImproperlyConfigured
 
-from kombu_opendata.broker.process import memory
+from kombu_opendata.broker import memory
 from kombu_opendata.celery_integration.backend import OpenDataBackend, ResultTooLarge
 from kombu_opendata.errors import ConnectionLost
 

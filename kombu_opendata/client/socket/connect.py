@@ -135,7 +135,7 @@ def check_socket_path(path: str) -> None:
 
 def connect_memory(name: str) -> socket.socket:
     """One end of a socket pair; a broker in this process serves the other end."""
-    from ...broker.process.memory import connect
+    from ...broker.memory import connect
 
     sock: socket.socket = connect(name)
     return sock

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.broker.process import memory
+from kombu_opendata.broker import memory
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol import messages as m

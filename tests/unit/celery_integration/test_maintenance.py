@@ -15,7 +15,7 @@ from celery.beat import Scheduler
 from celery.exceptions import ImproperlyConfigured
 from celery.schedules import crontab
 
-from kombu_opendata.broker.process import memory
+from kombu_opendata.broker import memory
 from kombu_opendata.celery_integration import setup_maintenance
 from kombu_opendata.errors import RequestError
 

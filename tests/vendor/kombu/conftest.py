@@ -18,7 +18,7 @@ import pytest
 from kombu import connection as kombu_connection
 from kombu.transport import virtual
 
-from kombu_opendata.broker.process import memory
+from kombu_opendata.broker import memory
 from kombu_opendata.transport import Channel, Message
 from kombu_opendata.transport.qos import QoS
 

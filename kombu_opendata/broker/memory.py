@@ -8,9 +8,9 @@ import socket
 import threading
 from typing import Any
 
-from ...errors import RequestError
-from ..wire.broker_settings import BrokerSettings
-from .server import Server
+from ..errors import RequestError
+from .process.server import Server
+from .wire.broker_settings import BrokerSettings
 
 _lock = threading.Lock()
 _pid = os.getpid()
