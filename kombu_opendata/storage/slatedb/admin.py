@@ -1,9 +1,9 @@
-"""What stands around a SlateDB database: its checkpoints, its tables, and the collection of files that nobody needs.
+"""Administration of a SlateDB database: its checkpoints, its tables, and the deletion of unneeded files.
 
-When SlateDB's compactor replaces tables it leaves a checkpoint without a name, which keeps the old tables for
-:attr:`~.slate.SlateSettings.replaced_seconds`. Our readers make checkpoints with a name. A table may be deleted when
-neither the current manifest nor a checkpoint that has not expired refers to it. Whether this process still reads from
-it is for the caller to know: see :meth:`~.slate.SlateStore.collect_garbage`.
+When SlateDB's compactor replaces tables, it leaves a checkpoint without a name, which keeps the old tables for
+:attr:`~.slate_settings.SlateSettings.replaced_seconds`. Our readers make checkpoints with a name. A table may be
+deleted when neither the current manifest nor a checkpoint that has not expired refers to it. The caller must know
+whether this process still reads from it: see :meth:`~.store_writer.SlateStore.collect_garbage`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .slate_errors import translated
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Something that keeps the files of an earlier manifest.
+    """Keeps the files of an earlier manifest.
 
     Attributes:
-        name: who made it; empty for SlateDB's compactor.
-        expires_at_ms: when it no longer counts; None for never.
+        name: its maker; empty for SlateDB's compactor.
+        expires_at_ms: until when it counts; None for ever.
     """
 
     id: str
@@ -35,7 +35,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class MadeCheckpoint:
-    """A new checkpoint, and which manifest it keeps."""
+    """A new checkpoint, and the manifest that it keeps."""
 
     id: str
     manifest_id: int
@@ -43,11 +43,11 @@ class MadeCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One version of what is in a database.
+    """One version of a database's content.
 
     Attributes:
-        tables: id → bytes, about.
-        runs: the numbers of the sorted runs; a compaction makes a new one, or one less.
+        tables: id → approximate bytes.
+        runs: the numbers of the sorted runs; a compaction adds one, or leaves one fewer.
         unsorted: the tables that are in no run yet, newest first.
     """
 
@@ -60,12 +60,12 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """What a database's tables take.
+    """The disk space of a database's tables.
 
     Attributes:
-        live_bytes: of the tables in use. Their records may have been overwritten or deleted since they were written.
-        held: tables that were replaced, but that a checkpoint keeps: id → bytes.
-        checkpoints: all that have not expired.
+        live_bytes: the size of the tables in use. Some of their records may have been overwritten or deleted since.
+        held: replaced tables that a checkpoint keeps: id → bytes.
+        checkpoints: those that have not expired.
     """
 
     at_ms: int
@@ -79,9 +79,9 @@ class DiskUse:
 
 
 class SlateAdmin:
-    """Calls about one database, by whoever may write to its store; none of them fences its writer.
+    """The administration of one database, which does not fence its writer.
 
-    All raise StoreError when the store does not do as it is told.
+    All methods raise StoreError if the store fails.
     """
 
     def __init__(self, location: Location) -> None:
@@ -96,25 +96,25 @@ class SlateAdmin:
             return [_checkpoint(one) for one in await self._admin.list_checkpoints(None)]
 
     async def create_checkpoint(self, name: str, lifetime_seconds: float) -> MadeCheckpoint:
-        """Keep the tables of the current manifest for so long."""
+        """Keep the tables of the current manifest for this time."""
         options = ffi.public().CheckpointOptions(lifetime_ms=int(lifetime_seconds * 1000), source=None, name=name)
         with translated(self._url):
             made = await self._admin.create_detached_checkpoint(options)
         return MadeCheckpoint(made.id, made.manifest_id)
 
     async def refresh_checkpoint(self, id: str, lifetime_seconds: float) -> None:
-        """Have a checkpoint expire so long from now."""
+        """Let a checkpoint expire this time from now."""
         with translated(self._url):
             await self._admin.refresh_checkpoint(id, int(lifetime_seconds * 1000))
 
     async def delete_checkpoint(self, id: str) -> None:
-        """Remove a checkpoint; none of that id is fine."""
+        """Remove a checkpoint, if there is one with this id."""
         with translated(self._url):
             await self._admin.delete_checkpoint(id)
 
     # ------------------------------------------------------------------ tables
     async def manifest(self, id: int | None = None) -> Manifest | None:
-        """A manifest, by default the current one; None if it is gone. It is decoded in a thread: 12 µs a table."""
+        """A manifest, by default the current one; None if it is gone. A thread decodes it, as a table takes 12 µs."""
 
         def read() -> Manifest | None:
             found = asyncio.run(self._admin.read_manifest(id))
@@ -124,7 +124,7 @@ class SlateAdmin:
             return await asyncio.to_thread(read)
 
     async def disk_use(self, now_ms: int) -> DiskUse:
-        """What the tables take now."""
+        """The present disk space of the tables."""
         current = await self.manifest()
         if current is None:
             return DiskUse(now_ms, 0, {}, ())
@@ -140,13 +140,15 @@ class SlateAdmin:
         return DiskUse(now_ms, sum(current.tables.values()), held, holding)
 
     async def compact_all(self, poll_seconds: float) -> str:
-        """Have the compactor make one run of all runs; returns the compaction's id, when the compactor knows of it.
+        """Let the compactor merge all runs into one; returns the compaction's id once the compactor has accepted it.
 
-        Nothing may be flushed meanwhile. It is empty where there is no run, there are tables in none, or the compactor
-        has something to do: SlateDB does not see that two compactions write to the same run if it did not plan both
-        itself, and panics. So the compactor, which looks every ``poll_seconds``, must have found nothing to do. Tables
-        that are in no run stay out, as SlateDB compacts no newer ones while it has some of them in hand, and takes no
-        more of them than ``l0_max_ssts``. Try again a moment later, as after an error.
+        Returns an empty id if there is no run, if some tables are in no run, or if the compactor is busy; try again a
+        moment later, as after an error. Nothing may be flushed meanwhile.
+
+        The compactor, which checks for work every ``poll_seconds``, must have found none: if SlateDB did not plan two
+        compactions itself, it does not notice that they write to the same run, and panics. Tables that are in no run
+        are left out, because SlateDB compacts no newer ones while it compacts some of them, and at most
+        ``l0_max_ssts``.
         """
         u = ffi.public()
         manifest = await self.manifest_at_rest()
@@ -167,7 +169,7 @@ class SlateAdmin:
         return str(submitted.id)
 
     async def manifest_at_rest(self) -> Manifest | None:
-        """The current manifest, but None while a compaction is planned or under way."""
+        """The current manifest; None while a compaction is planned or under way."""
         with translated(self._url):
             planned = await self._admin.read_compactions(None)
         if planned is None or any(one.active for one in planned.recent_compactions):
@@ -177,8 +179,8 @@ class SlateAdmin:
     async def is_compacted(self, id: str) -> bool | None:
         """Whether a compaction was done; None while it is under way.
 
-        SlateDB keeps the one that ended last; of others, earlier versions of its list know, for a minute at least: if
-        two end together, as much as that it was compacted.
+        SlateDB's list has only the compaction that ended last. Earlier versions of the list, which are kept for a
+        minute at least, have the others; if two end together, only with the status "compacted".
         """
         status = ffi.public().CompactionStatus
         with translated(self._url):
@@ -204,33 +206,32 @@ class SlateAdmin:
         Args:
             tables: delete tables; otherwise only the other files.
         """
+        with translated(self._url):
+            if tables:  # alone and first: soon after the caller has checked that it may
+                await self._collect(compacted=compacted_min_age_seconds)
+            await self._collect(wal=wal_min_age_seconds, manifest=manifest_min_age_seconds)
+
+    async def _collect(
+        self, *, wal: float | None = None, manifest: float | None = None, compacted: float | None = None
+    ) -> None:
         u = ffi.public()
 
-        def older_than(seconds: float) -> Any:
-            return u.GarbageCollectorDirectoryOptions(min_age_ms=int(seconds * 1000), dry_run=False)
+        def older_than(seconds: float | None) -> Any:
+            options = u.GarbageCollectorDirectoryOptions
+            return None if seconds is None else options(min_age_ms=int(seconds * 1000), dry_run=False)
 
-        with translated(self._url):
-            if tables:  # alone and first: soon after the caller has seen that it may
-                await self._admin.run_gc_once(
-                    u.GarbageCollectorOptions(
-                        wal_options=None,
-                        manifest_options=None,
-                        compactions_options=None,
-                        compacted_options=older_than(compacted_min_age_seconds),
-                    )
-                )
-            await self._admin.run_gc_once(
-                u.GarbageCollectorOptions(
-                    wal_options=older_than(wal_min_age_seconds),
-                    manifest_options=older_than(manifest_min_age_seconds),
-                    compactions_options=older_than(manifest_min_age_seconds),
-                    compacted_options=None,
-                )
+        await self._admin.run_gc_once(
+            u.GarbageCollectorOptions(
+                wal_options=older_than(wal),
+                manifest_options=older_than(manifest),
+                compactions_options=older_than(manifest),
+                compacted_options=older_than(compacted),
             )
+        )
 
 
 async def collect_all(admin: SlateAdmin) -> None:
-    """Delete all that the current manifest and named checkpoints don't need, after the database was closed."""
+    """Delete all files that the current manifest and named checkpoints don't need, after the database was closed."""
     for one in await admin.checkpoints():
         if not one.name:
             await admin.delete_checkpoint(one.id)

@@ -1,4 +1,4 @@
-"""What crosses the border to the SlateDB binding, encoded as its generated module of slatedb 0.17 does (big-endian).
+"""Encodes arguments and results of the SlateDB binding as the generated module of slatedb 0.17 does (big-endian).
 
 =============  ==========================================================================
 bytes          length i32, then the bytes
@@ -19,10 +19,10 @@ LENGTH = struct.Struct(">i")
 LARGEST = 2**31 - 1 - LENGTH.size
 _SEQ_AND_CREATED_BYTES = 16
 _EXPIRES_BYTES = 8
-#: fewer rows that are alike are not worth looking for; so many are read one by one where there were none, at most
+#: the fewest rows that are worth searching for a run, and the most that are read one by one after a failed search
 _FEW = 8
 _MANY = 512
-#: so many are looked at first, and all that are left only where these are alike
+#: rows that are compared first; only if these are alike, all others are
 _WINDOW = 64
 
 
@@ -70,8 +70,8 @@ def decode_pairs(data: bytes) -> list[Pair]:
 def decode_rows(data: bytes) -> Rows:
     """The keys and values of a sequence of KeyValue, left where they are.
 
-    Rows that follow each other are mostly alike: what is the same in all of them is compared for many at once. Where
-    they are not, more and more are taken one by one before that is tried again.
+    Consecutive rows are mostly alike, so one comparison of a column finds a run of them. Where they are not, more and
+    more rows are read one by one before the next comparison.
     """
     length_at = LENGTH.unpack_from
     at = LENGTH.size
@@ -108,9 +108,9 @@ def _alike(data: bytes, at: int, places: tuple[int, int], step: int, limit: int)
     """How many rows from the one at this place on have its lengths, and an expiry if it has one.
 
     Args:
-        places: of the value and of what says whether there is an expiry, in the row.
+        places: the offsets in the row of the value and of the flag that there is an expiry.
         step: the size of the row.
-        limit: how many rows are looked at.
+        limit: how many rows to compare.
     """
     value, expires = places
     for place in (value - 1, value - 2, 3, 2, expires, 0, 1, value - 3, value - 4):  # of lengths, low bytes differ most

@@ -1,10 +1,10 @@
-"""The fast way into the SlateDB binding: one native copy per value instead of a Python loop over its bytes.
+"""Fast calls into the SlateDB binding: one native copy per value instead of a Python loop over its bytes.
 
-Everything here relies on how the generated module of slatedb 0.17 works inside; :mod:`.ffi_choice` decides whether it
-may be used. :mod:`.ffi_encoding` has what crosses the border, :mod:`.ffi_polls` waits for futures.
+Everything here relies on the internals of the generated module of slatedb 0.17; :func:`.ffi.select` decides whether to
+use it. :mod:`.ffi_encoding` encodes arguments and results, :mod:`.ffi_polls` waits for futures.
 
-Ownership: a native call consumes the buffers and the object handle it is given, even when it fails, so each call gets
-a clone of the handle. A buffer that a call returns is ours to free.
+Ownership: a native call consumes the buffers and the object handle that it gets, even if it fails, so each call gets a
+clone of the handle. We must free a buffer that a call returns.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class _Native:
     """The native functions with argument types that take bytes cheaply.
 
     A library object of our own keeps these types apart from the generated module's. Its calls return at once, so they
-    keep the interpreter lock. Polls and the end of a future run SlateDB's code, or wait for it, and call back: they are
-    the generated module's own, which let go of the lock, and must be.
+    keep the interpreter lock. Polls and the end of a future run SlateDB's code, or wait for it, and call back: these
+    must be the generated module's own functions, which release the lock.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class _Native:
         self.clone_batch = bind(_SYMBOL + "clone_writebatch", u64, u64, status)
         self.batch_put = bind(_SYMBOL + "method_writebatch_put", None, u64, buffer, buffer, status)
         self.batch_delete = bind(_SYMBOL + "method_writebatch_delete", None, u64, buffer, status)
-        shared = self.generated._UniffiLib  # these let go of the interpreter lock
+        shared = self.generated._UniffiLib  # these release the interpreter lock
         self.poll_buffer = shared.ffi_slatedb_uniffi_rust_future_poll_rust_buffer
         self.poll_handle = shared.ffi_slatedb_uniffi_rust_future_poll_u64
         self.free_buffer_future = shared.ffi_slatedb_uniffi_rust_future_free_rust_buffer
@@ -114,14 +114,14 @@ class _Native:
             self.free(buffer, ctypes.byref(self.status_type()))
 
     async def call(self, future: int, *, rows: int = 1, in_thread: bool = False) -> bytes:
-        """Wait for a native future that gives a buffer, of about so many rows."""
+        """Wait for a native future that gives a buffer with about this number of rows."""
         try:
             cancelled = await self._polls.ready(future, self.poll_buffer, rows, in_thread=in_thread)
             found = self._take_bytes(future)
         finally:
             self.free_buffer_future(future)
         if cancelled is not None:
-            raise cancelled  # only now: nobody else would free the buffer
+            raise cancelled  # only now, because nobody else would free the buffer
         return found
 
     async def call_for_iterator(self, future: int) -> Any:
@@ -141,7 +141,7 @@ class _Native:
         return await self._all(futures, self.poll_handle, self._take_iterator, self.free_handle_future)
 
     async def _all(self, futures: Sequence[int], poll: Any, take: Callable[[int], T], free: Any) -> list[T]:
-        """Poll each once; then those that were woken, until all are ready: each goes on only where it is polled."""
+        """Poll each future once, then those that wake, until all are ready: a future runs only while it is polled."""
         polls = self._polls
         waits: list[Wait] = []
         found: list[T] = []
@@ -162,7 +162,7 @@ class _Native:
             for future, wait in zip(futures[len(found) :], waits[len(found) :], strict=False):
                 if polls.is_ready(wait):
                     with contextlib.suppress(self.generated.Error, self.generated.InternalError):
-                        take(future)  # nobody else would free what it gives
+                        take(future)  # nobody else would free its result
             for future in futures:
                 free(future)
 
@@ -236,7 +236,7 @@ class FastBatch(Batch):
 
 
 class FastBinding(Binding):
-    """The native symbols, where that pays; the public interface for the rest."""
+    """The native symbols for calls with many bytes, the public interface for the others."""
 
     fast_path = True
 

@@ -1,6 +1,6 @@
-"""Waiting for the native futures of the SlateDB binding, without a turn of the event loop for what is ready at once.
+"""Waits for the native futures of the SlateDB binding, without a turn of the event loop if one is ready at once.
 
-This relies on the generated module of slatedb 0.17, as :mod:`.ffi_native` does, which says what is freed by whom.
+This relies on the generated module of slatedb 0.17, as :mod:`.ffi_native` does, which documents the ownership.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 4
 
 
 class Wait:
-    """One poll of a native future: what it said, and who waits for that, if it did not say it at once."""
+    """One poll of a native future: its code, and the future that waits for the code if it did not come at once."""
 
     __slots__ = ("code", "future")
 
@@ -47,7 +47,7 @@ class _Bell:
                 self._woken.clear()
 
     def _answer(self) -> None:
-        self._rings = False  # first: what is appended from here on rings again, or is seen below
+        self._rings = False  # first: what is appended from here on rings again, or the loop below gets it
         woken = self._woken
         while woken:
             future = woken.popleft()
@@ -58,9 +58,9 @@ class _Bell:
 class Polls:
     """Polls native futures until they are ready.
 
-    A future runs in the thread that polls it. Where everything is at hand, it is ready at the first poll and the
-    callback comes from within it: the generated module takes a turn of the event loop even then. Else the callback
-    comes from a thread of the runtime, and the future is to be polled again.
+    A future runs in the thread that polls it. If everything is cached, the first poll makes it ready and calls
+    back from within; the generated module would take a turn of the event loop even then. Otherwise a thread of the
+    runtime calls back, and the future must be polled again.
     """
 
     def __init__(self, generated: Any) -> None:
@@ -70,19 +70,19 @@ class Polls:
         self._bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
         self._callback = generated._UNIFFI_RUST_FUTURE_CONTINUATION_CALLBACK(self._polled)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="slatedb-read")
-        self._since_turn = 0  # rows that were read without a turn of the event loop in between
+        self._since_turn = 0  # rows read since the last turn of the event loop
 
     async def ready(
         self, future: int, poll: Any, rows: int, *, in_thread: bool = False
     ) -> asyncio.CancelledError | None:
-        """Wait until the native future is ready. Others get their turn, even if one after another is ready at once.
+        """Wait until the native future is ready. Other tasks get turns, even if each future is ready at once.
 
         Args:
             rows: about how many rows the future gives.
             in_thread: poll it in a thread.
 
         Returns:
-            That the caller was cancelled when it had become ready already, to be raised when the result is taken.
+            The cancellation of the caller, if the future was ready by then: raise it after taking the result.
         """
         await self.turn(rows)
         while True:
@@ -102,14 +102,14 @@ class Polls:
                 await self.any_woken((wait,))
 
     async def turn(self, rows: int) -> None:
-        """Let others have their turn, if many rows were read since the last one."""
+        """Give other tasks a turn, if many rows were read since the last one."""
         self._since_turn += rows
         if self._since_turn > _ROWS_AT_ONCE:
             self._since_turn = 0
             await asyncio.sleep(0)
 
     def begin(self, future: int, poll: Any) -> Wait:
-        """Poll once. The code is negative until it is known whether that was all or it is to be polled again."""
+        """Poll once. The code is negative until the callback tells whether the future is ready."""
         number, wait = next(self._numbers), Wait()
         self._waits[number] = wait
         poll(future, self._callback, number)
@@ -120,14 +120,14 @@ class Polls:
         return bool(wait.code == self._ready_code)
 
     async def any_woken(self, waits: Sequence[Wait]) -> None:
-        """Wait until one of these futures is to be polled again."""
+        """Wait until one of these futures must be polled again."""
         loop = asyncio.get_running_loop()
         if loop not in self._bells:
             self._bells[loop] = _Bell(loop)
         future = loop.create_future()
         for wait in waits:
             wait.future = future
-        if all(wait.code < 0 for wait in waits):  # asked again: it sets the code first, and then looks for the future
+        if all(wait.code < 0 for wait in waits):  # the callback sets the code before it reads the future
             await future
 
     def _polled(self, number: int, code: int) -> None:
@@ -139,7 +139,7 @@ class Polls:
 
 
 async def _ended(job: asyncio.Future[Wait]) -> asyncio.CancelledError | None:
-    """Wait for what a thread does, even when cancelled, which is returned: it uses what the caller frees then."""
+    """Wait for the thread even if cancelled, as it uses what the caller then frees; returns the cancellation."""
     cancelled: asyncio.CancelledError | None = None
     while not job.done():
         try:

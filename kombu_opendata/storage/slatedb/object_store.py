@@ -1,4 +1,4 @@
-"""From an object-store URL to the binding's object store, with the errors a user can act on.
+"""Opens the object store of a URL, with errors that a user can act on.
 
 ==================  ==============================================================================
 URL                 store

@@ -19,7 +19,7 @@ from .databases import build
 from .ffi import Batch
 from .object_store import locate
 from .slate_errors import translated
-from .slate_settings import SlateSettings
+from .slate_settings import INDEX_CACHE_BYTES, SlateSettings
 from .store_reads import Reads
 
 _CACHE_ID = 1
@@ -56,7 +56,7 @@ class SlateStore(Reads):
         if blocks is None:
             blocks = _BLOCKS_ELSEWHERE if location.folder is None else _BLOCKS_IN_A_FOLDER
         u = ffi.public()
-        cache = u.DbCache.new_split_cache(_moka(blocks), _moka(settings.index_cache_bytes)) if blocks else None
+        cache = u.DbCache.new_split_cache(_moka(blocks), _moka(INDEX_CACHE_BYTES)) if blocks else None
         opened = cls(location, None, await ffi_choice.select())
         opened.settings, opened._cache = settings, cache
         opened._recorder = u.DefaultMetricsRecorder() if settings.metrics else None
