@@ -1,4 +1,4 @@
-"""In-process brokers for unit tests: ``opendata+memory://name``. A thread with a broker on a memory store."""
+"""In-process brokers for unit tests (``opendata+memory://name``): a broker on a memory store in a thread."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MemoryBroker:
         await self.server.run()
 
     def connect(self) -> socket.socket:
-        """A connected socket to the broker."""
+        """A socket connected to the broker."""
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
 
@@ -58,19 +58,19 @@ class MemoryBroker:
         return ours
 
     def stop(self) -> None:
-        """End the broker; its store stays under its name until the process ends."""
+        """Stop the broker; its store keeps its name until the process ends."""
         self._loop.call_soon_threadsafe(self.server.stop, "stop")
         self._thread.join(timeout=30)
 
 
 def connect(name: str) -> socket.socket:
-    """A socket connected to the in-process broker of this name, started when it is not there.
+    """A socket connected to the in-process broker of this name, which is started on first use.
 
     Raises:
-        RequestError: in a forked child.
+        RequestError: this is a forked child.
     """
     if os.getpid() != _pid:
-        raise RequestError("a broker in memory stays with the process that made it: use opendata:///folder with forks")
+        raise RequestError("a broker in memory stays in the process that started it: use opendata:///folder with forks")
     with _lock:
         broker = _brokers.get(name)
         if broker is None:

@@ -1,1 +1,1 @@
-"""Metrics for Prometheus: figures, names, text, HTTP."""
+"""Metrics for Prometheus: names, figures, text format, HTTP server."""

@@ -1,8 +1,8 @@
-"""Our metrics as text: Prometheus' exposition format 0.0.4.
+"""Renders the broker's metrics as text: Prometheus' exposition format 0.0.4.
 
-prometheus_client writes a sample in about 25 µs of pure Python, so some thousand samples would keep the broker's loop
-from running for a noticeable time: a thread and the loop share one interpreter. Here it is an eighth of that, and the
-thread lets go of the interpreter between pieces. What few samples there are besides is left to prometheus_client.
+prometheus_client needs about 25 µs of pure Python for a sample. With thousands of samples this would delay the event
+loop noticeably, because threads share one interpreter. This module needs an eighth of that, and its thread yields the
+interpreter between pieces. prometheus_client renders the few samples of the process and of SlateDB.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from .catalogue import ALL, PREFIX, Metric
 from .snapshot import Ranges, Snapshot
 
-#: lines that are made in one go, in about 0.1 ms
+#: lines that are rendered at once, in about 0.1 ms
 _PIECE = 100
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def render(snapshot: Snapshot) -> bytes:
-    """All families of the table, also those without a sample."""
+    """Render all families of the catalogue, also those without samples."""
     parts: list[str] = []
     lines: list[str] = []
     for line in _lines(snapshot):
@@ -29,7 +29,7 @@ def render(snapshot: Snapshot) -> bytes:
         if len(lines) >= _PIECE:
             parts.append("".join(lines))
             lines.clear()
-            time.sleep(0)  # the loop may have the interpreter now; it would have to wait 5 ms for it otherwise
+            time.sleep(0)  # yield the interpreter to the loop, which would otherwise wait 5 ms for it
     return "".join((*parts, *lines)).encode()
 
 
@@ -56,7 +56,7 @@ def _pairs(metric: Metric, values: tuple[str, ...]) -> str:
 
 
 def escape(value: str) -> str:
-    """A label's value as it stands between the quotes."""
+    """Escape the value of a label."""
     return value.translate(_ESCAPES)
 
 
@@ -67,7 +67,7 @@ def _histogram(name: str, labels: str, ranges: Ranges) -> str:
 
 
 def cumulated(bounds: Iterable[float], counts: Iterable[int]) -> list[tuple[str, int]]:
-    """A histogram's ranges as Prometheus has them: upper bound, and how many values are up to it."""
+    """A histogram's cumulative buckets: upper bounds, and how many values are up to each."""
     total = 0
     found = []
     for bound, count in zip([*(str(float(bound)) for bound in bounds), "+Inf"], counts, strict=True):

@@ -1,7 +1,7 @@
-"""The HTTP side of the metrics: a few threads with deadlines, so that slow and hostile clients harm nobody.
+"""The HTTP server of the metrics: a few threads with deadlines, so that slow or hostile clients do no harm.
 
-A scrape is a GET of ``/metrics``; there is nothing else but a line of text at ``/``. Connections are closed after one
-answer. When too many are open, the oldest has to go: a scrape needs milliseconds, who takes longer is no Prometheus.
+A scrape is a GET of ``/metrics``; ``/`` has only a line of text. Connections are closed after one answer. When too many
+are open, the oldest is closed: a scrape needs only milliseconds, so it is not a real one.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ...errors import StartError
 
 log = logging.getLogger(__name__)
 
-#: open connections; past it, the oldest is closed
+#: open connections; beyond it, the oldest is closed
 MAX_CONNECTIONS = 16
-#: threads, one for each connection that is being closed included; past it, new connections wait for one to end
+#: threads, including those of connections that are being closed; beyond it, new connections wait
 MAX_THREADS = 32
-#: how long they wait; then they are closed
+#: how long new connections wait; then they are closed
 _WAIT_SECONDS = 1.0
-#: of a request line with its headers
+#: the request line and the headers
 MAX_REQUEST_BYTES = 16 << 10
-#: for one connection, from its opening to its end
+#: the longest time of a connection
 CONNECTION_SECONDS = 15.0
 _SILENCE_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 
 
 class Page(NamedTuple):
-    """An answer: what to send plain, and compressed."""
+    """An answer, plain and compressed."""
 
     status: HTTPStatus
     content_type: str
@@ -45,7 +45,7 @@ class Page(NamedTuple):
 
 
 class _Bounded:
-    """A request's lines, as many as are allowed."""
+    """Limits the size of a request's lines."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: MetricsServer
     server_version = "opendata-queue"
     sys_version = ""
-    timeout = _SILENCE_SECONDS  # socketserver's name for it: between two bytes
+    timeout = _SILENCE_SECONDS  # the longest time between two bytes; socketserver reads it
 
     def setup(self) -> None:
         super().setup()
@@ -101,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """Listens and answers in threads of its own; :meth:`start` and :meth:`stop`."""
+    """Listens and answers in its own threads; see :meth:`start` and :meth:`stop`."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -111,11 +111,11 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         """Bind.
 
         Raises:
-            StartError: that address can't be had; the text says why.
+            StartError: the address is not available.
         """
         self.page = page
         self._open: dict[socket.socket, float] = {}
-        self._ending: set[socket.socket] = set()  # whose threads have not seen it yet
+        self._ending: set[socket.socket] = set()  # whose threads have not ended yet
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         try:
@@ -130,21 +130,21 @@ class MetricsServer(ThreadingMixIn, TCPServer):
 
     @property
     def port(self) -> int:
-        """The port, which the system chose if 0 was asked for."""
+        """The port, which the system chooses for 0."""
         return int(self.socket.getsockname()[1])
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Begin to answer."""
         self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,), name="metrics", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more; takes up to a quarter of a second, a second more where all threads are busy."""
+        """Stop listening; takes up to a quarter of a second, and a second more if all threads are busy."""
         if self._thread is not None:
             self.shutdown()
         self.server_close()
 
-    # ------------------------------------------------------------------ of socketserver
+    # ------------------------------------------------------------------ hooks of socketserver
     def verify_request(self, request: Any, client_address: Any) -> bool:
         with self._changed:
             return self._changed.wait_for(lambda: len(self._open) + len(self._ending) < MAX_THREADS, _WAIT_SECONDS)
@@ -164,14 +164,14 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Several times a second: connections whose time is over."""
+        """Close connections whose time is over; called several times a second."""
         limit = time.monotonic() - CONNECTION_SECONDS
         with self._changed:
             for request in [request for request, opened_at in self._open.items() if opened_at < limit]:
                 self._hang_up(request)
 
     def _hang_up(self, request: socket.socket) -> None:
-        """Have its thread see the end of the connection."""
+        """Shut a connection down, so that its thread ends."""
         del self._open[request]
         self._ending.add(request)
         try:
@@ -180,5 +180,5 @@ class MetricsServer(ThreadingMixIn, TCPServer):
             log.debug("metrics: a connection was gone already")
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client went away or talks nonsense."""
+        """A client disconnected or sent an invalid request."""
         log.debug("metrics: a request of %s failed", client_address, exc_info=True)

@@ -1,7 +1,7 @@
 """SlateDB's own metrics as Prometheus families.
 
-The binding's recorder has them under names like ``slatedb.db.write_ops``; here that is ``slatedb_db_write_ops_total``,
-with SlateDB's own labels and ``broker_instance``. What they mean is SlateDB's to say, and may change with its version.
+The binding's recorder uses names like ``slatedb.db.write_ops``, which become ``slatedb_db_write_ops_total`` with
+SlateDB's own labels and ``broker_instance``. SlateDB defines their meaning, which may change with its version.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Any
 
 from prometheus_client.core import Metric as Family
 
-#: labels whose values are new after each start: they would never stop growing in a time series database
+from .exposition import cumulated
+
+#: labels with new values after each start: a time series database would collect them without end
 _UNBOUNDED_LABELS = {"worker_id"}
 
 
 def slate_families(metrics: Iterable[tuple[str, Any]]) -> Iterable[Family]:
-    """Turn (instance, SlateDB's metric) into families. Histograms that have seen nothing are left out."""
+    """Turn (instance, SlateDB's metric) into families. Empty histograms are left out."""
     families: dict[str, Family] = {}
     sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for instance, metric in metrics:
@@ -51,9 +53,7 @@ def _kind(value: Any) -> str:
 def _add_histogram(family: Family, labels: dict[str, str], value: Any) -> None:
     if not value.count:
         return
-    total = 0
-    for bound, count in zip([*map(str, value.boundaries), "+Inf"], value.bucket_counts, strict=True):
-        total += count
+    for bound, total in cumulated(value.boundaries, value.bucket_counts):
         family.add_sample(family.name + "_bucket", {**labels, "le": bound}, total)
     family.add_sample(family.name + "_count", labels, value.count)
     family.add_sample(family.name + "_sum", labels, value.sum)

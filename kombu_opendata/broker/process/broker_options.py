@@ -1,4 +1,4 @@
-"""The broker's options, as its command line gives them."""
+"""The options of the broker's command line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parse_listen(text: str) -> Listen:
     """Read ``unix:/path`` or ``tcp:host:port`` (``tcp:[::1]:5677`` for IPv6).
 
     Raises:
-        StartError, SocketPathTooLong: it can't be used; the text says why.
+        StartError, SocketPathTooLong: it is not valid.
     """
     kind, _, rest = text.partition(":")
     if kind == "unix" and rest:
@@ -61,19 +61,19 @@ def parse_listen(text: str) -> Listen:
 
 
 def parse_metrics(text: str) -> Listen:
-    """Read where to serve metrics: ``HOST:PORT``, ``[::1]:PORT``, or ``PORT`` of this host alone; 0 is any free port.
+    """Read where to serve metrics: ``HOST:PORT``, ``[::1]:PORT``, or a ``PORT`` on loopback; 0 means any free port.
 
     Raises:
-        StartError: it is something else.
+        StartError: it is not valid.
     """
     address = _parse_address(f":{text}" if text.isdecimal() else text, -1)
     if address is None or address.port < 0:
-        raise StartError(f"--metrics {text!r} is no HOST:PORT, as in 127.0.0.1:9464 or [::1]:9464", value=text)
+        raise StartError(f"--metrics {text!r} is not HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464", value=text)
     return address
 
 
 def _parse_address(text: str, default_port: int) -> Listen | None:
-    """A host and a port, each of which may be left out; no host is this host alone."""
+    """Read a host and a port, each of which may be missing; the default host is loopback."""
     found = re.fullmatch(r"(\[[^\]\s]+\]|[^:\[\]\s]*)(?::([0-9]{1,5}))?", text)
     if found is None or int(found[2] or 0) > 65_535:
         return None
@@ -82,7 +82,7 @@ def _parse_address(text: str, default_port: int) -> Listen | None:
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """What was asked for on the command line."""
+    """The options of the command line."""
 
     store: str
     listen: tuple[Listen, ...]
@@ -107,26 +107,26 @@ class BrokerOptions:
     log_format: str = "text"
     log_level: str = "INFO"
     slow_commit_seconds: float = EngineSettings.slow_commit_seconds
-    retention_bytes: int | None = None  # None: a quarter of a folder's disk, and no limit for a bucket
+    retention_bytes: int | None = None  # None means a quarter of a folder's disk, no limit for a bucket
     history_days: float = EngineSettings.history_retention_seconds / 86_400
     log_retention_seconds: float = EngineSettings.log_retention_seconds
 
     @property
     def folder(self) -> Path | None:
-        """The store's folder, when it is a local one."""
+        """The store's folder; None if it is not local."""
         return Path(unquote(self.store.removeprefix("file://"))) if self.store.startswith("file://") else None
 
     def settings(self) -> BrokerSettings:
         """The broker's settings.
 
         Raises:
-            StartError: options that don't go together or files that can't be read.
+            StartError: options contradict each other, or a file can't be read.
         """
         open_to_all = [listen.host for listen in self.listen if listen.host and listen.host not in LOOPBACK]
         if open_to_all and self.users is None and not self.allow_anonymous:
             raise StartError(
                 f"listening on {open_to_all[0]} without --users would let everybody in: "
-                "give --users FILE, or --allow-anonymous if that is meant"
+                "give --users FILE, or --allow-anonymous if you want that"
             )
         tls = server_context(self.tls_cert, self.tls_key)
         if open_to_all and self.users is not None and tls is None and not self.allow_cleartext:
@@ -165,10 +165,10 @@ class BrokerOptions:
         try:
             return shutil.disk_usage(place).total // 4
         except OSError as exc:
-            raise StartError(f"the size of the disk of {place} can't be told: {exc.strerror}") from exc
+            raise StartError(f"the size of the disk of {place} is unknown: {exc.strerror}") from exc
 
     def described(self) -> Iterator[str]:
-        """What was asked for that is not the default, for the log: no secrets are among the options."""
+        """The options that are not the default, for the log. None of them is secret."""
         for field in fields(self):
             value = getattr(self, field.name)
             if value == field.default or field.name in ("store", "ready_fd"):

@@ -1,6 +1,6 @@
-"""Which instances a client may name: those that are open, those in the store, and with an option any.
+"""Which instances a client may name: those that are open or in the store, and with an option any.
 
-So a misspelt name is an error, not a new and empty database.
+So a misspelt name is an error, not a new empty database.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def check_name(name: str) -> None:
     """Raises RequestError if no instance can have this name."""
     if not _NAME.fullmatch(name):
         raise RequestError(
-            f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', and no '.journal' at the end "
-            "and no '.staged'",
+            f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', without '.journal' or "
+            "'.staged' at the end",
             instance=name,
         )
 
@@ -34,7 +34,7 @@ class InstanceNames:
 
     Attributes:
         store: the object store's URL.
-        create: a client may name any instance; the first client creates it.
+        create: whether a client may name any instance, which is then created.
     """
 
     store: str
@@ -57,7 +57,7 @@ class InstanceNames:
         shown = ", ".join(known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
         raise InstanceNotFound(
             f"this broker has no instance {name!r}; it has {shown or 'none yet'}.{hint} "
-            f"To make it: 'opendata-queue instance create {name}', or start the broker with --instance {name} or "
+            f"To create it: 'opendata-queue instance create {name}', or start the broker with --instance {name} or "
             "--create-instances",
             instance=name,
         )

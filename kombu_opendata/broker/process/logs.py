@@ -1,13 +1,13 @@
-"""The broker's log: lines for people, or one JSON object a line for machines.
+"""The broker's log: text lines for people, or JSON lines for machines.
 
 ==============  ====================================================================
 field           value
 ==============  ====================================================================
 ``time``        ISO 8601, UTC, to the millisecond
 ``level``       ``DEBUG``, ``INFO``, ``WARNING``, ``ERROR`` or ``CRITICAL``
-``logger``      the module that says it
+``logger``      the module
 ``message``     the text
-``instance``    the broker's instance it is about, where there is one
+``instance``    the broker's instance, if the line is about one
 ``queue``       the queue
 ``session``     the name of the client
 ``code``        the code of an error of this package (:mod:`kombu_opendata.errors`)
@@ -33,7 +33,7 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object for a record; all of it is ASCII, without a line break."""
+    """Formats a record as one JSON object, in ASCII without line breaks."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -53,16 +53,16 @@ class JsonFormatter(logging.Formatter):
 
 
 def code_of(exc: BaseException | None) -> dict[str, str]:
-    """The code of an error of this package, as a field of a line; nothing for any other."""
+    """The code of an error of this package as a log field; no field for other errors."""
     return {"code": exc.code} if isinstance(exc, OpenDataError) else {}
 
 
 def set_up(form: str, level: str) -> None:
-    """Log to standard error from now on.
+    """Begin to log to standard error.
 
     Args:
         form: one of :data:`FORMATS`.
-        level: one of :data:`LEVELS`, of this package and what it uses.
+        level: one of :data:`LEVELS`; also for libraries.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))
@@ -73,7 +73,7 @@ def set_up(form: str, level: str) -> None:
 
 
 def _log_thread(args: threading.ExceptHookArgs) -> None:
-    """A thread that ends by an error would write a traceback between the objects."""
+    """Log an error that ends a thread. Otherwise its traceback would appear between the JSON lines."""
     if args.exc_value is not None:
         name = args.thread.name if args.thread is not None else "unknown"
         logging.getLogger(__name__).error("thread %s failed", name, exc_info=args.exc_value)

@@ -1,4 +1,4 @@
-"""The broker as a process: the lock on its store, readiness, signals, the log, a clean end."""
+"""The broker's process: the lock on its store, readiness, signals, a clean exit."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ PID_NAME = "broker.pid"
 EXIT_FAILED = 1
 #: how often the broker checks that the store's folder is still there
 _WATCH_SECONDS = 0.5
-# malloc.h; blocks from this size on go back to the system at once, and so does this much at the end of the heap
+# from malloc.h; blocks of this size are returned to the system at once, and so is this much at the end of the heap
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MMAP_BYTES, _TRIM_BYTES = 256 << 10, 1 << 20
 
 
 class StoreLock:
-    """The lock on a store's folder: an flock, which the kernel drops when the process ends, also by a crash."""
+    """The lock on a store's folder: an flock, which the kernel releases when the process ends, also by a crash."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder
@@ -52,8 +52,8 @@ class StoreLock:
 
         Raises:
             StoreUnwritable: the folder can't be created or written.
-            UnsafeFolder: it, or something in it, is another user's, or others may write to it.
-            StoreInUse: another broker has it.
+            UnsafeFolder: other users own or may write to the folder or something in it.
+            StoreInUse: another broker has the lock.
         """
         self._folder = folder = PrivateFolder(str(self._path))
         folder.check_entries()
@@ -80,7 +80,7 @@ class StoreLock:
             return True
 
     def release(self) -> None:
-        """Remove the pid file and drop the lock."""
+        """Remove the pid file and release the lock."""
         if self._folder is not None:
             self._folder.remove(PID_NAME)
             self._folder.close()
@@ -88,7 +88,7 @@ class StoreLock:
 
 
 class Readiness:
-    """Tells whoever started the broker how it went, in one JSON line on a file descriptor."""
+    """Reports whether the broker has started, as one JSON line on a file descriptor."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
@@ -106,13 +106,13 @@ class Readiness:
             try:
                 os.write(self._fd, json.dumps(message, default=str).encode() + b"\n")
             except OSError:
-                log.debug("the starter is gone")
+                log.debug("nobody reads the readiness report")
             os.close(self._fd)
             self._fd = None
 
 
 def run(options: BrokerOptions) -> int:
-    """Run a broker until a signal or idleness ends it; returns the process's exit code."""
+    """Run a broker until a signal or idleness ends it; returns the exit code."""
     logs.set_up(options.log_format, options.log_level)
     _bound_memory()
     raise_descriptor_limit()
@@ -146,7 +146,7 @@ def _say_start(options: BrokerOptions) -> None:
 
 def _failed(readiness: Readiness, exc: OpenDataError, log_format: str) -> int:
     readiness.report({"code": exc.code, "text": exc.text, "values": exc.values})
-    if log_format == "json":  # where the log is for machines, there is no other line
+    if log_format == "json":  # no text lines between the JSON lines
         log.error("%s", exc.text, extra=logs.code_of(exc))
         return EXIT_FAILED
     if not isinstance(exc, StoreInUse):
@@ -156,10 +156,10 @@ def _failed(readiness: Readiness, exc: OpenDataError, log_format: str) -> int:
 
 
 def _bound_memory() -> None:
-    """Have glibc give memory back.
+    """Make glibc return memory to the system.
 
-    With an arena for each of SlateDB's threads, freed memory is not used again. And what SlateDB needs for a moment to
-    write a file of some MB would stay, as glibc raises its thresholds when such a block is freed, unless they are set.
+    With an arena for each of SlateDB's threads, freed memory would not be reused. And glibc raises its thresholds when
+    a large block is freed, unless they are set: then memory that SlateDB needs briefly to write a file would be kept.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -180,8 +180,8 @@ def _new_runner() -> Any:
 
 
 async def _watch(lock: StoreLock) -> None:
-    """End the process when its store is gone. A clean close would write to a new folder."""
-    while not lock.lost:  # noqa: ASYNC110 - nobody tells of a folder's end
+    """End the process when its store is deleted. A clean close would write to a new folder."""
+    while not lock.lost:  # noqa: ASYNC110 - there is no event for a deleted folder
         await asyncio.sleep(_WATCH_SECONDS)
     log.critical("the store's folder was deleted or replaced while the broker ran: it ends at once")
     os._exit(EXIT_FAILED)
@@ -191,9 +191,9 @@ def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
     """Begin to answer scrapes.
 
     Raises:
-        StartError: the address can't be had.
+        StartError: the address is not available.
     """
-    from ..metrics.scrape import Metrics  # a broker without it needs no Prometheus client
+    from ..metrics.scrape import Metrics  # a broker without metrics needs no Prometheus client
 
     metrics = Metrics(server.instances.open, server.measure, at.host, at.port, max_queues)
     metrics.start()

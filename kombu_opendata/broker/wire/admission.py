@@ -1,7 +1,7 @@
-"""How many clients may connect: limits on all connections, and on strangers, which have not logged in yet.
+"""Limits on the number of connections: of all, and of strangers, which have not logged in yet.
 
-A stranger has a few seconds to say Hello. When there are too many strangers, the oldest silent one makes room for the
-newest. Real clients say Hello at once, so a flood of silent connections does not keep them out.
+A stranger must send its Hello within a few seconds. When there are too many strangers, the oldest silent one is closed
+for the newest. Real clients send Hello at once, so a flood of silent connections does not keep them out.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ...errors import GreetingTimeout, TooManyConnections
 #: connections that have not logged in: of all hosts, and of one
 MAX_STRANGERS = 256
 MAX_STRANGERS_PER_HOST = 128
-#: file descriptors that connections never get: the store, the journal, metrics and new connections need them
+#: file descriptors reserved for the store, the journal, metrics and new connections
 RESERVED_DESCRIPTORS = 200
-#: connections past the limit that were turned away, and whose sockets are not closed yet
+#: connections beyond the limit that were turned away, but whose sockets are still open
 MAX_LEAVING = 32
 DEFAULT_MAX_CONNECTIONS = 10_000
 DEFAULT_GREETING_SECONDS = 10.0
@@ -28,7 +28,7 @@ _OPEN_MAX = 10_240
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit on file descriptors to the hard one; returns what it is then."""
+    """Raise the soft limit on file descriptors to the hard one; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (hard, _OPEN_MAX):
         if wanted == resource.RLIM_INFINITY or wanted > soft:
@@ -48,7 +48,7 @@ def descriptor_limit() -> int:
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """How many connections there may be, and how long a stranger has."""
+    """How many connections are allowed, and how long a stranger has to log in."""
 
     connections: int = DEFAULT_MAX_CONNECTIONS
     strangers: int = MAX_STRANGERS
@@ -56,7 +56,7 @@ class ConnectionLimits:
     greeting_seconds: float = DEFAULT_GREETING_SECONDS
 
     def within(self, descriptors: int) -> ConnectionLimits:
-        """These limits, reduced to what the file descriptors allow; at least a quarter of them is for connections."""
+        """These limits, reduced to fit the file descriptors, of which connections get at least a quarter."""
         connections = min(self.connections, max(descriptors - RESERVED_DESCRIPTORS, descriptors // 4))
         strangers = min(self.strangers, max(connections // 2, 1))
         return ConnectionLimits(connections, strangers, self.strangers_per_host, self.greeting_seconds)
@@ -66,10 +66,10 @@ class Slot:
     """A connection's place. It is a stranger's until :meth:`logged_in`.
 
     Attributes:
-        host: for the limit of one host; empty where there is none, as on a Unix socket.
-        peer: who that is, for the log.
-        turn_away: ends the connection with this error; whoever has the socket at the moment sets it, and frees the
-            slot when the socket is closed.
+        host: for the limit per host; empty for a Unix socket.
+        peer: the client, for the log.
+        turn_away: ends the connection with an error; set by the current owner of the socket, which frees the slot when
+            the socket is closed.
     """
 
     __slots__ = ("_admission", "_timer", "host", "peer", "turn_away")
@@ -82,7 +82,7 @@ class Slot:
         self._timer = asyncio.get_running_loop().call_later(admission.limits.greeting_seconds, admission.too_slow, self)
 
     def greeted(self) -> None:
-        """The Hello has come: the deadline is off, and nobody takes the slot while the Hello is checked."""
+        """The Hello has arrived: cancel the deadline, and keep the slot while the Hello is checked."""
         self._timer.cancel()
         self._admission.silent.pop(self, None)
 
@@ -92,7 +92,7 @@ class Slot:
         self._admission.forget_stranger(self)
 
     def free(self) -> None:
-        """The connection is gone. May be called again."""
+        """The connection is gone. May be called more than once."""
         self.logged_in()
         self._admission.slots.discard(self)
 
@@ -101,8 +101,8 @@ class Admission:
     """Gives each connection its place.
 
     Attributes:
-        slots: of all connections, also of those that are being closed.
-        silent: those that have said no Hello yet, the oldest first.
+        slots: those of all connections, including those that are being closed.
+        silent: those without a Hello, the oldest first.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -121,7 +121,7 @@ class Admission:
         """A slot for a new connection. A silent stranger may lose its slot for it.
 
         Raises:
-            TooManyConnections: there is none.
+            TooManyConnections: no slot is free.
         """
         full = self._full(host)
         if full is not None:
@@ -150,18 +150,18 @@ class Admission:
         return None
 
     def too_slow(self, slot: Slot) -> None:
-        """The slot's time is over."""
+        """The deadline for the Hello is over."""
         seconds = self.limits.greeting_seconds
         text = f"no Hello within {seconds:g} s of connecting: connect again"
         self._turn_away(slot, GreetingTimeout(text, seconds=seconds))
 
     def _turn_away(self, slot: Slot, exc: TooManyConnections | GreetingTimeout) -> None:
-        """End a stranger's connection, which counts as a connection until its socket is closed."""
+        """End a stranger's connection; it keeps its slot until its socket is closed."""
         slot.logged_in()
         slot.turn_away(exc)
 
     def forget_stranger(self, slot: Slot) -> None:
-        """It logged in, or is gone."""
+        """The client logged in, or is gone."""
         if slot in self._strangers:
             self._strangers.discard(slot)
             self._by_host[slot.host] -= 1

@@ -1,4 +1,4 @@
-"""How a broker serves: the settings of its instances and connections."""
+"""The settings of a broker's instances and connections."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .users import UsersFile
 
 @dataclass(frozen=True)
 class BrokerSettings:
-    """How a broker serves."""
+    """The settings of a broker."""
 
     store: str  # URL of the object store
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     session_grace_seconds: float = 2.0
     idle_exit_seconds: float = 0.0  # 0 means never
-    heartbeat_seconds: float = 60.0  # over TCP; 0 leaves it to the client
+    heartbeat_seconds: float = 60.0  # over TCP; 0 means what the client asks for
     users: UsersFile | None = None  # None lets everybody connect
     tls: ssl.SSLContext | None = None
-    create_instances: bool = False  # a client may name any instance
+    create_instances: bool = False  # whether a client may name any instance
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     engine: EngineSettings = field(default_factory=EngineSettings)

@@ -1,4 +1,4 @@
-"""The broker's TLS certificate and key, with errors that say which file lacks what."""
+"""Loads the broker's TLS certificate and key, with errors that name the wrong file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...errors import StartError
 
 
 def server_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """The context of a server; None without a certificate.
+    """The SSL context of a server; None without a certificate.
 
     Args:
         certificate: PEM, the chain; it may hold the key, too.

@@ -1,4 +1,4 @@
-"""One client connection: preamble, Hello, frames in, frames out. A peer that talks garbage is cut off, nobody else."""
+"""One client connection: reads and writes frames, and runs the calls. A protocol error closes only this connection."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ log = logging.getLogger(__name__)
 
 #: a Deliver frame is cut when its envelopes exceed this, so that a client gets to work early
 _DELIVER_BYTES = 1 << 20
-#: unsent bytes past which a client gets no deliveries …
+#: unsent bytes beyond which a client gets no deliveries
 WRITE_HIGH_WATER_BYTES = 4 << 20
-#: … and past which its requests are not read either
+#: unsent bytes beyond which its requests are not read
 MAX_UNSENT_BYTES = 32 << 20
-#: of a connection that was told why it is closed, and does not read; of one that has not logged in, as there may be
-#: very many, and each has a file descriptor
+#: how long a closing connection waits for its client to read the reason
 _LINGER_SECONDS = 2.0
-_STRANGER_LINGER_SECONDS = 0.1
+_STRANGER_LINGER_SECONDS = 0.1  # before the login: there may be very many, each with a file descriptor
 
 
 class Connection(asyncio.Protocol):
@@ -56,16 +55,16 @@ class Connection(asyncio.Protocol):
         self._context: Context | None = None
         self._handlers: Mapping[type[Message], Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._backlog: deque[Any] = deque()  # came in, and must wait
+        self._backlog: deque[Any] = deque()  # received messages that must wait
         self._queries = Queries()
         self._greeting = Greeting(slot, logins, host_for)
         self._heartbeat = Heartbeat()
-        self._preparing = False  # a message waits for its filter to be compiled, and what came after it waits too
+        self._preparing = False  # a message and all after it wait for its filter to be compiled
         self._leaving = False
         self.writable = True
         self._lingering: asyncio.TimerHandle | None = None
 
-    # ------------------------------------------------------------------ asyncio's side
+    # ------------------------------------------------------------------ callbacks of asyncio
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
@@ -111,13 +110,13 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------ messages
     def _hold(self, message: Any) -> None:
-        """Leave a message for later, and read no more until then."""
+        """Keep a message for later, and stop reading until then."""
         self._backlog.append(message)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Handle what was left for later, as far as it can be, and read again when that is all."""
+        """Handle messages that waited, as far as possible, and read again after the last one."""
         try:
             while self._transport is not None and not self._transport.is_closing() and not self._preparing:
                 if self._queries.is_full or self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
@@ -160,7 +159,7 @@ class Connection(asyncio.Protocol):
         return True
 
     async def _prepare(self, message: Any, text: str) -> None:
-        """Compile a filter beside the loop, so that a long one holds up nobody but its own connection."""
+        """Compile a filter in a thread, so that a long one delays only its own connection."""
         try:
             await asyncio.to_thread(precompile, text)
             if self._context is not None and self._context.session.connection is self:
@@ -247,7 +246,7 @@ class Connection(asyncio.Protocol):
             transport.pause_reading()
 
     def check_login(self, logins: Logins) -> None:
-        """The users changed: end the connection if its user is gone or has another secret."""
+        """End the connection if its user was removed from the users file or has a new secret."""
         try:
             self._greeting.check_again(logins)
         except AccessRefused as exc:
@@ -256,12 +255,12 @@ class Connection(asyncio.Protocol):
     def _cut_off(self, exc: OpenDataError) -> None:
         self._connections.note_refused(exc, "a connection was closed", self.slot.peer)
         if self._greeting.needs_preamble:
-            self._write(PREAMBLE)  # without it the client would not understand the rest
+            self._write(PREAMBLE)  # the client needs it to understand the rest
         self._write(frame(m.Failed(0, exc.code, exc.text, exc.values)))
         self._close_soon()
 
     def _close_soon(self) -> None:
-        """Close, and do not wait for long until the client has read what was written."""
+        """Close, and give the client a short time to read what was written."""
         self._reader.clear()
         if self._transport is not None:
             self._transport.close()

@@ -1,4 +1,4 @@
-"""The open connections of a broker, and how many clients and calls it refused."""
+"""The open connections of a broker, and counters of those it refused."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Connections:
     """The open connections.
 
     Attributes:
-        admission: gives each its place.
-        opened: how many there were since the start.
+        admission: limits their number.
+        opened: how many were opened since the start.
         refused: connections that were refused or cut off, by the error's code.
-        idle_since: when the last one went, as the loop's time.
+        idle_since: when the last one was closed, in the loop's time.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -56,22 +56,22 @@ class Connections:
         self.idle_since = self._loop.time()
 
     def turned_away(self, exc: OpenDataError, who: str) -> None:
-        """A client got no connection."""
+        """Count and log a client that got no connection."""
         self.note_refused(exc, "a connection was refused", who)
 
     def note_refused(self, exc: OpenDataError, what: str, who: str) -> None:
-        """A connection is cut off, or its client not let in.
+        """Count and log a connection that was closed or refused.
 
         Args:
             what: what happened; one of a few texts.
-            who: whom it happened to.
+            who: the client.
         """
         self.refused[exc.code] += 1
-        kind = f"{what} ({exc.code})"  # so that a flood of one kind hides no other
+        kind = f"{what} ({exc.code})"  # a flood of one kind must not hide the others
         self.notices.say(logging.WARNING, kind, "%s (%s): %s", what, who, exc.text, code=exc.code)
 
     def check_logins(self, logins: Logins) -> None:
-        """The users changed: end the connections of those who may not be here any more."""
+        """End the connections of users who were removed or have a new secret."""
         for connection in list(self.open):
             connection.check_login(logins)
 

@@ -1,4 +1,4 @@
-"""Heartbeats of one TCP connection: the broker is heard when it has nothing to say, and notices a host that is gone."""
+"""Heartbeats of one TCP connection: shows that the broker is alive, and detects a client's host that is gone."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ...protocol.tcp import is_tcp, peer_is_gone
 
 log = logging.getLogger(__name__)
 
-#: a client can't ask for more
+#: the shortest interval that a client can ask for
 MIN_HEARTBEAT_MS = 100
-#: without heartbeats, the broker looks after a client's host as if they were this long
-_LOOK_MS = 60_000
+#: without heartbeats, the client's host is checked as if they had this interval
+_CHECK_MS = 60_000
 _HEARTBEAT = frame(m.BrokerHeartbeat())
 
 
 class Heartbeat:
-    """Twice a heartbeat: is the client's host still there, and was anything sent?
+    """Checks twice per heartbeat interval whether the client's host is reachable and whether anything was sent.
 
     Attributes:
-        is_quiet: nothing was sent since the last look; whoever writes clears it.
+        is_quiet: nothing was sent since the last check; cleared by each write.
     """
 
     __slots__ = ("_audible", "_seconds", "_timer", "_transport", "is_quiet")
@@ -35,13 +35,13 @@ class Heartbeat:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, transport: asyncio.Transport | None, wanted_ms: int, ours_ms: int) -> int:
-        """Agree on the smaller of the client's wish and ours, 0 meaning none; on a Unix socket the kernel tells."""
+        """Start with the smaller of both intervals, and return it; 0 means none. A Unix socket needs none."""
         if transport is None or not is_tcp(transport.get_extra_info("socket")):
             return 0
         wishes = [wish for wish in (wanted_ms, ours_ms) if wish > 0]
         heartbeat_ms = max(min(wishes), MIN_HEARTBEAT_MS) if wishes else 0
         self._transport, self._audible = transport, bool(heartbeat_ms)
-        self._seconds = (heartbeat_ms or _LOOK_MS) / 2000
+        self._seconds = (heartbeat_ms or _CHECK_MS) / 2000
         self._wait()
         return heartbeat_ms
 
@@ -51,16 +51,16 @@ class Heartbeat:
             self._timer.cancel()
 
     def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._look)
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         transport = self._transport
         sock = transport.get_extra_info("socket") if transport is not None else None
         if transport is None or transport.is_closing() or sock is None:
             return
         seconds = 4 * self._seconds
         if peer_is_gone(sock, seconds):
-            log.warning("a client's host has not answered for %.1f s: its connection is dropped", seconds)
+            log.warning("a client's host has not answered for %.1f s: its connection is closed", seconds)
             transport.abort()
             return
         if self._audible and self.is_quiet:

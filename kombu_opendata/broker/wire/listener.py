@@ -1,4 +1,4 @@
-"""Accepts connections on one address: each gets a place, or is told why not, and TLS where the address has it."""
+"""Accepts connections on one address: assigns slots, refuses clients beyond the limits, and starts TLS."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ log = logging.getLogger(__name__)
 BACKLOG = 128
 #: connections that are accepted in one turn of the loop
 _ACCEPTS_PER_TURN = 32
-#: how long accepting pauses when file descriptors or memory are used up
+#: how long accepting pauses when file descriptors or memory are exhausted
 _RETRY_SECONDS = 0.5
 _TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection: a handshake record
 
-#: makes the protocol of a connection that has a slot; the protocol frees the slot when the connection is lost
+#: makes the protocol of a connection; the protocol frees the slot when the connection is lost
 Serve = Callable[[Slot], asyncio.Protocol]
-#: is called with the error, and whom it was refused
+#: called with the error and the refused client
 Refused = Callable[[OpenDataError, str], None]
 
 
 def peer_of(sock: socket.socket, address: Any) -> tuple[str, str]:
-    """The host of a client, empty on a Unix socket, and a text for the log; from what accept() returned."""
+    """The host of a client (empty for a Unix socket) and its name for the log, from the result of accept()."""
     if isinstance(address, tuple):
         host, port = str(address[0]), address[1]
         return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -44,7 +44,7 @@ def peer_of(sock: socket.socket, address: Any) -> tuple[str, str]:
 
 
 class Listener:
-    """One listening socket. Begins at once; :meth:`close` ends it, and leaves the connections alone."""
+    """One listening socket. It accepts connections until :meth:`close`, which does not affect them."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class Listener:
             self._receive(sock, *peer_of(sock, address))
 
     def _pause(self, exc: OSError) -> None:
-        """The system can give no more: those that wait are accepted later. Without this the loop would spin."""
+        """The system has no resources left: accept waiting clients later. Without the pause the loop would spin."""
         self._loop.remove_reader(self._sock)
         self._retry = self._loop.call_later(_RETRY_SECONDS, self._loop.add_reader, self._sock, self._accept)
-        text = f"the system has no file descriptor or memory for it ({exc.strerror}): it waits"
+        text = f"the system has no file descriptor or memory left ({exc.strerror}): it waits"
         self._refused(TooManyConnections(text), "a new client")
 
     def _receive(self, sock: socket.socket, host: str, peer: str) -> None:
@@ -111,21 +111,21 @@ class Listener:
             self._begin(sock, slot)
             return
         slot.turn_away = lambda exc: self._give_up(sock, slot, exc)
-        self._loop.add_reader(sock, self._look, sock, slot)
+        self._loop.add_reader(sock, self._check_first_byte, sock, slot)
 
     def _refuse(self, sock: socket.socket, peer: str, exc: OpenDataError, *, plain: bool = False) -> None:
-        """Close a socket and say why, unless the client waits for TLS and could not read it."""
+        """Close a socket; send the reason, unless the client expects TLS and could not read it."""
         self._refused(exc, peer)
         with suppress(OSError):
             if plain or self._tls is None:
                 _tell(sock, exc)
                 sock.shutdown(socket.SHUT_WR)
-            sock.recv(4096)  # what is left unread would make the kernel take the answer back
+            sock.recv(4096)  # unread data would make the kernel discard the answer
         sock.close()
 
     # ------------------------------------------------------------------ TLS
-    def _look(self, sock: socket.socket, slot: Slot) -> None:
-        """The first bytes came in on an address with TLS. A client that does not use TLS gets an answer without TLS."""
+    def _check_first_byte(self, sock: socket.socket, slot: Slot) -> None:
+        """Check the first byte of a connection that must use TLS. Other clients get an answer without TLS."""
         try:
             first = sock.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -163,13 +163,13 @@ class Listener:
 
     def _cancel(self, task: asyncio.Task[None], sock: socket.socket, slot: Slot, exc: OpenDataError) -> None:
         self._refused(exc, slot.peer)
-        if self._tls is None:  # its protocol is not there yet, so nothing was said
+        if self._tls is None:  # the protocol is not connected yet, so nothing was sent
             with suppress(OSError):
                 _tell(sock, exc)
         task.cancel()
 
     async def _connect(self, sock: socket.socket, slot: Slot) -> None:
-        """Hand the socket to its protocol, after the handshake where there is one."""
+        """Connect the socket to its protocol, after the TLS handshake if there is one."""
         seconds = self._admission.limits.greeting_seconds if self._tls is not None else None
         protocol = self._serve(slot)
         try:
@@ -177,8 +177,8 @@ class Listener:
                 lambda: protocol, sock, ssl=self._tls, ssl_handshake_timeout=seconds
             )
         except asyncio.CancelledError:
-            # The loop has closed the socket, here as below. If it was just handed over, uvloop does not tell the
-            # protocol that it is gone.
+            # The loop has closed the socket, here and below. If the protocol has just got it, uvloop does not call
+            # connection_lost.
             protocol.connection_lost(None)
         except OSError as exc:  # also TimeoutError and ssl.SSLError
             protocol.connection_lost(exc)
@@ -191,5 +191,5 @@ def _tell(sock: socket.socket, exc: OpenDataError) -> None:
 
 
 def _reason(exc: OSError) -> str:
-    """What a failed handshake says, without OpenSSL's file and line."""
+    """The reason of a failed handshake, without OpenSSL's file and line."""
     return getattr(exc, "reason", None) or exc.strerror or str(exc) or type(exc).__name__

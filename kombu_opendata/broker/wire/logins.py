@@ -1,12 +1,11 @@
-"""Checks who logs in: one hash at a time, in a thread of its own, and no more guesses than a limit.
+"""Checks logins: hashes one secret at a time in a thread, and limits the number of wrong guesses.
 
-Argon2 is slow on purpose, so nothing is hashed twice: logins with the same user and secret share one run, and its
-outcome is remembered as long as the broker runs and the file keeps that user's hash. What is remembered is a hash of
-the secret under a key that is never stored. So a thousand workers that come back at once cost nothing, and a worker
-that tries a wrong secret again and again costs one run.
+Argon2 is slow on purpose, so nothing is hashed twice: logins with the same user and secret share one run. Its result is
+remembered while the broker runs and the file keeps that user's hash. Only a hash of the secret under a random key is
+kept. So a thousand workers that reconnect at once cost nothing, and a worker that repeats a wrong secret costs one run.
 
-Wrong secrets are limited per address and per user. A user who is attacked is not locked out: a secret that was right
-before needs no run, and an address without a wrong guess always gets one.
+Wrong secrets are limited per address and per user. An attack does not lock out a user: a secret that was right before
+needs no run, and an address without a wrong guess always gets one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ...errors import AccessRefused, BrokerStopping, RetryLater, TooManyLogins
 from .users import UsersFile
 
-#: wrong secrets that are checked, at once and then again over this time
+#: wrong secrets that are checked at once, and then again over this period
 FAILURES_PER_ADDRESS = 10
 FAILURES_PER_USER = 30
 FAILURE_SECONDS = 60.0
@@ -34,25 +33,25 @@ _SHOWN = 100
 
 
 class FailureLimit:
-    """How often each of many keys may fail: so many times at once, and as many again over the period."""
+    """Limits the failures of each key: ``count`` at once, and as many again over the period."""
 
     def __init__(self, count: int, seconds: float, time: Callable[[], float]) -> None:
         self._count = count
         self._each = seconds / count
         self._time = time
-        self._clean_at: OrderedDict[str, float] = OrderedDict()  # when all of a key's failures will be forgotten
+        self._clean_at: OrderedDict[str, float] = OrderedDict()  # when the last failure of a key is forgotten
 
     def wait(self, key: str) -> float:
-        """Seconds until the key may fail again; 0 is now."""
+        """Seconds until the key may fail again; 0 means now."""
         left = self._clean_at.get(key, 0.0) - self._time()
         return max(left - self._each * (self._count - 1), 0.0)
 
     def has_failed(self, key: str) -> bool:
-        """Whether a failure of the key is not forgotten yet."""
+        """Whether the key failed recently."""
         return self._clean_at.get(key, 0.0) > self._time()
 
     def failed(self, key: str) -> None:
-        """The key failed once more."""
+        """Count a failure of the key."""
         now = self._time()
         self._clean_at[key] = max(self._clean_at.pop(key, 0.0), now) + self._each
         if len(self._clean_at) > _MAX_REMEMBERED:
@@ -64,7 +63,7 @@ class Logins:
 
     def __init__(self, users: UsersFile, time: Callable[[], float]) -> None:
         self.users = users
-        self.runs = 0  # of Argon2
+        self.runs = 0  # of Argon2, so far
         self._key = os.urandom(32)
         self._right: dict[str, bytes] = {}  # by user
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
@@ -76,17 +75,17 @@ class Logins:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="login")
 
     def close(self) -> None:
-        """The broker stops."""
+        """Stop checking: the broker stops."""
         self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def check(self, user: str, secret: str, address: str) -> str:
-        """Check a login; returns the user's hash in the file, which :meth:`is_valid` takes.
+        """Check a login; returns the user's hash in the file, for :meth:`is_valid`.
 
         Raises:
-            AccessRefused: unknown user or wrong secret.
-            TooManyLogins: there were too many wrong ones, or too many wait.
-            BrokerStopping: no more secrets are checked.
+            AccessRefused: the user is unknown or the secret is wrong.
+            TooManyLogins: there were too many wrong secrets, or too many logins wait.
+            BrokerStopping: the broker stops.
         """
         hashed = self.users.hashes.get(user, "")
         digest = self._digest(user, hashed, secret)
@@ -104,7 +103,7 @@ class Logins:
         return hashed
 
     def is_valid(self, user: str, hashed: str) -> bool:
-        """Whether a user who logged in may stay: the file still has that hash."""
+        """Whether the file still has this hash for the user."""
         return self.users.hashes.get(user) == hashed
 
     def _digest(self, user: str, hashed: str, secret: str) -> bytes:
@@ -131,7 +130,7 @@ class Logins:
             raise TooManyLogins("too many logins are being checked: try again in a second", seconds=1.0)
 
     async def _run(self, digest: bytes, user: str, hashed: str, secret: str, address: str) -> bool:
-        """Run Argon2; the same for a user who is not there."""
+        """Run Argon2, also for an unknown user, so that it takes the same time."""
         self.runs += 1
         try:
             loop = asyncio.get_running_loop()
@@ -148,7 +147,7 @@ class Logins:
         if len(self._wrong) > _MAX_REMEMBERED:
             self._wrong.popitem(last=False)
         self._by_address.failed(address)
-        self._by_user.failed(user[:_SHOWN])  # ten thousand long names would fill the memory
+        self._by_user.failed(user[:_SHOWN])  # ten thousand long names would take much memory
         return False
 
 
@@ -156,7 +155,7 @@ def _verify(hashed: str, secret: str) -> bool:
     """Whether this secret has this hash.
 
     Raises:
-        RetryLater: it can't be said, as when memory is short.
+        RetryLater: the check failed, for example because memory is short.
     """
     from argon2 import PasswordHasher
     from argon2.exceptions import VerificationError, VerifyMismatchError

@@ -1,4 +1,4 @@
-"""Calls whose answers may be far larger than they are: a client has only so many of them under way."""
+"""Limits the queries of a connection that run at once: calls whose answers may be far larger than they are."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MAX_QUERIES = 4
 
 
 class Queries:
-    """Those of one connection that are under way.
+    """The running queries of one connection.
 
     Attributes:
-        count: how many they are.
-        is_full: what follows them waits until one is answered.
+        count: how many run.
+        is_full: further messages wait until a query is answered.
     """
 
     __slots__ = ("_under_way", "count", "is_full")
@@ -27,10 +27,10 @@ class Queries:
         self.is_full = False
 
     def begin(self, rid: int, name: str) -> None:
-        """One more is under way.
+        """Count a query that begins.
 
         Raises:
-            ProtocolError: it has no number.
+            ProtocolError: it has no request number.
         """
         if not rid:
             raise ProtocolError(f"a {name} without a request number could not be answered")
@@ -38,7 +38,7 @@ class Queries:
         self._change(1)
 
     def answered(self, outgoing: Iterable[Message]) -> None:
-        """Some of them may be answered by these messages."""
+        """Count the queries that these messages answer."""
         under_way = self._under_way
         for message in outgoing:
             rid = getattr(message, "rid", 0)

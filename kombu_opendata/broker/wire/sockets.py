@@ -1,4 +1,4 @@
-"""The sockets that a broker listens on: a path, or a port on every address of a host name."""
+"""Binds the sockets that a broker listens on: a path, or a port on every address of a host name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def bind_unix(path: str, umask: int) -> socket.socket:
     """Bind a Unix socket; a stale one of a killed broker is replaced.
 
     Raises:
-        OSError: another broker listens there, or the path is no socket.
+        OSError: another broker listens there, or the path is not a socket.
     """
     _remove_stale(path)
     before = os.umask(umask)
@@ -26,10 +26,10 @@ def bind_unix(path: str, umask: int) -> socket.socket:
 
 
 async def bind_tcp(host: str, port: int) -> list[socket.socket]:
-    """Bind a port on each address that the host name has here, at least one.
+    """Bind a port on each local address of a host name, at least one.
 
     Raises:
-        OSError: the name is unknown, or an address can't be had.
+        OSError: the name is unknown, or an address can't be bound.
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[socket.socket] = []
@@ -37,7 +37,7 @@ async def bind_tcp(host: str, port: int) -> list[socket.socket]:
         try:
             sock = socket.socket(family, kind, protocol)
         except OSError:
-            continue  # a host without IPv6 may have a name for such an address all the same
+            continue  # a host without IPv6 may still have a name for such an address
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
@@ -57,10 +57,10 @@ async def bind_tcp(host: str, port: int) -> list[socket.socket]:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove the socket that a killed broker left behind.
+    """Remove the stale socket of a killed broker.
 
     Raises:
-        OSError: something else is there, or somebody listens.
+        OSError: it is not a socket, or a broker listens on it.
     """
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):

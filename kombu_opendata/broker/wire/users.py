@@ -1,6 +1,6 @@
-"""Users of a broker: a file with one ``name:hash`` a line, hashes made by ``opendata-queue hash-secret`` (Argon2id).
+"""The users file: one ``name:hash`` a line, with Argon2id hashes made by ``opendata-queue hash-secret``.
 
-Empty lines, and those that begin with ``#``, are left out.
+Empty lines and lines that begin with ``#`` are ignored.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ...errors import InvalidUsersFile, RequestError
 
-#: of one run of Argon2; what hash_secret makes takes 64 MiB
+#: memory of one Argon2 run; hashes made by hash_secret need 64 MiB
 MAX_MEMORY_KIB = 1 << 20
 
 
 class UsersFile:
-    """The users of a file, which is read again when it changed.
+    """The users of a file, which is read again after it changed.
 
     Attributes:
         hashes: by the user's name.
@@ -26,7 +26,7 @@ class UsersFile:
         """Read the file.
 
         Raises:
-            InvalidUsersFile: it can't be read, or a line is wrong; the text says which.
+            InvalidUsersFile: it can't be read, or a line is not valid.
         """
         self.path = path
         self.hashes: dict[str, str] = {}
@@ -37,7 +37,7 @@ class UsersFile:
         """Read the file again if it changed; returns whether it did.
 
         Raises:
-            InvalidUsersFile: it can't be used; the users stay those of before. Raised once for each change.
+            InvalidUsersFile: it is not valid, and the users stay as before. Raised once for each change.
         """
         try:
             stat = self.path.stat()
@@ -56,7 +56,7 @@ class UsersFile:
 
     @property
     def decoy(self) -> str:
-        """A hash that no secret has, and that takes as long to check as that of the first user."""
+        """A hash that no secret matches, and that takes as long to check as the first user's."""
         *parameters, salt, hashed = next(iter(self.hashes.values())).split("$")
         return "$".join((*parameters, _random_like(salt), _random_like(hashed)))
 
@@ -89,7 +89,7 @@ class UsersFile:
 
 
 def _is_hash(text: str) -> bool:
-    """Whether this is what :func:`hash_secret` makes, with any parameters that can be had."""
+    """Whether this is a hash as :func:`hash_secret` makes it, with any valid parameters."""
     from argon2 import extract_parameters
     from argon2.exceptions import InvalidHashError
 
@@ -103,7 +103,7 @@ def _is_hash(text: str) -> bool:
 
 
 def _is_base64(text: str) -> bool:
-    """Whether it is base64 as Argon2 writes it: without padding, and with no bits that mean nothing."""
+    """Whether this is base64 as Argon2 writes it: without padding and unused bits."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
@@ -112,7 +112,7 @@ def _is_base64(text: str) -> bool:
 
 
 def _random_like(text: str) -> str:
-    """Base64 of as many random bytes."""
+    """Base64 of the same number of random bytes."""
     size = len(base64.b64decode(text + "=" * (-len(text) % 4)))
     return base64.b64encode(os.urandom(size)).decode().rstrip("=")
 

@@ -98,7 +98,7 @@ def test_a_first_message_that_is_no_hello(raw: RawClient, first: list[Any]) -> N
         ({"session": b"short"}, "a session id has 16 bytes"),
         ({"instance": "../etc"}, "instance name '../etc'"),
         ({"instance": ""}, "instance name ''"),
-        ({"instance": "default.journal"}, "no '.journal' at the end"),
+        ({"instance": "default.journal"}, "without '.journal'"),
         ({"name": "n" * 256}, "at most 255 bytes"),
     ],
 )

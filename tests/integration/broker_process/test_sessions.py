@@ -83,7 +83,7 @@ def test_a_broker_in_memory_is_not_for_forked_children(connect: Callable[..., An
     declare(channel, "q")
 
     def child() -> None:
-        with pytest.raises(errors.RequestError, match="stays with the process that made it"):
+        with pytest.raises(errors.RequestError, match="stays in the process that started it"):
             declare(channel, "q")
 
     assert _run_in_child(child) == 0

@@ -78,7 +78,7 @@ def test_threads_that_race_start_one_broker(broker_url: str, broker: EmbeddedBro
     [
         ({"log_format": "xml"}, "Invalid value for '--log-format': 'xml' is not one of"),
         ({"nonsense": 1}, "No such option '--nonsense'"),
-        ({"metrics": "here:there"}, "--metrics 'here:there' is no HOST:PORT"),
+        ({"metrics": "here:there"}, "--metrics 'here:there' is not HOST:PORT"),
     ],
 )
 def test_options_that_are_wrong_are_told_in_a_line(broker_url: str, options: dict[str, Any], text: str) -> None:

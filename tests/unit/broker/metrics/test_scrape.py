@@ -314,7 +314,7 @@ def test_where_metrics_are_served(text: str, host: str, port: int) -> None:
 def test_an_address_that_is_none(text: str) -> None:
     with pytest.raises(StartError) as caught:
         parse_metrics(text)
-    assert str(caught.value) == f"--metrics {text!r} is no HOST:PORT, as in 127.0.0.1:9464 or [::1]:9464"
+    assert str(caught.value) == f"--metrics {text!r} is not HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464"
     assert caught.value.values == {"value": text}
 
 
