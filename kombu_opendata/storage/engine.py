@@ -18,7 +18,7 @@ from .commit.journal import SEGMENT_BYTES, Journal
 from .commit.store_files import StoreFiles, prepare
 from .history.service import DEFAULT_RETENTION_SECONDS, History
 from .maintain.collector import Collector
-from .maintain.disk_space import LOOK_SECONDS, DiskSpace
+from .maintain.disk_space import READ_SECONDS, DiskSpace
 from .maintain.idle_store import IdleStore
 from .maintain.log_retention import LogSweep
 from .maintain.routing_cursors import Router
@@ -199,8 +199,8 @@ class Engine:
                     await asyncio.to_thread(self.journal.prepare_spare)
             if loop.time() >= next_look:
                 if idle is None or not idle.is_idle or self.disk_space.is_held:
-                    await self.disk_space.look()
-                next_look = loop.time() + LOOK_SECONDS
+                    await self.disk_space.read()
+                next_look = loop.time() + READ_SECONDS
             if loop.time() >= next_tidy:
                 was_written = self.commits.stored != tidied_at
                 if was_written or self.disk_space.is_worth_collecting:

@@ -1,1 +1,1 @@
-"""What the engine does in the background: retention, collection of garbage, routing cursors."""
+"""Background work of the engine: retention, collection of garbage, the size limit, routing cursors."""

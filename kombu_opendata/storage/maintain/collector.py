@@ -1,12 +1,13 @@
-"""Retention: done and failed messages go when their time is over, and with them what no queue needs any more.
+"""Removes done and failed messages after their retention, and whatever no queue needs any more.
 
-Reads whole buckets from the head of a list; what it changes becomes part of the next checkpoint, so a crash in between
-just means that it is done again.
+A sweep reads whole buckets from the head of a list. Its changes become part of the next checkpoint; after a crash
+before that, the next sweep repeats them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..clock import Clock
@@ -18,39 +19,32 @@ from ..records import settled
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 
-#: buckets of one list that one sweep removes at most, so that a sweep never blocks for long
+#: most buckets of one list that one sweep removes, so that a sweep never blocks for long
 _BUCKETS_PER_SWEEP = 200
-#: messages that are collected in one checkpoint when a long backlog is removed
+#: messages that one checkpoint collects when a long backlog is removed
 _GARBAGE_PER_CHECKPOINT = 10_000
 #: how long a publish counter is remembered after its session's last publish
 PRODUCER_RETENTION_MS = 24 * 3_600_000
 
 
 class Sweeper(Protocol):
-    """Removes its own records when their time is over."""
+    """Removes records of its own after their retention."""
 
     async def sweep(self, now: int) -> object:
-        """Remove a bounded part of what is past its retention."""
+        """Remove a bounded number of records that are past their retention."""
 
 
+@dataclass(frozen=True, slots=True)
 class Collector:
-    """Removes what is past its retention in the queues of one instance, and has ``sweepers`` remove the rest."""
+    """Removes messages of one instance's queues after their retention; the sweepers remove the other records."""
 
-    def __init__(
-        self,
-        state: StoreState,
-        clock: Clock,
-        commits: Commits,
-        operations: Operations,
-        loader: QueueLoader,
-        buckets: SettledBuckets,
-        sweepers: Sequence[Sweeper],
-    ) -> None:
-        self._state = state
-        self._clock = clock
-        self._commits, self._operations = commits, operations
-        self._loader, self._buckets = loader, buckets
-        self._sweepers = sweepers
+    _state: StoreState
+    _clock: Clock
+    _commits: Commits
+    _operations: Operations
+    _loader: QueueLoader
+    _buckets: SettledBuckets
+    _sweepers: Sequence[Sweeper]
 
     async def sweep(self) -> int:
         """One pass over all queues; returns how many settled messages were removed."""
@@ -71,13 +65,13 @@ class Collector:
         return done + await self._sweep_list(queue, "failed", options.failed_retention_seconds, now)
 
     async def expire(self, queue: Queue, now: int) -> int:
-        """Remove the messages that are past their deadline, also where nobody consumes; returns how many."""
+        """Remove messages past their deadline, also from queues without a consumer; returns how many."""
         messages = queue.messages
         removed = self._operations.remove(queue, messages.expired(now), "expired")
         while (number := messages.cold.due(now)) is not None and self._state.queues.get(queue.name) is queue:
             await self._loader.load_bucket(queue, number)
             removed += self._operations.remove(queue, messages.expired(now), "expired")
-            await self._let_go()
+            await self._limit_garbage()
         return removed
 
     async def drop_oldest(self, queue: Queue, is_too_long: Callable[[], bool]) -> int:
@@ -87,15 +81,15 @@ class Collector:
             entry, cold = queue.messages.oldest()
             if cold is not None:
                 await self._loader.load_bucket(queue, cold)
-                await self._let_go()
+                await self._limit_garbage()
             elif entry is not None:
                 dropped += self._operations.remove(queue, (entry,), "maxlen")
             else:
                 break
         return dropped
 
-    async def _let_go(self) -> None:
-        """A long backlog is removed in several checkpoints, so that none of them is large."""
+    async def _limit_garbage(self) -> None:
+        """Remove a long backlog in several checkpoints, so that none of them is large."""
         if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
             await self._commits.checkpoint()
 
@@ -120,7 +114,7 @@ class Collector:
     def _remove(
         self, queue: Queue, which: ListName, rows: list[settled.Entry], expired: list[settled.Entry]
     ) -> tuple[int, bool]:
-        """Take the expired rows out of the first bucket; returns how many, and whether to look at the next bucket."""
+        """Take the expired rows out of the first bucket; returns how many, and whether to go on with the next."""
         log = queue.settled_list(which)
         left = rows[len(expired) :]
         if left and len(expired) * 10 < len(rows):
@@ -131,7 +125,7 @@ class Collector:
         return len(expired), log.first != number
 
     def _forget_producers(self, now: int) -> None:
-        """Drop what is known of sessions that ended without a goodbye long ago."""
+        """Drop the state of sessions that disconnected long ago without closing."""
         state = self._state
         before = now - PRODUCER_RETENTION_MS
         for session in state.producers.keys() | state.removals.keys():

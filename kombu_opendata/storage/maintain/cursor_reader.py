@@ -1,4 +1,4 @@
-"""What a routing cursor has at hand: a block of the metadata log, and which of its messages belong into the queue."""
+"""What a routing cursor keeps in memory: a block of the metadata log, and which of its messages belong in the queue."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ...selectors import compile_selector
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..read.membership import Membership
 from ..read.metadata_blocks import Block, BlockReader
-from ..read.stored_messages import first_received_from, id_of, row_of
+from ..read.stored_messages import PRIORITY, first_received_from, id_of, priority_of, row_of
+from ..records import metadata
 from ..records.cursor import Cursor
+from ..routing.topology import Topology
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
+from ..state.queue_limits import TTL_HEADER
 from ..state.store_state import Queue, StoreState
-from .cursor_filter import CursorFilter
 
 #: ids whose membership in a queue is in memory at a time
 _WINDOW_IDS = 1 << 16
-#: messages that one step adds at most, and after how many that it looked at it looks at the time
+#: most messages that one step adds, and how many it examines between two readings of the clock
 _STEP_ROWS = 512
-_LOOK_ROWS = 16
+_CLOCK_ROWS = 16
 
-#: whether a queue takes so many more messages with so many bytes together
+#: combinations of headers whose match is cached, and the most characters that the headers of one may have
+_VERDICTS_KEPT = 4096
+_VERDICT_TEXT = 256
+
+#: whether a queue accepts this many more messages, with this many bytes in total
 Accepts = Callable[[int, int], bool]
 
 
@@ -33,7 +40,7 @@ def accept_all(_messages: int, _bytes: int) -> bool:
 
 
 class Found(NamedTuple):
-    """What a part of a block has for a queue: rows, their places in the block, and where to go on."""
+    """The messages of a part of a block that belong in a queue: rows, places in the block, where to continue."""
 
     rows: list[QueueRow]
     places: list[int]
@@ -42,16 +49,47 @@ class Found(NamedTuple):
     is_full: bool = False
 
     def cut(self, count: int) -> Found:
-        """As if the queue had taken so many rows and no more."""
+        """The same, where the queue accepts only this many rows."""
         if count >= len(self.rows):
             return self
         return Found(self.rows[:count], self.places[:count], self.places[count], self.rows[count].id, True)
 
 
-class CursorReader:
-    """What a cursor has at hand.
+class CursorFilter:
+    """Whether a stored message belongs in a queue, by its metadata headers.
 
-    ``block.rows[next:]`` are all metadata records from the cursor's position to ``block.upto``.
+    Attributes:
+        decode: decodes metadata, with only the headers that the filter and a row of the queue need.
+    """
+
+    def __init__(self, topology: Topology, queue: str, selector: str) -> None:
+        own = topology.definition_of(queue).selector
+        further = compile_selector(selector) if selector else None
+        names = {PRIORITY, TTL_HEADER, *own.names, *(further.names if further is not None else ())}
+        self.made_of = (topology.version, selector)
+        self.decode = metadata.Decoder(names).decode
+        self._own, self._further = own, further
+        self._known: dict[metadata.Pairs, int | None] = {}
+
+    def priority_in(self, pairs: metadata.Pairs) -> int | None:
+        """The stored priority in the queue of a message with these headers; None if it does not belong there."""
+        known = self._known
+        if pairs in known:
+            return known[pairs]
+        headers = dict(pairs)
+        matches = self._own.matches(headers) and (self._further is None or self._further.matches(headers))
+        found = priority_of(headers) if matches else None
+        if sum(len(text) for _name, text in pairs) <= _VERDICT_TEXT:
+            if len(known) >= _VERDICTS_KEPT:
+                known.clear()
+            known[pairs] = found
+        return found
+
+
+class CursorReader:
+    """Reads for one cursor.
+
+    ``block.rows[next:]`` are all metadata records from the cursor's position up to ``block.upto``.
     """
 
     def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
@@ -64,7 +102,7 @@ class CursorReader:
 
     @property
     def block(self) -> Block | None:
-        """The block at hand."""
+        """The block in memory."""
         return self._blocks.block
 
     @property
@@ -83,7 +121,7 @@ class CursorReader:
             self.membership = None
 
     async def fill(self, queue: Queue, cursor: Cursor) -> None:
-        """Have a block at hand, and who of it is in the queue."""
+        """Read the next block if needed, and which of its messages are in the queue already."""
         block = self.block
         if block is None or block.is_stale or (self.next_id is None and block.upto < cursor.end):
             start = cursor.position
@@ -106,7 +144,7 @@ class CursorReader:
         return self._filter
 
     def select(self, queue: Queue, cursor: Cursor, seconds: float, accepts: Accepts) -> Found:
-        """Go through the block until the time is over, or the queue takes no more."""
+        """Examine the block until the time is over or the queue is full."""
         chosen = self._filter_of(queue, cursor)
         priority_in, decode = chosen.priority_in, chosen.decode
         wanted = self.membership.wanted if self.membership is not None else None
@@ -117,7 +155,7 @@ class CursorReader:
         rows: list[QueueRow] = []
         places: list[int] = []
         while index < len(block):
-            if len(rows) >= _STEP_ROWS or (index % _LOOK_ROWS == 0 and index > self.next and loop.time() > ends_at):
+            if len(rows) >= _STEP_ROWS or (index % _CLOCK_ROWS == 0 and index > self.next and loop.time() > ends_at):
                 break
             key, value = block[index]
             if wanted is not None and id_of(key) not in wanted:

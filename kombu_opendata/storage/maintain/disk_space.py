@@ -1,4 +1,4 @@
-"""How much an instance's tables take, how much of it waits to be deleted, and when it is worth deleting."""
+"""How many bytes an instance's tables take, how many of them can be deleted, and when deleting them is worthwhile."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..slatedb.admin import Checkpoint, DiskUse, SlateAdmin
 log = logging.getLogger(__name__)
 
 #: more often than a compaction's checkpoint expires, so that each is seen
-LOOK_SECONDS = 10.0
-#: without writes, what is less is left: to collect it writes a small table, which may be compacted again
+READ_SECONDS = 10.0
+#: an idle store keeps garbage below this: collecting it writes a small table, which may cause another compaction
 _WORTH_BYTES = 1 << 20
 
 
 class DiskSpace:
-    """Looks at a database's manifest now and then.
+    """Reads a database's manifest now and then.
 
     Attributes:
-        use: what the last look found; None before the first.
-        freed_bytes: of tables that nothing keeps any more, and that may still be there.
+        use: the figures of the last reading; None before the first.
+        freed_bytes: of tables that nothing refers to any more, and that may still exist.
     """
 
     def __init__(self, admin: SlateAdmin, clock: Clock) -> None:
@@ -31,12 +31,12 @@ class DiskSpace:
         self.use: DiskUse | None = None
         self.freed_bytes = 0
 
-    async def look(self) -> None:
-        """Look again. What can't be read is logged and left as it was."""
+    async def read(self) -> None:
+        """Read the figures again. If that fails, log it and keep the old ones."""
         try:
             use = await self._admin.disk_use(self._clock.now_ms())
         except StoreError as exc:
-            log.warning("what the tables take could not be read: %s", exc.text)
+            log.warning("the size of the tables could not be read: %s", exc.text)
             return
         self.freed_bytes += sum(size for id, size in self._held.items() if id not in use.held)
         self.use, self._held = use, use.held
@@ -47,15 +47,15 @@ class DiskSpace:
 
     @property
     def is_held(self) -> bool:
-        """Whether something waits for a checkpoint to end."""
+        """Whether a checkpoint keeps tables that could be deleted otherwise."""
         return bool(self._held)
 
     def collected(self) -> None:
-        """What nothing keeps was deleted."""
+        """The tables that nothing refers to were deleted."""
         self.freed_bytes = 0
 
     def report(self) -> dict[str, Any]:
-        """For the status call; times in ms, 0 for never."""
+        """For the status call; times in ms since the epoch, 0 means never."""
         use = self.use
         if use is None:
             return {"live_bytes": 0, "waiting_bytes": 0, "checkpoints": [], "at_ms": 0}

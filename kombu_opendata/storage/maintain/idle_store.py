@@ -1,8 +1,8 @@
-"""Has SlateDB ask an idle bucket less often.
+"""Makes SlateDB poll an idle bucket less often.
 
-SlateDB's writer, its compactor and the compactor's worker each look into the bucket every second, 30,000 requests an
-hour, and how often is fixed when the database is opened. So an idle database is opened again with settings for that;
-and once more when it is used again for longer than a moment. The first messages after a pause don't wait for it.
+SlateDB's writer, its compactor and the compactor's worker each poll the bucket every second (30,000 requests an hour),
+and the interval is fixed when the database is opened. So an idle database is reopened with longer intervals, and
+reopened once more after it has been in use again for a few steps. The first messages after a pause don't wait for it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ..slatedb.store_writer import SlateStore
 
 log = logging.getLogger(__name__)
 
-#: so many steps in a row in which something was written end the idleness
+#: steps in a row with a write, after which the store is no longer idle
 _BUSY_STEPS = 3
 
 
 class IdleStore:
-    """Watches whether a store is written, and opens it again where that changed.
+    """Watches whether a store is written to, and reopens it when that changes.
 
     Attributes:
-        is_idle: whether SlateDB rarely looks into the bucket now.
+        is_idle: whether SlateDB rarely polls the bucket now.
     """
 
     def __init__(self, store: SlateStore, settings: SlateSettings, idle_seconds: float) -> None:
@@ -33,7 +33,7 @@ class IdleStore:
         self.is_idle = False
 
     def change(self, was_written: bool) -> SlateSettings | None:
-        """Called every few seconds; returns the settings that the store should be opened with now, None for the same.
+        """The settings that the store should be reopened with now; None to leave it. To be called every few seconds.
 
         Args:
             was_written: since the last call.
@@ -51,11 +51,11 @@ class IdleStore:
         return None
 
     async def reopen(self, settings: SlateSettings) -> None:
-        """Open the store with these settings, unless somebody reads just now. No write may be under way.
+        """Reopen the store with these settings, unless a read is under way. No write may be under way.
 
         Raises:
             StoreFenced: another process writes to it.
-            StoreError: it can't be opened again.
+            StoreError: it can't be reopened.
         """
         if await self._store.reopen(settings):
             self.is_idle = settings is not self._settings

@@ -1,9 +1,9 @@
-"""How long messages stay in the metadata log when no queue needs them any more, so that a later queue finds them.
+"""Retention of the metadata log: how long it keeps messages that no queue needs any more, for queues to come.
 
-By default they go with the last queue that needs them. With a retention, a checkpoint notes instead that the log keeps
-such a message (:mod:`.records.routes_block`), and the sweep, a cursor over the metadata log, deletes what is past its
-time. The cursor's place is stored in the same batch as what it deleted. Below it nothing is kept: what a queue lets go
-of there is deleted at once. So nothing is lost sight of, whatever crashes in between.
+By default a message goes with the last queue that needs it. With a retention, a checkpoint notes instead that the log
+keeps the message (:mod:`.records.routes_block`), and the sweep, a cursor over the metadata log, deletes it after its
+time. The cursor's position is stored in the same batch as its deletions. Below that position the log keeps nothing: a
+message that its last queue removes there is deleted at once. So no message is forgotten, whenever the broker crashes.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from ..slatedb.store_writer import SlateStore
 from ..state.queue_limits import stored_deadline
 from ..state.store_state import StoreState
 
-#: messages of one step, during which no checkpoint is made; and of one pass
+#: messages of one step, during which no checkpoint is made, and of one pass
 _STEP_ROWS = 500
 _PASS_ROWS = 100_000
-#: of messages that are deleted in one checkpoint
+#: messages that one checkpoint deletes
 _GARBAGE_PER_CHECKPOINT = 10_000
-#: a log without an end to its retention is swept so often, for messages that are past their own deadlines
+#: how often a log with unlimited retention is swept, for messages that are past their own deadlines
 _ROUND_MS = 24 * 3_600_000
 
 
 class LogSweep:
-    """Deletes what the log of an engine need keep no longer."""
+    """Deletes messages of the log after their retention."""
 
     def __init__(self, store: SlateStore, state: StoreState, commits: Commits) -> None:
         self._store, self._state, self._commits = store, state, commits
-        self._next_at_ms: float = 0  # nothing is past its time before
+        self._next_at_ms: float = 0  # no message is due before
 
     def configure(self, seconds: float) -> None:
-        """The retention from now on; before the first checkpoint. After a change the whole log is swept once."""
+        """Set the retention, before the first checkpoint. After a change the whole log is swept once."""
         retention_ms = FOREVER if seconds == math.inf else int(1000 * seconds)
         log = self._state.log
         if retention_ms != (log.record.retention_ms if log.record is not None else 0):
@@ -49,7 +49,7 @@ class LogSweep:
         self._state.dirty.log = True
 
     async def sweep(self, now: int) -> int:
-        """One pass, of a bounded number of messages; returns how many are deleted by the next checkpoint."""
+        """Make one bounded pass; returns how many messages the next checkpoint deletes."""
         deleted = looked = 0
         while (stored := self._state.log.record) is not None and now >= self._next_at_ms and looked < _PASS_ROWS:
             began = asyncio.get_running_loop().time()
@@ -59,11 +59,11 @@ class LogSweep:
             looked += _STEP_ROWS
             if len(self._state.dirty.outdated) >= _GARBAGE_PER_CHECKPOINT:
                 await self._commits.checkpoint()
-            await asyncio.sleep(asyncio.get_running_loop().time() - began)  # half of the time is for others
+            await asyncio.sleep(asyncio.get_running_loop().time() - began)  # leaves half of the time to others
         return deleted
 
     async def _step(self, stored: LogRetention, now: int) -> int:
-        """Go on by some messages. No checkpoint is under way: what is kept is what the store's counts say."""
+        """Sweep the next messages. No checkpoint may be under way, so that the store's route counts are current."""
         start, end = keys.metadata_key(stored.position), keys.kind_range(keys.RecordKind.METADATA)[1]
         rows = await self._store.scan(start, end, limit=_STEP_ROWS)
         position, due, is_over = stored.position, [], len(rows) < _STEP_ROWS
@@ -82,13 +82,13 @@ class LogSweep:
         return len(outdated)
 
     async def _kept(self, ids: list[int]) -> list[int]:
-        """Which of these messages, in order, only the log keeps."""
+        """Those of these messages that only the log keeps, in order."""
         counts = RouteCounts(self._store)
         await counts.load(ids)
         return [id for id in ids if counts.is_kept(id)]
 
     async def drop_oldest(self, count: int) -> int:
-        """Delete the oldest messages that only the log keeps, before their time; returns how many."""
+        """Delete the oldest messages that only the log keeps, before the end of their retention; returns how many."""
         dropped = 0
         rows: list[tuple[bytes, bytes]] = []
         position, end = 0, keys.kind_range(keys.RecordKind.METADATA)[1]
@@ -106,7 +106,7 @@ class LogSweep:
         return dropped
 
     def _move(self, stored: LogRetention, position: int, now: int, *, is_over: bool) -> None:
-        """The messages below ``position`` were looked at; ``is_over``: there are no more."""
+        """Note that the messages below ``position`` were swept; ``is_over``: there are no more."""
         if is_over and not stored.retention_ms:
             self._set(None)
         elif is_over and stored.retention_ms == FOREVER:
@@ -114,13 +114,13 @@ class LogSweep:
             self._set(stored._replace(position=0, swept_at_ms=now))
         else:
             if is_over:
-                self._next_at_ms = now + stored.retention_ms  # what comes is not due before
+                self._next_at_ms = now + stored.retention_ms  # later messages are not due before
             if position != stored.position:
                 self._set(stored._replace(position=position))
 
 
 def _ends_at(retention_ms: int, key: bytes, value: bytes) -> float:
-    """When a message that no queue needs goes, ms since the epoch."""
+    """When a message that no queue needs is due for deletion, ms since the epoch."""
     if not retention_ms:
         return 0
     if retention_ms != FOREVER:

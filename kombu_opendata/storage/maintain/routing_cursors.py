@@ -1,7 +1,7 @@
 """Background routing: the cursors that bring stored messages into a queue (docs/rfcs/0006-replay.md).
 
-A cursor goes through the metadata log in order of ids. A step reads and filters without holding anything up, then
-applies what it found in one go while no checkpoint is under way: so nothing that it adds can have been collected in
+A cursor walks the metadata log in order of message ids. A step reads and filters without blocking anything, and then
+applies its rows in one go while no checkpoint is under way: so no message that it adds can have been collected in
 between, and its position and its rows are in one commit.
 """
 
@@ -22,17 +22,14 @@ from ..state.settled_list import ListName, Taken
 from ..state.store_state import Queue, StoreState
 from .cursor_reader import Accepts, CursorReader, Found, accept_all
 
-#: journal bytes of one row, about
+#: approximate journal bytes of one row
 _ROW_BYTES = 40
-#: how long after its start a cursor begins anew when its queue is bound
+#: how long after its start a finished cursor restarts when its queue is bound
 LATE_BINDING_MS = 30_000
 
 
 class Step(NamedTuple):
-    """What one step did.
-
-    ``ids`` were added. ``is_full``: the queue takes no more now. ``is_over``: there is nothing left to do.
-    """
+    """The messages that a step added, how many it examined, whether the cursor is done, whether the queue is full."""
 
     ids: list[int]
     seen: int
@@ -41,7 +38,7 @@ class Step(NamedTuple):
 
 
 class Router:
-    """Moves the cursors of one instance on. Steps of one cursor must not overlap."""
+    """Advances the cursors of one instance. Steps of one cursor must not overlap."""
 
     def __init__(
         self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits, buckets: SettledBuckets
@@ -53,10 +50,10 @@ class Router:
 
     # ------------------------------------------------------------------ cursors begin and end
     def start(self, queue: Queue, cursor: Cursor) -> None:
-        """Give a queue a cursor, instead of one that is done.
+        """Give a queue a cursor; a finished one is replaced.
 
         Raises:
-            PreconditionFailed: one is under way.
+            PreconditionFailed: one is not finished.
         """
         old = self._state.cursors.get(queue.name)
         if old is not None and not old.is_done:
@@ -65,12 +62,12 @@ class Router:
                 "end, or stop it",
                 queue=queue.name,
             )
-        if any(self._state.staged.unrouted()):  # they come into the queue by themselves, maybe before the cursor
+        if any(self._state.staged.unrouted()):  # staged routing adds them, maybe before the cursor does
             cursor = cursor._replace(checks=True)
         self._set(queue, cursor)
 
     def stop(self, queue: Queue) -> bool:
-        """End a queue's cursor where it stands; returns whether one was under way."""
+        """End a queue's cursor at its position; returns whether there was an unfinished one."""
         cursor = self._state.cursors.get(queue.name)
         if cursor is None or cursor.is_done:
             return False
@@ -78,10 +75,10 @@ class Router:
         return True
 
     def bound(self, name: str) -> None:
-        """The queue's filter grew. What it did not let in until now is looked at again, up to the newest message.
+        """The queue's filter matches more messages now: examine all of them again, up to the newest.
 
-        That is only for a queue that was declared with a start, while its cursor is under way or shortly after: clients
-        bind after they declare, and others publish in between. Messages that are in the queue are not added again.
+        This applies only to a queue that was declared with a start, until shortly after its cursor has finished:
+        clients bind after they declare, and others publish in between. Messages in the queue are not added again.
         """
         cursor, end = self._state.cursors.get(name), self._state.next_id
         if cursor is None or cursor.again or (cursor.position, cursor.end) == (cursor.start, end):
@@ -103,10 +100,10 @@ class Router:
 
     # ------------------------------------------------------------------ steps
     async def step(self, name: str, seconds: float, accepts: Accepts = accept_all) -> Step:
-        """Move a queue's cursor on; it keeps the event loop for about ``seconds`` at a time.
+        """Advance a queue's cursor; this blocks the event loop for about ``seconds`` at a time.
 
         Raises:
-            StoreFull: the journal takes no more now; try later.
+            StoreFull: the journal is full; try later.
             CorruptRecord, StoreError: the store can't be read.
         """
         cursor, queue = self._state.cursors.get(name), self._state.queues.get(name)
@@ -114,14 +111,14 @@ class Router:
             self.forget(name)
             return Step([], 0, True)
         if self._commits.stored_upto < cursor.end:
-            await self._commits.checkpoint()  # what was published just now is in the store only after it
+            await self._commits.checkpoint()  # the newest messages are in the store only after it
         reader = self._readers.get(name)
         if reader is None:
             reader = self._readers[name] = CursorReader(self._store, self._state, self._clock, self._commits)
         await reader.fill(queue, cursor)
         if not self._is_current(reader, queue, cursor):
             if self._readers.get(name) is not reader:
-                reader.close()  # it was forgotten while this was being looked up
+                reader.close()  # it was forgotten during the read
             return Step([], 0, False)
         found = reader.select(queue, cursor, seconds, accepts)
         await stored_messages.measure(self._store, queue, found.rows)
@@ -131,25 +128,25 @@ class Router:
             return await self._take_over(reader, queue, cursor, found)
 
     def forget(self, name: str) -> None:
-        """Let go of what the cursor of this queue has at hand."""
+        """Drop the reader of this queue's cursor."""
         reader = self._readers.pop(name, None)
         if reader is not None:
             reader.close()
 
     def close(self) -> None:
-        """Let go of everything that cursors have at hand."""
+        """Drop all readers."""
         for name in list(self._readers):
             self.forget(name)
 
     def prune(self) -> None:
-        """Let go of what belongs to cursors that are done, or whose queues are gone."""
+        """Drop the readers of cursors that are done or whose queues are gone."""
         for name in list(self._readers):
             cursor = self._state.cursors.get(name)
             if cursor is None or cursor.is_done:
                 self.forget(name)
 
     def _is_current(self, reader: CursorReader, queue: Queue, cursor: Cursor) -> bool:
-        """Whether nothing happened to the cursor while the store was read."""
+        """Whether the cursor did not change while the store was read."""
         state, name = self._state, queue.name
         return (
             self._readers.get(name) is reader
@@ -158,7 +155,7 @@ class Router:
         )  # fmt: skip
 
     async def _take_over(self, reader: CursorReader, queue: Queue, cursor: Cursor, found: Found) -> Step:
-        """Put what was found into the queue. No checkpoint is under way: what the store has is what is not dirty."""
+        """Add the messages to the queue. No checkpoint is under way, so the store has everything that is not dirty."""
         membership = reader.membership
         try:
             if membership is not None and cursor.again:
@@ -185,7 +182,7 @@ class Router:
     def _sort_out(
         self, reader: CursorReader, queue: Queue, cursor: Cursor, rows: list[QueueRow]
     ) -> tuple[list[QueueRow], list[Taken]]:
-        """Those rows that the queue gets, and what of its settled lists they are."""
+        """The rows that the queue gets, and which of them are taken from its settled lists."""
         assert reader.block is not None
         letters, membership, collected = self._state.dead_letters, reader.membership, reader.block.collected
         at = self._clock.now_ms()
@@ -194,7 +191,7 @@ class Router:
         present: dict[tuple[ListName, int], set[int]] = {}
         for row in rows:
             id = row.id
-            # A dead letter of this queue that waits counts on the message as it was there.
+            # A pending dead letter of this queue relies on the message as it was.
             if id in collected or (queue.name, id) in letters:
                 continue
             if membership is not None:
@@ -211,7 +208,7 @@ class Router:
 
 
 def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:
-    """How many of the first rows a queue takes that counts bytes."""
+    """How many of the first rows fit a queue that counts bytes."""
     size = 0
     for number, row in enumerate(rows):
         size += row.size

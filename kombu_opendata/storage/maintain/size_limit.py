@@ -1,17 +1,16 @@
-"""Keeps a store below a size: past it the oldest settled messages go before their retention is over.
+"""Keeps a store below a size limit: above it, the oldest settled messages go before their retention is over.
 
-What tables take says little about what lives in them, as compaction drops what was overwritten and deleted only when it
-comes to it. So past the limit everything is compacted first, then measured; and what is removed for it is not measured
-again before it was compacted, too. A round goes
+The size of the tables says little about the live data in them, as overwritten and deleted records stay until a
+compaction. So a store above the limit is compacted completely before it is measured, and the effect of a removal is
+measured only after another compaction. A round has three steps:
 
-1. over the limit: have all tables compacted (minutes for many GB, in the background);
-2. measured: if more than 90 % of the limit lives, remove as many settled messages as the rest makes up, by the average
-   size of a message: those that only the log keeps, done ones by the time when they were settled, then failed ones;
-3. the next round begins when the store has grown by 5 % of the limit, or at once if it was above the limit and enough
-   settled messages were left.
+1. Above the limit, compact all tables in the background (minutes for many GB).
+2. Measure. If the live data is more than 90 % of the limit, remove as many settled messages as the excess makes up, by
+   the average size of a message: first those that only the log keeps, then the oldest done ones, then failed ones.
+3. Begin the next round when the store has grown by 5 % of the limit; or at once, if it was above the limit and there
+   were enough settled messages left.
 
-Where the disk has no room to compact everything, the tables count as they are, and are not measured before they have
-grown.
+Without enough disk space to compact everything, the tables count as they are, and again only after they have grown.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ from .log_retention import LogSweep
 _TARGET = 0.9
 _GROWTH = 0.05
 _ROOM = 1.5
-#: messages that one step removes at most, and that go with one checkpoint
+#: most messages that one step removes, and how many of them go with one checkpoint
 _PER_STEP, _PER_CHECKPOINT = 200_000, 10_000
 
 #: the lists that are cut, in this order
 _LISTS: tuple[ListName, ...] = ("done", "failed")
-#: how often a step looks for a moment when the compactor does nothing
+#: how often a step tries to find the compactor idle
 _TRIES = 5
 
 
@@ -53,14 +52,14 @@ class SizeLimit:
     """The limit of one engine's store.
 
     Args:
-        tidy: brings all that was removed into tables.
-        settings: the store's while it is in use.
+        tidy: writes all deletions into tables.
+        settings: of the store while it is in use, not idle.
 
     Attributes:
-        limit_bytes: 0 for none.
-        removed: messages that went early, since the start.
-        removed_at_ms: when the last ones did; 0 for never.
-        is_stuck: the store is too large and there is nothing left to remove, or not enough.
+        limit_bytes: 0 means no limit.
+        removed: messages that were removed early, since the start.
+        removed_at_ms: when the last ones were; 0 means never.
+        is_stuck: the store is too large, and removing all settled messages would not be enough.
     """
 
     def __init__(
@@ -89,19 +88,19 @@ class SizeLimit:
         self.removed = 0
         self.removed_at_ms = 0
         self.is_stuck = False
-        self._compaction = ""  # the one under way, or that ended
+        self._compaction = ""  # the id of the last one
         self._next_bytes = 0
         self._to_remove = 0
 
     @property
     def size_bytes(self) -> int:
-        """What counts: the tables, and the objects of staged batches."""
+        """The tables and the objects of staged batches."""
         use = self._disk_space.use
         staged = sum(one.bytes for one in self._state.staged.objects.values())
         return staged + (use.live_bytes if use is not None else 0)
 
     async def step(self) -> int:
-        """Go on with the round under way, or begin one; returns how many messages were removed.
+        """Continue the round, or begin one; returns how many messages were removed.
 
         Raises:
             StoreError: the store failed for good.
@@ -123,22 +122,22 @@ class SizeLimit:
 
     # ------------------------------------------------------------------ measuring
     def _has_room(self) -> bool:
-        """Whether all tables can be there twice, and what is written meanwhile."""
+        """Whether the disk can hold all tables twice, and new writes meanwhile."""
         folder = self._store.location.folder
         return folder is None or shutil.disk_usage(folder).free > _ROOM * self.size_bytes
 
     async def _begin_compaction(self) -> None:
         store = self._store
         if store.settings != self._settings:
-            return  # nobody uses it now, and the compactor rarely looks
+            return  # the store is idle, and the compactor rarely polls
         poll_seconds = store.settings.compactor_poll_ms / 1000
-        await self._tidy()  # what was removed is in tables then
+        await self._tidy()  # deletions are in tables then
         for _ in range(_TRIES):
-            with contextlib.suppress(StoreError):  # the compactor came between, for one: at the next step, at worst
-                async with self._commits.checkpointing:  # nothing else is flushed
+            with contextlib.suppress(StoreError):  # a compaction that began just now, for one: retry
+                async with self._commits.checkpointing:  # nothing else is flushed now
                     manifest = await store.admin.manifest_at_rest()
                     if manifest is not None and len(manifest.unsorted) == 1:
-                        await store.flush_memtable(keys.STORE_HEADER_KEY)  # one is left alone, two are not
+                        await store.flush_memtable(keys.STORE_HEADER_KEY)  # a single table is not compacted, two are
                     else:
                         self._compaction = await store.admin.compact_all(poll_seconds)
             if self._compaction:
@@ -148,17 +147,17 @@ class SizeLimit:
     async def _is_compacted(self) -> bool:
         try:
             ended = await self._store.admin.is_compacted(self._compaction)
-        except StoreError:  # the store did not answer just now
+        except StoreError:  # a passing failure of the store
             return False
         if ended is None:
             return False
         self._compaction = ""
         if ended:
-            await self._disk_space.look()
-        return ended  # if not, it met another one: again at the next step
+            await self._disk_space.read()
+        return ended  # if not, it conflicted with another one: retry at the next step
 
     def _decide(self) -> None:
-        """How many messages are to go, and when to look again."""
+        """Decide how many messages to remove, and when the next round begins."""
         size, target = self.size_bytes, int(_TARGET * self.limit_bytes)
         queues = self._state.queues.values()
         settled = sum(queue.done.length + queue.failed.length for queue in queues)
@@ -166,7 +165,7 @@ class SizeLimit:
         messages = settled + sum(len(queue.messages) + len(queue.messages.in_flight) for queue in queues)
         wanted = math.ceil(messages * max(size - target, 0) / size) if size else 0
         self._to_remove = min(settled, wanted)
-        # What waits makes up the rest: to compact it again and again, for each message that is done, frees nothing.
+        # Waiting messages are the excess then: compacting them again after each done message would free nothing.
         self.is_stuck = size > self.limit_bytes and settled < wanted
         again = size > self.limit_bytes and not self.is_stuck and self._has_room()
         self._next_bytes = 0 if again else size + int(_GROWTH * self.limit_bytes)
@@ -197,13 +196,13 @@ class SizeLimit:
         if removed:
             self.removed += removed
             self.removed_at_ms = self._clock.now_ms()
-            # the history of what is gone goes, too
+            # Their history goes with them.
             await self._history.sweep(newest_at_ms + self._history.retention_ms)
             await self._commits.checkpoint()
         return removed
 
     async def _by_age(self, which: ListName) -> list[tuple[int, str, Queue]]:
-        """The queues that have settled messages, as a heap by the time of the oldest."""
+        """The queues that have settled messages, as a heap ordered by the time of their oldest."""
         heap: list[tuple[int, str, Queue]] = []
         for queue in list(self._state.queues.values()):
             settled = queue.settled_list(which)
@@ -221,7 +220,7 @@ class SizeLimit:
         return heap
 
     def report(self) -> dict[str, Any]:
-        """For the status call; a time of 0 is never."""
+        """For the status call; a time of 0 means never."""
         return {
             "limit_bytes": self.limit_bytes,
             "size_bytes": self.size_bytes,

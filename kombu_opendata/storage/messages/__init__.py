@@ -1,1 +1,1 @@
-"""Payloads: new ones, cached ones, and those in batch objects."""
+"""Payloads: of new messages, in the cache, and in batch objects."""

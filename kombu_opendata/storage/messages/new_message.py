@@ -1,4 +1,4 @@
-"""What the store gets to know of a new message."""
+"""The records of a new message, on their way to the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads: how they are stored, and a bounded cache so that the normal path never reads back what it has written."""
+"""Payloads: their records, and a bounded cache, so that a delivery normally needs no read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..slatedb.store_writer import SlateStore
 from .new_message import NewMessage
 from .staged_payloads import BatchReader, Place
 
-#: ids are read with one scan where the gaps between them are at most so wide, and there are at least so many of them
+#: ids are read with one scan if the gaps between them are not wider than this, and there are at least this many
 _MAX_GAP = 64
 _MIN_RUN = 8
 _SCAN_ROWS = 512
@@ -21,7 +21,7 @@ _READ_AHEAD_BYTES = 256 << 10
 
 
 def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:
-    """Those runs of the sorted ids that are worth a scan, with gaps up to ``gap``; the others are read one by one."""
+    """Runs of the sorted ids that are worth a scan, with gaps up to ``gap``; the other ids are read one by one."""
     start = 0
     for position in range(1, len(ids) + 1):
         if position == len(ids) or ids[position] - ids[position - 1] > gap:
@@ -31,7 +31,7 @@ def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:
 
 
 async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
-    """How large stored payloads are, bytes; 0 for a missing one, which its delivery will report."""
+    """The sizes of stored payloads in bytes; 0 for a missing one, which its delivery will report."""
     found: dict[bytes, bytes] = {}
     for run in dense_runs(sorted(ids)):
         first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
@@ -46,16 +46,16 @@ async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
 
 
 def _size_at(uri: str) -> int:
-    """The size of the payload at a URI, bytes; 0 if that is unknown."""
+    """The size of the payload at a URI in bytes; 0 if it is not known."""
     chunks, place = payload.parse_chunks_uri(uri), parse_payload_uri(uri)
     return chunks[1] if chunks is not None else place.length if place is not None else 0
 
 
 class Payloads:
-    """The payloads that are at hand.
+    """The payloads in memory, and reads of others.
 
-    ``pending`` are in the journal but not in the store, ``flushing`` are on their way; both stay until the store has
-    them. The rest is a cache of at most ``cache_bytes``, oldest out first.
+    ``pending`` are in the journal but not in the store, ``flushing`` are in the checkpoint under way; both stay until
+    the store has them. The rest is a cache of at most ``cache_bytes``, first in, first out.
     """
 
     def __init__(self, store: SlateStore, cache_bytes: int) -> None:
@@ -64,11 +64,11 @@ class Payloads:
         self._size = 0
         self._hot: OrderedDict[int, bytes] = OrderedDict()  # taking the oldest of a plain dict costs its holes
         self.batches: BatchReader | None = None
-        self.pending_staged: dict[int, NewMessage] = {}  # as `pending`; their ids are not the newest
+        self.pending_staged: dict[int, NewMessage] = {}  # as `pending`, with ids that are not the newest
         self._flushing_staged: dict[int, NewMessage] = {}
         self.pending: dict[int, bytes] = {}
         self.flushing: dict[int, bytes] = {}
-        self.pending_metadata: dict[int, bytes] = {}  # metadata records by message, on the same way
+        self.pending_metadata: dict[int, bytes] = {}  # metadata records by message id
         self.flushing_metadata: dict[int, bytes] = {}
 
     def find(self, id: int) -> bytes | None:
@@ -79,30 +79,30 @@ class Payloads:
                 return envelope
         return None
 
-    def metadata_at_hand(self, id: int) -> bytes | None:
-        """The metadata record of a message that the store does not have yet."""
-        staged = self._staged_at_hand(id)
+    def unstored_metadata(self, id: int) -> bytes | None:
+        """The metadata record of a message, if the store does not have it yet."""
+        staged = self._unstored_staged(id)
         if staged is not None:
             return staged.metadata
         return self.pending_metadata.get(id) or self.flushing_metadata.get(id)
 
-    def _staged_at_hand(self, id: int) -> NewMessage | None:
+    def _unstored_staged(self, id: int) -> NewMessage | None:
         return self.pending_staged.get(id) or self._flushing_staged.get(id)
 
     def drop(self, id: int) -> None:
-        """The message was delivered or settled: it is not needed soon."""
+        """Drop a payload from the cache: its message was delivered or settled."""
         gone = self._hot.pop(id, None)
         if gone is not None:
             self._size -= len(gone)
 
     def begin_flush(self) -> None:
-        """A checkpoint begins: all that is pending is in its batch."""
+        """A checkpoint begins, with all pending payloads in its batch."""
         self.flushing, self.pending = self.pending, {}
         self._flushing_staged, self.pending_staged = self.pending_staged, {}
         self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
     def end_flush(self, wanted: Iterable[int]) -> None:
-        """The checkpoint is in the store. Of what it wrote, ``wanted`` goes to the cache."""
+        """The checkpoint is in the store. Of the payloads that it wrote, ``wanted`` go to the cache."""
         flushed, self.flushing = self.flushing, {}
         self._flushing_staged = {}
         self.flushing_metadata = {}
@@ -120,7 +120,7 @@ class Payloads:
             self._size -= len(hot.popitem(last=False)[1])
 
     async def read(self, id: int) -> bytes | None:
-        """A payload, wherever it is, without bringing it into the cache; None where there is none.
+        """A payload from memory or the store, without caching it; None if there is none.
 
         Raises:
             CorruptRecord: it is damaged.
@@ -136,7 +136,7 @@ class Payloads:
         return decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
 
     async def load(self, ids: list[int]) -> None:
-        """Bring payloads into the cache, as many of the first as half of it holds; ``ids`` in the order of delivery.
+        """Load payloads into the cache, in the order of delivery, up to half of its size.
 
         Raises:
             CorruptRecord: a payload is missing or damaged.
@@ -159,7 +159,7 @@ class Payloads:
         places: list[Place] = []
         for id in ids:
             key = keys.payload_key(id)
-            value = found.get(key) or self._uri_at_hand(id) or await self._store.get(key)
+            value = found.get(key) or self._unstored_uri(id) or await self._store.get(key)
             decoded = None if value is None else payload.decode(key, value)
             place = self._place(id, decoded)
             if place is None:
@@ -167,7 +167,7 @@ class Payloads:
             room -= place.length if place is not None else len(envelopes[id])
             if room < 0 and id != ids[0]:
                 envelopes.pop(id, None)
-                break  # it would push out the first, which is waited for
+                break  # it would evict the first, which a delivery waits for
             if place is not None:
                 places.append(place)
         broken: dict[int, CorruptRecord] = {}
@@ -179,18 +179,18 @@ class Payloads:
                 self._keep(id, envelopes[id])
         return broken
 
-    def _uri_at_hand(self, id: int) -> bytes | None:
-        """The payload record of a staged row that the store does not have yet."""
-        staged = self._staged_at_hand(id)
+    def _unstored_uri(self, id: int) -> bytes | None:
+        """The payload record of a staged message, if the store does not have it yet."""
+        staged = self._unstored_staged(id)
         return None if staged is None else staged.uri
 
     def _place(self, id: int, decoded: object) -> Place | None:
-        """Where in a staged batch the payload is, if it is in one."""
+        """The payload's place in a staged batch, if it is in one."""
         found = parse_payload_uri(decoded.uri) if isinstance(decoded, payload.PayloadURI) else None
         return Place(id, *found) if found is not None and self.batches is not None else None
 
     async def _scan(self, ids: list[int]) -> dict[bytes, bytes]:
-        """The records of those sorted ids that lie close together, until half the cache is full."""
+        """The records of ids that are close together, until half the cache is full; ``ids`` are sorted."""
         found: dict[bytes, bytes] = {}
         room = self._cache_bytes // 2
         for run in dense_runs(ids):

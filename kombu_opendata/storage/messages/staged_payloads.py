@@ -1,4 +1,4 @@
-"""Reads payloads that are in batch objects: those that lie close together with one read, in a thread."""
+"""Reads payloads from batch objects in a thread; neighbouring ones with one read."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from zlib import crc32
 from ...errors import CorruptRecord
 from ...staging.folder import Folder
 
-#: gaps of at most so many bytes are read as well, and runs end after so many
+#: the widest gap in one read, and the most bytes of one read
 _MAX_GAP_BYTES = 16 << 10
 _MAX_RUN_BYTES = 4 << 20
 
 
 class Place(NamedTuple):
-    """Where a message's payload is."""
+    """Where the payload of a message is."""
 
     id: int
     path: str
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class BatchReader:
-    """The batch objects of one instance.
+    """Reads the batch objects of one instance.
 
     Args:
         folder: opens the folder that holds them; raises as :func:`kombu_opendata.staging.folder_url.open_folder`.
@@ -36,7 +36,7 @@ class BatchReader:
         self._folder = folder
 
     async def read(self, places: Iterable[Place]) -> tuple[dict[int, bytes], dict[int, CorruptRecord]]:
-        """The payloads by message id, and why the others can't be read.
+        """The payloads by message id, and the errors of those that can't be read.
 
         Raises:
             StoreError: the folder can't be read now; trying again may help.
@@ -72,7 +72,7 @@ def _read(folder: Folder, places: list[Place]) -> tuple[dict[int, bytes], dict[i
 
 
 def _runs(places: list[Place]) -> list[list[Place]]:
-    """Places of one object, in order, as runs that are worth one read each."""
+    """Sorted places of one object, split into runs of one read each."""
     runs = [[places[0]]]
     for place in places[1:]:
         run = runs[-1]
@@ -86,7 +86,7 @@ def _runs(places: list[Place]) -> list[list[Place]]:
 
 
 def _damaged(place: Place, size: int) -> CorruptRecord:
-    what = "its checksum does not match" if size == place.length else f"{size} bytes are there of {place.length}"
+    what = "its checksum does not match" if size == place.length else f"only {size} of {place.length} bytes are there"
     return CorruptRecord(
         f"the payload of message {place.id} in batch {place.path} at byte {place.offset} is damaged: {what}",
         key=place.path.encode(),

@@ -1,1 +1,1 @@
-"""Reads of what memory does not have: pages of queues, memberships, stored messages, the metadata log."""
+"""Reads from the store: pages of queues, which messages a queue has, stored messages, the metadata log."""

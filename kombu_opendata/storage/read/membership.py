@@ -1,7 +1,7 @@
-"""Which of some messages a queue has, and where, also in cold buckets and settled lists, which are not in memory.
+"""Tells which messages a queue has and where, including cold buckets and settled lists, which are not in memory.
 
-The store is read once; from then on the queue tells what changes. So a look at a message is exact as long as the
-membership is attached, and costs no I/O.
+The store is read once; from then on the queue reports its changes. So while a membership is attached its answers are
+exact and cost no I/O.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..slatedb.store_writer import SlateStore
 from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import Queue
 
-#: buckets that are read at a time, so that no scan holds the event loop for long
+#: buckets that are read at a time, so that no scan blocks the event loop for long
 _BUCKETS = 16
 _ACTIVE_IDS = struct.Struct(f"<Q{active.ENTRY_BYTES - 8}x")
 _SETTLED_IDS = struct.Struct(f"<Q{settled.ENTRY_BYTES - 8}x")
 
 
 class Membership:
-    """The messages of ``wanted`` in one queue. Use :meth:`of`, and :meth:`detach` at the end."""
+    """Which of the messages ``wanted`` one queue has. Create it with :meth:`of`, and :meth:`detach` it at the end."""
 
     def __init__(self, store: SlateStore, queue: Queue, wanted: Container[int]) -> None:
         self._store = store
@@ -35,13 +35,13 @@ class Membership:
 
     @classmethod
     async def of(cls, store: SlateStore, commits: Commits, queue: Queue, wanted: Container[int]) -> Membership:
-        """Find out which of the messages ``wanted`` are in the queue.
+        """Read which of the messages ``wanted`` are in the queue.
 
         Raises:
             CorruptRecord: a bucket does not decode.
         """
         found = cls(store, queue, wanted)
-        async with commits.checkpointing:  # so the store has everything but what is dirty now
+        async with commits.checkpointing:  # so the store has everything that is not dirty now
             found._attach()
         try:
             await found._read_cold()
@@ -52,14 +52,14 @@ class Membership:
             raise
         return found
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ answers
     def is_active(self, id: int) -> bool:
         """Whether the message is available or in flight."""
         messages = self.queue.messages
         return id in messages.available or id in messages.in_flight or self._cold.get(id, -1) in messages.cold
 
     def settled_in(self, id: int) -> tuple[ListName, int] | None:
-        """The list and the bucket that has the message, unless it was removed from there."""
+        """The settled list and the bucket that got the message, if any; it may have been removed from there since."""
         for which in LISTS:
             bucket = self._settled[which].get(id)
             if bucket is not None:
@@ -69,7 +69,7 @@ class Membership:
     def __contains__(self, id: int) -> bool:
         return self.is_active(id) or self.settled_in(id) is not None
 
-    # ------------------------------------------------------------------ being told
+    # ------------------------------------------------------------------ changes of the queue
     def _attach(self) -> None:
         self.queue.messages.watchers.append(self._note_cold)
         for which in LISTS:
@@ -80,7 +80,7 @@ class Membership:
                 self._note_settled(which, number, (int.from_bytes(row[:8], "little") for row in rows))
 
     def detach(self) -> None:
-        """Be told nothing more."""
+        """Stop following the queue."""
         if self._note_cold in self.queue.messages.watchers:
             self.queue.messages.watchers.remove(self._note_cold)
         for which in LISTS:
@@ -129,7 +129,7 @@ class Membership:
 
 
 def _ids(key: bytes, value: bytes, layout: struct.Struct) -> Iterable[int]:
-    """The ids in the first list of a bucket's record; a cold bucket has no other."""
+    """The ids in the first list of a bucket's record; a cold bucket has only that one."""
     count = int.from_bytes(value[:2], "little")
     rows = value[2 : 2 + count * layout.size]
     if len(rows) != count * layout.size:

@@ -1,4 +1,4 @@
-"""The metadata log, read block by block in the order of ids: the next one is on its way while one is looked at."""
+"""Reads the metadata log block by block in order of message ids; the next block is read ahead."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ..slatedb.store_writer import SlateStore
 from .stored_messages import id_of
 
 _READ_AHEAD_BYTES = 512 << 10
-#: a block ends after so many rows or bytes
+#: a block ends after this many rows or bytes
 _BLOCK_ROWS = 4096
 _BLOCK_BYTES = 1 << 20
-#: rows by which is found out how large they are, and about what one call reads then
+#: rows that are read first to measure them, and the approximate bytes of each further call
 _FIRST_ROWS = 32
 _CALL_BYTES = 256 << 10
-#: but at most so many: others may be larger
+#: most rows of one call, as the following ones may be larger
 _CALL_ROWS = 1024
-#: collected messages that are remembered before the blocks are read again
+#: collected messages after which a block is read again
 _MAX_COLLECTED = 100_000
 
 
 class Block(NamedTuple):
-    """All metadata records from some id on, and before ``upto``.
+    """All metadata records from some id on and before ``upto``.
 
-    ``collected`` are messages that were removed from the store since they were read, among others.
+    ``collected`` has the messages that were removed from the store since; also some that are not in the block.
     """
 
     rows: list[Pair]
@@ -37,15 +37,15 @@ class Block(NamedTuple):
 
     @property
     def is_stale(self) -> bool:
-        """Whether so much was collected that it is to be read again."""
+        """Whether so many messages were collected that the block should be read again."""
         return len(self.collected) > _MAX_COLLECTED
 
 
 class BlockReader:
-    """Reads the blocks of one cursor. To be closed.
+    """Reads the blocks of one cursor; must be closed.
 
     Attributes:
-        block: the one that was read last; None before the first, after a failure and once it is closed.
+        block: the last one; None before the first, after a failure and after :meth:`close`.
     """
 
     def __init__(self, store: SlateStore, commits: Commits) -> None:
@@ -54,10 +54,10 @@ class BlockReader:
         self._ahead: asyncio.Task[Block] | None = None
         self._ahead_start = -1
         self._is_closed = False
-        self._row_bytes = 0  # of the block that was read last, on average
+        self._row_bytes = 0  # average of the last block
 
     async def read(self, start: int, end: int) -> None:
-        """Make ``block`` the one that begins at ``start``; the one after it is read from now on. Of ids below ``end``.
+        """Make ``block`` the one that begins at ``start``, of ids below ``end``, and start reading the one after it.
 
         Raises:
             CorruptRecord, StoreError: the store can't be read.
@@ -79,21 +79,21 @@ class BlockReader:
                 self._ahead = None
             raise
         if self._is_closed:
-            return  # meanwhile: nobody will use it
+            return  # closed during the read
         self.block, self._ahead = block, None
         if block.upto < end:
             self._ahead_start = block.upto
             self._ahead = asyncio.create_task(self._read(block.upto, end), name="metadata ahead")
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop the block, and the one that is being read."""
         self._is_closed = True
         self._drop()
         self._abandon()
 
     async def _read(self, start: int, end: int) -> Block:
         collected: set[int] = set()
-        async with self._commits.checkpointing:  # what one under way deletes may still be seen
+        async with self._commits.checkpointing:  # a checkpoint under way may delete records that a read still sees
             self._commits.watches.append(collected)
         try:
             rows, upto = await read_block(self._store, start, end, self._row_bytes)
@@ -109,7 +109,7 @@ class BlockReader:
             self.block = None
 
     def _abandon(self) -> None:
-        """Let go of the block that is being read. It is read to its end: somebody may be waiting for it."""
+        """Drop the block that is being read. The read itself continues, as another call may be waiting for it."""
 
         def end(task: asyncio.Task[Block]) -> None:
             if not task.cancelled() and task.exception() is None:
@@ -121,10 +121,10 @@ class BlockReader:
 
 
 async def read_block(store: SlateStore, low: int, high: int, row_bytes: int = 0) -> tuple[list[Pair], int]:
-    """Entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which these are all there are.
+    """Entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which they are complete.
 
     Args:
-        row_bytes: what an entry takes, if that is known: else it is found out first.
+        row_bytes: average size of an entry; 0 if it is not known and must be measured first.
     """
     found: list[Pair] = []
     if not row_bytes:
@@ -155,5 +155,5 @@ async def read_block(store: SlateStore, low: int, high: int, row_bytes: int = 0)
 
 
 def mean_bytes(rows: list[Pair]) -> int:
-    """What a value of these takes on average, at least 1."""
+    """The average size of a value, at least 1."""
     return max(sum(len(value) for _key, value in rows) // max(len(rows), 1), 1)

@@ -1,12 +1,13 @@
-"""Looking at a queue's messages without changing or claiming anything: by state, in pages, by id.
+"""Shows a queue's messages without claiming or changing them: by state, in pages, by id.
 
-Cold buckets are read and not brought into memory. What is shown is what was true at some moment of the call; a message
-that moves meanwhile may be missed or shown where it was. Reads of a call are bounded, so a page may be short.
+Cold buckets are read but not kept in memory. A result was true at some moment of the call; a message that moves
+meanwhile may be missed or shown in its old place. The reads of a call are limited, so a page may be short.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..clock import Clock
@@ -24,9 +25,9 @@ from .stored_messages import read_metadata
 
 AVAILABLE, IN_FLIGHT, DELAYED = "available", "in_flight", "delayed"
 STATES = (AVAILABLE, IN_FLIGHT, DELAYED, *LISTS)
-#: buckets that one call reads from the store
+#: most buckets that one call reads from the store
 MAX_READS = 256
-#: buckets of a settled list that are counted one by one, the newest, and how many are read together
+#: the newest buckets of a settled list, whose entries are counted, and how many of them are read together
 _COUNTED = 4096
 _COUNTED_AT_ONCE = 64
 #: a position in a settled list is bucket × this + place
@@ -34,7 +35,7 @@ _PLACES = 1 << 16
 
 
 class Row(NamedTuple):
-    """A message in a queue, as its state says it. Times are ms since the epoch; 0 where there is none."""
+    """A message in a queue and its state there. Times are ms since the epoch; 0 means none."""
 
     id: int
     state: str
@@ -53,13 +54,13 @@ def is_visible(entry: Entry, now: int) -> bool:
 
 
 def row_of(entry: Entry, now: int) -> Row:
-    """A loaded message that waits."""
+    """The row of a loaded message that is available or delayed."""
     state = AVAILABLE if is_visible(entry, now) else DELAYED
     return Row(entry.id, state, entry.priority, entry.visible_at, entry.attempts)
 
 
 def row_in_flight(entry: Entry) -> Row:
-    """A message that somebody holds."""
+    """The row of a message that a consumer holds."""
     until = entry.lease_until
     return Row(entry.id, IN_FLIGHT, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session)
 
@@ -69,11 +70,11 @@ def _settled_row(entry: settled.Entry, which: ListName) -> Row:
 
 
 class _Part(NamedTuple):
-    """A bucket with messages from ``lowest`` on."""
+    """A bucket whose lowest message id is ``lowest``."""
 
     lowest: int
     number: int
-    summary: Summary | None  # None: it is loaded
+    summary: Summary | None  # None if it is loaded
 
 
 def _cut(found: dict[int, Row], limit: int) -> tuple[list[Row], int]:
@@ -97,12 +98,12 @@ def _may_have_visible(summary: Summary, now: int) -> bool:
 
 
 def in_flight(queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
-    """What is claimed, by id from above ``after``; and from where to go on, -1 at the end."""
+    """The claimed messages with ids above ``after``, and the id to continue after; -1 at the end."""
     return _cut({id: row_in_flight(entry) for id, entry in queue.messages.in_flight.items() if id > after}, limit)
 
 
 def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
-    """A message in memory."""
+    """The row of a message, if it is in memory."""
     entry = messages.in_flight.get(id)
     if entry is not None:
         return row_in_flight(entry)
@@ -110,20 +111,18 @@ def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
     return None if entry is None else row_of(entry, now)
 
 
+@dataclass(frozen=True, slots=True)
 class QueuePages:
-    """Reads the messages of durable queues, wherever they are."""
+    """Reads the messages of durable queues from memory and from the store."""
 
-    def __init__(
-        self, store: SlateStore, clock: Clock, commits: Commits, payloads: Payloads, buckets: SettledBuckets
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._commits = commits
-        self._payloads = payloads
-        self._buckets = buckets
+    _store: SlateStore
+    _clock: Clock
+    _commits: Commits
+    _payloads: Payloads
+    _buckets: SettledBuckets
 
     async def waiting(self, queue: Queue, after: int, limit: int, states: tuple[str, ...]) -> tuple[list[Row], int]:
-        """Available or delayed messages above an id, by id; and from where to go on, -1 at the end."""
+        """Available or delayed messages with ids above ``after``, and the id to continue after; -1 at the end."""
         now = self._clock.now_ms()
         found: dict[int, Row] = {}
         reads = 0
@@ -158,7 +157,7 @@ class QueuePages:
 
     # ------------------------------------------------------------------ settled lists
     async def settled_rows(self, queue: Queue, which: ListName, position: int, limit: int) -> tuple[list[Row], int]:
-        """A page of a list, the oldest first; and the position to go on from, -1 at the end."""
+        """A page of a list, the oldest first, and the position to continue from; -1 at the end."""
         log = queue.settled_list(which)
         number, place = divmod(max(position, 0), _PLACES)
         if number < log.first:
@@ -179,7 +178,7 @@ class QueuePages:
         return found, number * _PLACES if number <= log.tail else -1
 
     async def count_settled(self, queue: Queue, which: ListName) -> int:
-        """How long a list is. After a start its buckets are read once; past 4,096 of them, older ones count as full."""
+        """The length of a list. After a start its newest 4,096 buckets are read once; older ones count as full."""
         log = queue.settled_list(which)
         while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
             async with self._commits.checkpointing:
@@ -190,18 +189,18 @@ class QueuePages:
 
     # ------------------------------------------------------------------ one message
     async def metadata_of(self, id: int) -> Metadata | None:
-        """A message's metadata, if it still has it."""
+        """A message's metadata; None if it was collected."""
         return (await self.metadata([id])).get(id)
 
     async def metadata(self, ids: Iterable[int]) -> dict[int, Metadata]:
-        """The metadata of those of these messages that still have it."""
+        """The metadata by message id, without messages that were collected."""
         return await read_metadata(self._store, self._payloads, ids)
 
     async def state_of(self, queue: Queue, id: int, received_at_ms: int, reads: int) -> tuple[Row | None, int]:
-        """Where a message is in a queue, and how many of the allowed reads are left; with none left it may be anywhere.
+        """Where a message is in a queue, and how many of the allowed reads are left; with none left that is not known.
 
-        The done and failed lists are ordered by time and nothing is settled before it was received, so the search goes
-        from the newest bucket back until then. The order of the archive is that of archiving.
+        The done and failed lists are ordered by time, and a message is settled after it was received: so the search
+        goes back from the newest bucket until that time. The archive is ordered by the time of archiving.
         """
         now = self._clock.now_ms()
         row = loaded_row(queue.messages, id, now)

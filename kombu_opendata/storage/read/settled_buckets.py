@@ -1,9 +1,10 @@
-"""Buckets of settled lists: read as they are now, or brought to hand for a move."""
+"""Reads buckets of settled lists: as they are now, or into memory for a move."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from ..commit.commits import Commits
 from ..records import settled
@@ -22,19 +23,19 @@ def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[settled.Ent
     return settled.decode(b"", settled.join(rows))
 
 
+@dataclass(frozen=True, slots=True)
 class SettledBuckets:
     """Reads the settled lists of one instance's queues."""
 
-    def __init__(self, store: SlateStore, state: StoreState, commits: Commits) -> None:
-        self._store = store
-        self._state = state
-        self._commits = commits
+    _store: SlateStore
+    _state: StoreState
+    _commits: Commits
 
     async def read(self, queue: Queue, which: ListName, number: int) -> list[settled.Entry]:
         """The rows of one bucket of a list as they are now."""
         log = queue.settled_list(which)
         if log.loaded(number) is None:
-            async with self._commits.checkpointing:  # else the store may be behind what memory let go
+            async with self._commits.checkpointing:  # memory may have dropped rows that the store does not have yet
                 if log.loaded(number) is None:
                     key = bucket_key(queue.name, which, number)
                     value = await self._store.get(key)
@@ -42,22 +43,22 @@ class SettledBuckets:
         return rows_at_hand(queue, which, number)
 
     async def head(self, queue: Queue, which: ListName) -> list[settled.Entry] | None:
-        """The rows of a list's first bucket; None when it can't be changed now. Only under ``checkpointing``."""
+        """The rows of a list's first bucket; None if it can't be changed now. The caller holds ``checkpointing``."""
         log = queue.settled_list(which)
         while log.first < log.tail:
             key = bucket_key(queue.name, which, log.first)
             value = await self._store.get(key)
             if self._state.queues.get(queue.name) is not queue:
-                return None  # deleted in the meantime, and collected with that
+                return None  # deleted in the meantime, with its lists
             if log.first in log.dirty:
-                return None  # not stored yet: next time
+                return None  # not stored yet: wait for the next sweep
             if value is not None:
                 return settled.decode(key, value)
-            log.drop_first()  # bucket 0 may be long empty
+            log.drop_first()  # bucket 0 stays when it is empty
         return rows_at_hand(queue, which, log.tail)
 
     def take(self, queue: Queue, which: ListName, rows: list[settled.Entry], count: int) -> None:
-        """Take the first ``count`` of the ``rows`` of a list's first bucket out of it; their retention is over."""
+        """Remove the first ``count`` of the ``rows`` of a list's first bucket, as their retention is over."""
         log = queue.settled_list(which)
         for row in rows[:count]:
             self._state.collect(queue.name, row.message_id)
@@ -68,7 +69,7 @@ class SettledBuckets:
             self._state.dirty.queues.add(queue.name)
 
     async def bring(self, queue: Queue, which: ListName, number: int) -> None:
-        """Have a bucket at hand, only while no checkpoint is under way. Whoever calls this clears ``at_hand`` then."""
+        """Load a bucket into ``at_hand``, which the caller clears afterwards. No checkpoint may be under way."""
         log = queue.settled_list(which)
         if log.loaded(number) is None:
             key = bucket_key(queue.name, which, number)
@@ -78,7 +79,7 @@ class SettledBuckets:
 
     @asynccontextmanager
     async def hold(self, queue: Queue, which: ListName, number: int) -> AsyncIterator[list[settled.Entry]]:
-        """The rows of a bucket, which is at hand until the end of the block. Only while no checkpoint is under way."""
+        """The rows of a bucket, which is in memory until the end of the block. No checkpoint may be under way."""
         try:
             await self.bring(queue, which, number)
             yield rows_at_hand(queue, which, number)
@@ -87,10 +88,10 @@ class SettledBuckets:
 
     @asynccontextmanager
     async def settled_down(self, rows: Iterable[QueueRow]) -> AsyncIterator[None]:
-        """No checkpoint is under way, and none of these messages is about to be counted out of a queue.
+        """Wait until no checkpoint is under way and none of these messages has a removal that is not stored yet.
 
-        What retention removes is not in the journal: after a crash it is there again. So a message may come into a
-        queue (again) only when it is certain that it left.
+        The journal does not have the removals of retention: after a crash the messages are there again. So a message
+        may enter a queue (again) only after its removal is stored.
         """
         ids = {row.id for row in rows}
         while True:

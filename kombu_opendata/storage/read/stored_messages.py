@@ -1,4 +1,4 @@
-"""What is stored of messages: their metadata by id and by time, and the rows that they become in a queue."""
+"""Reads metadata of stored messages by id and by time, and makes rows of a queue from it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from ..state.store_state import Queue
 PRIORITY = "priority"
 _PRIORITIES = {str(number): 255 - number for number in range(256)}
 _READ_AHEAD_BYTES = 512 << 10
-#: of messages that are read by their ids: the gaps that a scan goes over, what a record usually takes, rows of a call,
-#: point reads that run at once
+#: for reads by ids: the widest gap in one scan, the usual size of a record, rows of a call, concurrent point reads
 _MAX_GAP = 32
 _USUAL_BYTES = 512
 _SCAN_ROWS = 512
@@ -32,9 +31,9 @@ def id_of(metadata_key: bytes) -> int:
 
 
 async def first_received_from(store: SlateStore, at_ms: int, low: int, high: int) -> int:
-    """An id below or at which everything received from ``at_ms`` on begins; of ids from ``low`` to ``high``.
+    """An id in ``low`` … ``high`` before which every message was received before ``at_ms``.
 
-    Ids ascend with the time they were received at, so this takes as many reads as ``high - low`` has bits.
+    Ids ascend with the times of receipt, so a binary search takes as many reads as ``high - low`` has bits.
     """
     while low < high:
         middle = (low + high) // 2
@@ -47,7 +46,7 @@ async def first_received_from(store: SlateStore, at_ms: int, low: int, high: int
 
 
 async def read_metadata(store: Reads, payloads: Payloads, ids: Iterable[int]) -> dict[int, Metadata]:
-    """The metadata of those of these messages that still have it."""
+    """The metadata by message id, without messages that were collected."""
     found = await read_metadata_records(store, payloads, ids)
     return {id: metadata.decode(keys.metadata_key(id), value) for id, value in found.items()}
 
@@ -57,7 +56,7 @@ async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[
     wanted = set(ids)
     found: dict[int, bytes] = {}
     for id in wanted:
-        value = payloads.metadata_at_hand(id)
+        value = payloads.unstored_metadata(id)
         if value is not None:
             found[id] = value
     missing = sorted(wanted - found.keys())
@@ -78,20 +77,17 @@ async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[
 
 # ---------------------------------------------------------------------- rows of a queue
 def after_lease(row: QueueRow, at: int) -> None:
-    """The message was leased in this queue before, at the latest now: no two leases may have one token."""
+    """Give the next lease another token than those before ``at``: the message was leased in this queue before."""
     row.visible_at_ms = max(row.visible_at_ms, at + 1)
 
 
 def priority_of(headers: Mapping[str, str]) -> int:
-    """The stored priority (lower first) of a message with these metadata headers; what is no priority counts as 0."""
+    """The stored priority (lower first) of a message with these headers; an invalid priority counts as 0."""
     return _PRIORITIES.get(headers.get(PRIORITY, ""), 255)
 
 
 def row_of(message: Metadata, priority: int, queue: Queue, at: int) -> QueueRow | None:
-    """What the queue must know of a message that comes at ``at``; None if that is after its deadline.
-
-    ``priority`` is the stored one. The bucket and the size are 0.
-    """
+    """The row of a message that enters the queue at ``at``; None if its deadline is over. Bucket and size are 0."""
     deadline = 0
     if message.retention_seconds:
         deadline = stored_deadline(message.received_at_ms, message.retention_seconds, message.headers)
@@ -117,7 +113,7 @@ def place(queue: Queue, rows: list[QueueRow]) -> None:
 
 
 async def measure(store: SlateStore, queue: Queue, rows: list[QueueRow]) -> None:
-    """Find the sizes of the messages, if the queue counts bytes."""
+    """Set the sizes of the messages, if the queue counts bytes."""
     if queue.limits.counts_bytes:
         for row, size in zip(rows, await read_sizes(store, [row.id for row in rows]), strict=True):
             row.size = size

@@ -46,10 +46,6 @@ from .keys import RecordKind
 __all__ = ["decode_any"]
 
 
-def _chunk(_key: bytes, value: bytes) -> bytes:
-    return value
-
-
 _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.PAYLOAD: payload.decode,
     RecordKind.METADATA: metadata.decode,
@@ -66,7 +62,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.PRODUCER: producer.decode,
     RecordKind.REMOVAL: removal.decode,
     RecordKind.LEASES: leases.decode,
-    RecordKind.CHUNK: _chunk,
+    RecordKind.CHUNK: lambda _key, value: value,
     RecordKind.ROUTES_BLOCK: routes_block.decode,
     RecordKind.JOURNAL_POSITION: journal_position.decode,
     RecordKind.RESULT: results.decode_result,
@@ -74,7 +70,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.CHORD: results.decode_chord,
     RecordKind.CHORD_PART: results.decode_part,
     RecordKind.LARGE_VALUE: results.decode_large_value,
-    RecordKind.VALUE_CHUNK: _chunk,
+    RecordKind.VALUE_CHUNK: lambda _key, value: value,
     RecordKind.DEAD_LETTER: dead_letter.decode,
     RecordKind.CURSOR: cursor.decode,
     RecordKind.IDEMPOTENCY: idempotency.decode,

@@ -108,7 +108,7 @@ def test_what_is_read_stays_until_the_reader_is_closed(tmp_path: Path) -> None:
             await asyncio.sleep(2 * SETTINGS.slate.replaced_seconds)  # the compactions' own checkpoints expire
             await world.engine.tidy()
             assert held <= tables(tmp_path)
-            await world.engine.disk_space.look()
+            await world.engine.disk_space.read()
             report = world.engine.disk_space.report()
             assert [one["name"].startswith("test on ") for one in report["checkpoints"] if one["name"]] == [True]
             assert report["waiting_bytes"] > 100_000
@@ -160,7 +160,7 @@ def test_what_a_dead_reader_held_goes_in_time(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(checkpoint_hold, "LIFETIME_SECONDS", 3.0)
 
     async def names(world: World) -> list[str]:
-        await world.engine.disk_space.look()
+        await world.engine.disk_space.read()
         return [one["name"] for one in world.engine.disk_space.report()["checkpoints"] if one["name"]]
 
     async def main() -> None:

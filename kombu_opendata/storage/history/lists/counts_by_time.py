@@ -1,4 +1,4 @@
-"""Counts of messages and attempts by time. Everything that passes is gone through, a little at a time."""
+"""Counts messages and attempts by time, by examining all that match a filter, a batch at a time."""
 
 from __future__ import annotations
 

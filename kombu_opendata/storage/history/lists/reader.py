@@ -229,34 +229,13 @@ class Reader:
         """The number before which every attempt ended before this time, and from which on none did."""
         high = self.log.end[0]
         low = min(self.first_kept_attempt, high)
-        for chunk in self.log.chunks:
-            ended = [row.ended_at_ms for row in chunk.attempts]
-            if ended and ended[-1] >= at_ms:
-                later = next(at for at, end in enumerate(ended) if end >= at_ms)
-                if later:
-                    return chunk.first_attempt + later
-                high = chunk.first_attempt
-                break
         while low < high:
             middle = (low + high) // 2
-            record = await self._record_of(middle)
-            if record is None:
-                row = (await self.attempts([middle])).get(middle)
-                if row is None or row.ended_at_ms < at_ms:
-                    low = middle + 1
-                else:
-                    high = middle
-                continue
-            first, key, value = record
-            count = history_log.attempts_of(key, value)
-            if history_log.ended_at(key, value, count - 1) < at_ms:
-                low = first + count
-            elif history_log.ended_at(key, value, 0) >= at_ms:
-                high = min(first, high)
-                if first <= low:
-                    return low
+            row = (await self.attempts([middle])).get(middle)
+            if row is None or row.ended_at_ms < at_ms:
+                low = middle + 1
             else:
-                return first + next(at for at in range(count) if history_log.ended_at(key, value, at) >= at_ms)
+                high = middle
         return low
 
 

@@ -134,7 +134,7 @@ def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> Non
         async def compacted() -> bool:
             await store.flush_memtable()
             await store.collect_garbage()
-            await space.look()
+            await space.read()
             assert space.use is not None
             return [one.name for one in space.use.checkpoints] == ["somebody"] and bool(space.use.held)
 
@@ -144,7 +144,7 @@ def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> Non
         assert report["live_bytes"] > KEYS * 100
         assert report["checkpoints"][0]["name"] == "somebody"
         await store.admin.delete_checkpoint(held.id)
-        await space.look()
+        await space.read()
         assert space.freed_bytes > 100_000
         await until(collected(store, tmp_path / "db", 2 * KEYS * 110))
         space.collected()
@@ -157,12 +157,12 @@ def test_a_look_that_fails_changes_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SlateStore.open(f"file://{tmp_path}", "db", settings=SMALL)
         space = DiskSpace(store.admin, store.clock)
-        await space.look()
+        await space.read()
         before = space.report()
         await store.close()
         for file in (tmp_path / "db" / "manifest").iterdir():
             file.write_bytes(b"damaged")
-        await space.look()
+        await space.read()
         assert space.report() == before
 
     asyncio.run(main())
@@ -191,7 +191,7 @@ def test_under_load_the_disk_stays_bounded_and_at_rest_it_holds_what_lives(tmp_p
         maintenance = asyncio.create_task(engine.run_maintenance())
 
         async def times_live() -> float:
-            await engine.disk_space.look()
+            await engine.disk_space.read()
             assert engine.disk_space.use is not None
             return bytes_in(folder) / engine.disk_space.use.live_bytes
 

@@ -58,7 +58,7 @@ async def steps_until(world: World, is_over: Callable[[], Awaitable[bool]]) -> i
     """What maintenance does, over and over; returns how many messages went early."""
     removed = 0
     for _ in range(_STEPS):
-        await world.engine.disk_space.look()
+        await world.engine.disk_space.read()
         removed += await world.engine.size_limit.step()
         if await is_over():
             return removed
@@ -169,7 +169,7 @@ def test_garbage_removes_nothing(tmp_path: Path) -> None:
             await world.engine.removals.purge(world.queue("q"))
         await world.engine.commits.checkpoint()
         await world.engine.tidy()
-        await world.engine.disk_space.look()
+        await world.engine.disk_space.read()
         highest = world.engine.size_limit.size_bytes
         assert await at_rest(world) == 0
         assert world.queue("q").done.length == 400
@@ -212,7 +212,7 @@ def test_what_waits_is_not_compacted_again_for_each_message_that_is_done(tmp_pat
         await steps_until(world, is_stuck)
         for _ in range(3):
             await settled(world, 1)
-            await world.engine.disk_space.look()
+            await world.engine.disk_space.read()
             assert await limit.step() == 0
             assert not limit._compaction
             assert limit.is_stuck
@@ -227,11 +227,11 @@ def test_a_disk_without_room_to_compact_everything(tmp_path: Path, monkeypatch: 
     async def steps(world: World) -> None:
         limit = world.engine.size_limit
         await settled(world, 1200)
-        await world.engine.disk_space.look()
+        await world.engine.disk_space.read()
         removed = await limit.step()
         assert 100 < removed < 700
         for _ in range(10):
-            await world.engine.disk_space.look()
+            await world.engine.disk_space.read()
             assert await limit.step() == 0
             assert not limit._compaction
         assert world.queue("q").done.length == 1200 - removed
@@ -272,7 +272,7 @@ def test_it_does_not_oscillate(tmp_path: Path) -> None:
         for number in range(12):
             await settled(world, 250)
             for _ in range(20):
-                await world.engine.disk_space.look()
+                await world.engine.disk_space.read()
                 await world.engine.size_limit.step()
                 await asyncio.sleep(0.05)
             kept.append(world.queue("q").done.length)
@@ -288,7 +288,7 @@ def test_it_does_not_oscillate(tmp_path: Path) -> None:
 def test_below_the_limit_nothing_is_compacted(tmp_path: Path, limit: int) -> None:
     async def steps(world: World) -> None:
         await settled(world, 300)
-        await world.engine.disk_space.look()
+        await world.engine.disk_space.read()
         assert await world.engine.size_limit.step() == 0
         assert not world.engine.size_limit._compaction
 
