@@ -181,7 +181,7 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
         assert anchor in headings, anchor
 
 
-@pytest.mark.parametrize("page", ["../CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "../CONTRIBUTING.md"])
 def test_the_modules_and_folders_of_a_page_exist(page: str) -> None:
     found = re.findall(r"`([\w./]+(?:/|\.py|\.toml|\.yaml))`", (DOCS / page).read_text())
     assert found
