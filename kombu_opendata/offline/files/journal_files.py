@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import CorruptRecord, StoreChanged, StoreError
-from ...storage.commit import journal_segment
+from ...storage.commit import journal, journal_segment
 from ...storage.effects import codec
 from ...storage.effects.codec import Commit
 from ..findings import Finding, finding
@@ -142,7 +142,7 @@ def _gap(tail: JournalTail, segment: Segment, expected: int) -> None:
 
 def _read_records(tail: JournalTail, segment: Segment, data: bytes) -> None:
     end = segment.used_bytes = journal_segment.HEADER_BYTES
-    for sequence, end, payload in journal_segment.whole_records(data, segment.first):
+    for sequence, end, payload in journal.whole_records(data, segment.first):
         segment.records += 1
         if sequence > tail.last:
             _keep(tail, segment, sequence, payload)
@@ -168,7 +168,7 @@ def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterat
     """Find out whether a segment ends where its writer stopped, or at a damaged record."""
     expected = segment.last + 1
     where = f"{segment.path.name}, byte {end}"
-    if end + journal_segment.RECORD_BYTES > len(data):
+    if end + journal.RECORD_BYTES > len(data):
         if data[end:].strip(b"\0"):
             text = f"{where}: the last {len(data) - end} bytes are not a record"
             yield finding("journal-torn", text, file=str(segment.path))
@@ -178,9 +178,9 @@ def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterat
         text = f"record {expected} at {where} is damaged; complete records follow from byte {later} on"
         yield finding("journal-record", text, file=str(segment.path))
         return
-    length, crc, sequence = journal_segment.RECORD.unpack_from(data, end)
-    payload = data[end + journal_segment.RECORD_BYTES : end + journal_segment.RECORD_BYTES + length]
-    if length and journal_segment.checksum(expected, payload) == crc:
+    length, crc, sequence = journal.RECORD.unpack_from(data, end)
+    payload = data[end + journal.RECORD_BYTES : end + journal.RECORD_BYTES + length]
+    if length and journal.checksum(expected, payload) == crc:
         text = f"record {expected} at {where} has the sequence number {sequence}"
         yield finding("journal-record", text, file=str(segment.path))
     elif sequence == expected:
@@ -188,7 +188,7 @@ def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterat
         text = f"record {expected} at {where}, the last one, is incomplete"
         yield finding("journal-record" if was_whole else "journal-torn", text, file=str(segment.path))
     elif segment.records == 0:
-        other = journal_segment.record_at(data, end)
+        other = journal.record_at(data, end)
         if other is not None and other[0] > expected:
             text = f"{where}: the header announces record {expected}, but the first one is {other[0]}"
             yield finding("journal-record", text, file=str(segment.path))
@@ -196,12 +196,12 @@ def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterat
 
 def _find_record(data: bytes, start: int, sequence: int) -> int | None:
     """Where a complete record with this sequence number begins after ``start``."""
-    wanted = journal_segment.SEQUENCE.pack(sequence)
+    wanted = journal.SEQUENCE.pack(sequence)
     limit = min(len(data), start + _SEARCH_BYTES)
     at = data.find(wanted, start, limit)
     while at >= 0:
-        offset = at - (journal_segment.RECORD_BYTES - journal_segment.SEQUENCE.size)
-        if offset > start and (found := journal_segment.record_at(data, offset)) is not None and found[0] == sequence:
+        offset = at - (journal.RECORD_BYTES - journal.SEQUENCE.size)
+        if offset > start and (found := journal.record_at(data, offset)) is not None and found[0] == sequence:
             return offset
         at = data.find(wanted, at + 1, limit)
     return None

@@ -2,7 +2,19 @@
 
 On a local folder a commit is one append to a preallocated file and one ``fdatasync``, about a tenth of what a SlateDB
 flush with fsync costs. The engine moves the journal's content into SlateDB in the background and releases it.
-:mod:`.journal_segment` has the bytes.
+:mod:`.journal_segment` has the files.
+
+==========  =====  =======================================================
+record      bytes  back to back after a segment's header
+==========  =====  =======================================================
+length      4      u32, of the payload
+crc         4      u32, CRC-32 of the sequence number and the payload
+sequence    8      u64, one more than the record before
+payload     n
+==========  =====  =======================================================
+
+All integers little endian. The log ends at the first record that is not whole or does not follow its predecessor:
+segments are reused, so old bytes may follow the end.
 """
 
 from __future__ import annotations
@@ -11,22 +23,19 @@ import contextlib
 import errno
 import itertools
 import os
+import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...errors import CorruptRecord, NewerFormat, OpenDataError, StoreFull, StoreUnwritable
-from .journal_segment import (
-    HEADER_BYTES,
-    RECORD_BYTES,
-    VERSION,
-    Segment,
-    parse_header,
-    record_header,
-    segment_header,
-    whole_records,
-)
+from ...errors import CorruptRecord, OpenDataError, StoreFull, StoreUnwritable
+from .journal_segment import HEADER_BYTES, Segment
 
 SEGMENT_BYTES = 16 << 20
+#: length of the payload, checksum, sequence number
+RECORD = struct.Struct("<IIQ")
+SEQUENCE = struct.Struct("<Q")
+RECORD_BYTES = RECORD.size
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -71,7 +80,14 @@ class Journal:
             NewerFormat: a segment was written by a newer version.
         """
         self.sequence = after
-        for segment in self._existing():
+        for path in sorted(self.folder.glob("*.journal")):
+            with self._translated():
+                segment = Segment.open(path)
+            if segment is not None:
+                self._segments.append(segment)
+        for path in self.folder.glob("*.spare"):
+            path.unlink()
+        for segment in list(self._segments):
             if segment.first > self.sequence + 1:
                 raise CorruptRecord(
                     f"journal {self.folder}: records {self.sequence + 1} to {segment.first - 1} are missing",
@@ -83,30 +99,6 @@ class Journal:
                 if sequence > after:
                     self.sequence = sequence
                     yield sequence, payload
-
-    def _existing(self) -> list[Segment]:
-        """The segments on disk, in order. Removes a file without a header, which was never used."""
-        found = self._segments = []
-        for path in sorted(self.folder.glob("*.journal")):
-            with self._translated():
-                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            size = os.fstat(fd).st_size
-            head = os.pread(fd, HEADER_BYTES, 0)
-            header = parse_header(head)
-            if header is not None:
-                if header.version > VERSION:
-                    os.close(fd)
-                    text = f"{path} has journal format {header.version}; this version reads up to {VERSION}: upgrade"
-                    raise NewerFormat(text)
-                found.append(Segment(path, fd, header.number, header.first, size))
-                continue
-            os.close(fd)
-            if head.strip(b"\0"):
-                raise CorruptRecord(f"{path} has no journal header: restore it", key=path.name.encode(), offset=0)
-            path.unlink()
-        for path in self.folder.glob("*.spare"):
-            path.unlink()
-        return list(found)
 
     # ------------------------------------------------------------------ writing
     @property
@@ -146,9 +138,9 @@ class Journal:
         if self._offset + need > self._segments[-1].size:
             self._roll(need)
         sequence = self.sequence + 1
-        record = (record_header(sequence, payload), payload)
+        header = RECORD.pack(len(payload), checksum(sequence, payload), sequence)
         try:
-            written = os.pwritev(self._segments[-1].fd, record, self._offset)
+            written = os.pwritev(self._segments[-1].fd, (header, payload), self._offset)
             if written != need:
                 raise OSError(errno.ENOSPC, "a short write")
         except OSError as exc:
@@ -189,17 +181,21 @@ class Journal:
         """Whether the next segment is allocated."""
         return self._spare is not None
 
-    def prepare_spare(self) -> bool:
-        """Allocate the next segment ahead of need. May take tens of milliseconds.
+    def prepare_spare(self, size: int = 0) -> bool:
+        """Allocate the next segment ahead of need, of at least ``size`` bytes. May take tens of milliseconds.
 
         Returns:
             False when there is no space for it.
         """
+        size = max(size, self.segment_bytes)
+        if self._spare is not None and self._spare.size < size:
+            self._spare.discard()
+            self._spare = None
         if self._spare is None:
-            if self.waiting_bytes + self.segment_bytes > self.max_bytes:
+            if self.waiting_bytes + size > self.max_bytes:
                 return False
             try:
-                spare = self._allocate(self.segment_bytes)
+                spare = self._allocate(size)
             except StoreFull:
                 return False
             if self._spare is None:
@@ -210,19 +206,7 @@ class Journal:
 
     def make_room(self, need: int) -> bool:
         """Try to get ``need`` bytes of :attr:`room` by allocating now; returns whether there are as many."""
-        size = need + HEADER_BYTES + RECORD_BYTES
-        if size > self.segment_bytes:
-            if self._spare is not None and self._spare.size < size:
-                self._spare.discard()
-                self._spare = None
-            if self._spare is None and self.waiting_bytes + size <= self.max_bytes:
-                try:
-                    self._spare = self._allocate(size)
-                except StoreFull:
-                    return False
-        else:
-            self.prepare_spare()
-        return self.room >= need
+        return self.prepare_spare(need + HEADER_BYTES + RECORD_BYTES) and self.room >= need
 
     def close(self) -> None:
         """Close the files; the records stay."""
@@ -251,18 +235,10 @@ class Journal:
         return segment
 
     def _continue_in(self, segment: Segment) -> None:
-        segment.number = self._segments[-1].number + 1 if self._segments else 1
-        segment.first = self.sequence + 1
-        header = segment_header(segment.number, segment.first)
-        path = self.folder / f"{segment.number:016d}.journal"
+        number = self._segments[-1].number + 1 if self._segments else 1
         try:
             with self._translated():
-                os.pwrite(segment.fd, header, 0)
-                if self._sync:
-                    os.fdatasync(segment.fd)
-                segment.path.rename(path)
-                segment.path = path
-                self._sync_folder()
+                segment.begin(self.folder, number, self.sequence + 1, sync=self._sync)
         except OpenDataError:
             segment.discard()
             raise
@@ -273,14 +249,6 @@ class Journal:
         path = self.folder / f"{os.getpid()}-{next(self._spare_numbers)}.spare"
         with self._translated():
             return Segment.allocate(path, size, sync=self._sync)
-
-    def _sync_folder(self) -> None:
-        if self._sync:
-            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -296,3 +264,33 @@ class Journal:
 
     def _unwritable(self, exc: OSError) -> StoreUnwritable:
         return StoreUnwritable(f"the journal in {self.folder} can't be written: {exc.strerror}", path=str(self.folder))
+
+
+def record_at(data: bytes, offset: int) -> tuple[int, int, bytes] | None:
+    """(sequence, offset of the next record, payload) of the whole record at ``offset``; None if there is none."""
+    if offset + RECORD_BYTES > len(data):
+        return None
+    length, crc, sequence = RECORD.unpack_from(data, offset)
+    start = offset + RECORD_BYTES
+    if start + length > len(data):
+        return None
+    payload = data[start : start + length]
+    if checksum(sequence, payload) != crc:
+        return None
+    return sequence, start + length, payload
+
+
+def whole_records(data: bytes, first: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (sequence, end offset, payload) of a segment's records, the first of which has the sequence ``first``.
+
+    Ends at the first record that is not whole or does not follow its predecessor.
+    """
+    offset, expected = HEADER_BYTES, first
+    while (found := record_at(data, offset)) is not None and found[0] == expected:
+        yield found
+        offset, expected = found[1], expected + 1
+
+
+def checksum(sequence: int, payload: bytes) -> int:
+    """The checksum of a record."""
+    return zlib.crc32(payload, zlib.crc32(SEQUENCE.pack(sequence)))

@@ -1,4 +1,4 @@
-"""The segments of the journal: their files and bytes (docs/rfcs/0003-journal.md).
+"""The segments of the journal: their files and headers (docs/rfcs/0003-journal.md).
 
 ==========  =====  =======================================================
 segment     bytes  file ``<number, 16 digits>.journal``, preallocated
@@ -10,34 +10,20 @@ number      8      u64, the segment's number
 first       8      u64, sequence number of its first record
 ==========  =====  =======================================================
 
-==========  =====  =======================================================
-record      bytes  back to back after the header
-==========  =====  =======================================================
-length      4      u32, of the payload
-crc         4      u32, CRC-32 of the sequence number and the payload
-sequence    8      u64, one more than the record before
-payload     n
-==========  =====  =======================================================
-
-All integers little endian. The log ends at the first record that is not whole or does not follow its predecessor:
-segments are reused, so old bytes may follow the end.
+All integers little endian. Records follow, back to back; :mod:`.journal` has their bytes.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ...errors import CorruptRecord, NewerFormat
+
 _HEADER = struct.Struct("<4sHHQQ")
-#: length of the payload, checksum, sequence number
-RECORD = struct.Struct("<IIQ")
-SEQUENCE = struct.Struct("<Q")
 HEADER_BYTES = _HEADER.size
-RECORD_BYTES = RECORD.size
 MAGIC = b"ODQJ"
 VERSION = 1
 _ZEROS = bytes(1 << 20)
@@ -74,6 +60,45 @@ class Segment:
             raise
         return segment
 
+    @classmethod
+    def open(cls, path: Path) -> Segment | None:
+        """The segment in a file; None, and the file is removed, if it was never used.
+
+        Raises:
+            OSError: the file can't be opened.
+            NewerFormat: it was written by a newer version.
+            CorruptRecord: it has no header.
+        """
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        head = os.pread(fd, HEADER_BYTES, 0)
+        header = parse_header(head)
+        if header is not None and header.version <= VERSION:
+            return cls(path, fd, header.number, header.first, os.fstat(fd).st_size)
+        os.close(fd)
+        if header is not None:
+            text = f"{path} has journal format {header.version}; this version reads up to {VERSION}: upgrade"
+            raise NewerFormat(text)
+        if head.strip(b"\0"):
+            raise CorruptRecord(f"{path} has no journal header: restore it", key=path.name.encode(), offset=0)
+        path.unlink()
+        return None
+
+    def begin(self, folder: Path, number: int, first: int, *, sync: bool) -> None:
+        """Make it segment ``number`` of a journal, whose first record will have the sequence number ``first``."""
+        self.number, self.first = number, first
+        os.pwrite(self.fd, _HEADER.pack(MAGIC, VERSION, 0, number, first), 0)
+        if sync:
+            os.fdatasync(self.fd)
+        path = folder / f"{number:016d}.journal"
+        self.path.rename(path)
+        self.path = path
+        if sync:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
     def discard(self) -> None:
         """Close and remove the file."""
         os.close(self.fd)
@@ -94,43 +119,3 @@ def parse_header(data: bytes) -> SegmentHeader | None:
     if len(data) < HEADER_BYTES or data[:4] != MAGIC:
         return None
     return SegmentHeader(*_HEADER.unpack_from(data)[1:])
-
-
-def record_at(data: bytes, offset: int) -> tuple[int, int, bytes] | None:
-    """(sequence, offset of the next record, payload) of the whole record at ``offset``; None if there is none."""
-    if offset + RECORD_BYTES > len(data):
-        return None
-    length, crc, sequence = RECORD.unpack_from(data, offset)
-    start = offset + RECORD_BYTES
-    if start + length > len(data):
-        return None
-    payload = data[start : start + length]
-    if checksum(sequence, payload) != crc:
-        return None
-    return sequence, start + length, payload
-
-
-def whole_records(data: bytes, first: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (sequence, end offset, payload) of a segment's records, the first of which has the sequence ``first``.
-
-    Ends at the first record that is not whole or does not follow its predecessor.
-    """
-    offset, expected = HEADER_BYTES, first
-    while (found := record_at(data, offset)) is not None and found[0] == expected:
-        yield found
-        offset, expected = found[1], expected + 1
-
-
-def segment_header(number: int, first: int) -> bytes:
-    """The header of segment ``number``, whose first record has the sequence number ``first``."""
-    return _HEADER.pack(MAGIC, VERSION, 0, number, first)
-
-
-def record_header(sequence: int, payload: bytes) -> bytes:
-    """The bytes before the payload of a record."""
-    return RECORD.pack(len(payload), checksum(sequence, payload), sequence)
-
-
-def checksum(sequence: int, payload: bytes) -> int:
-    """The checksum of a record."""
-    return zlib.crc32(payload, zlib.crc32(SEQUENCE.pack(sequence)))
