@@ -1,1 +1,1 @@
-"""What a commit consists of: effects, the entries of the journal (docs/rfcs/0003-journal.md)."""
+"""Effects: the changes that commits consist of, the entries of the journal (docs/rfcs/0003-journal.md)."""

@@ -1,4 +1,4 @@
-"""Effects on messages that somebody names by their ids, whoever holds them."""
+"""Effects of calls that name messages by id, whoever holds them: extend, delay, delete, archive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .deliveries import MessagesEffect
 
 
 class Extend(MessagesEffect, tag=44):
-    """in flight: leases that nobody renews end at one time."""
+    """in flight: leases that nobody renews end at a given time."""
 
     lease_until_ms: int
 
@@ -22,7 +22,7 @@ class Extend(MessagesEffect, tag=44):
 
 
 class Delay(MessagesEffect, tag=45):
-    """available: visible from a time on."""
+    """available: visible from a given time on."""
 
     visible_at_ms: int
 
@@ -33,7 +33,7 @@ class Delay(MessagesEffect, tag=45):
 
 
 class Delete(MessagesEffect, tag=46):
-    """available or in flight → gone, without a trace in the done or failed messages."""
+    """available or in flight → deleted, without an entry in a settled list."""
 
     def apply(self, state: StoreState) -> None:
         queue = state.queues[self.queue]

@@ -19,7 +19,7 @@ from .task_results import CloseChord, ForgetResults, OpenChord, StoreResult
 
 Commit = Sequence[Effect]
 
-#: of each kind the longest form
+#: the longest form of each effect
 Stored = (
     ReserveIds | Publish | ClaimAgain | Ack | ReturnExpired | GiveUp | RemoveFor | Renew
     | DeclareQueue | DeleteQueue | DeclareExchange | DeleteExchange | Bind | Unbind

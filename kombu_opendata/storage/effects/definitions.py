@@ -11,7 +11,7 @@ from .effect import Effect
 
 
 class DeclareQueue(Effect, tag=9):
-    """A durable queue was created. ``at_ms`` is 0 where that is not known."""
+    """A durable queue was created. ``at_ms`` is 0 if the time is unknown."""
 
     name: str
     max_attempts: int
@@ -33,7 +33,7 @@ class DeclareQueue(Effect, tag=9):
 
 
 class DeleteQueue(Effect, tag=10):
-    """A queue is forgotten, which was purged before. What reads its settled lists from the store collects them."""
+    """A queue was deleted, after a purge. The checkpoint reads its settled lists from the store and deletes them."""
 
     name: str
 
@@ -76,7 +76,7 @@ class DeclareExchange(Effect, tag=11):
 
 
 class DeleteExchange(Effect, tag=12):
-    """An exchange is gone, and its bindings with it."""
+    """An exchange was deleted with its bindings."""
 
     name: str
 
@@ -103,7 +103,7 @@ class Bind(Effect, tag=13):
 
 
 class Unbind(Effect, tag=14):
-    """A binding is gone. It has no ``arguments`` in a journal of before there were headers exchanges."""
+    """A binding was deleted. A journal from before headers exchanges has no ``arguments``."""
 
     queue: str
     exchange: str

@@ -1,4 +1,4 @@
-"""Effects of a delivery: a lease begins, is renewed, ends; a message leaves its queue without a delivery."""
+"""Effects of deliveries: claim, ack, return, fail, renew; and the removal of messages that were not delivered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .effect import Effect
 
 
 class MessagesEffect(Effect):
-    """What happened to some messages of a queue."""
+    """The base of effects on some messages of a queue."""
 
     queue: str
     at_ms: int
@@ -23,7 +23,7 @@ class MessagesEffect(Effect):
 
 
 def _buckets_of(queue: str, pairs: list[int]) -> Iterable[tuple[str, int]]:
-    """The buckets of a queue that are named in ``pairs``."""
+    """The buckets in ``pairs``."""
     return {(queue, bucket) for bucket in pairs[1::2]}
 
 
@@ -57,9 +57,9 @@ class Claim(Effect, tag=3):
 
 
 class ClaimAgain(Claim, tag=3):
-    """A claim of some messages that were delivered before.
+    """A claim of messages of which some were delivered before.
 
-    It counts them, because an entry that was out of memory no longer knows.
+    It has their number, because an entry that has left memory no longer tells.
     """
 
     redelivered: int = 0
@@ -103,7 +103,7 @@ class Return(MessagesEffect, tag=5):
         visible_at_ms: int = 0,
         lease_expired: bool = False,
     ) -> Return:
-        """The shortest form that says this."""
+        """The shortest form of this effect."""
         if lease_expired:
             return ReturnExpired(queue, at_ms, pairs, costs_attempt, consumer, visible_at_ms, True)
         if visible_at_ms:
@@ -130,7 +130,7 @@ class Return(MessagesEffect, tag=5):
 
 
 class ReturnLater(Return, tag=5):
-    """in flight → available from a time on."""
+    """in flight → available, from a given time on."""
 
     visible_at_ms: int = 0
 
@@ -139,7 +139,7 @@ class ReturnLater(Return, tag=5):
 
 
 class ReturnExpired(ReturnLater, tag=5):
-    """As :class:`ReturnLater`, and whether the reason is that the lease expired."""
+    """As :class:`ReturnLater`, perhaps because the lease expired."""
 
     lease_expired: bool = False
 
@@ -148,7 +148,7 @@ class ReturnExpired(ReturnLater, tag=5):
 
 
 class Fail(MessagesEffect, tag=6):
-    """in flight → failed, rejected by the consumer; with a reason the messages are dead letters as well."""
+    """in flight → failed, rejected by the consumer; with a reason also dead letters."""
 
     consumer: str
     reason: str = ""
@@ -175,7 +175,7 @@ class Fail(MessagesEffect, tag=6):
 
 
 class GiveUp(Fail, tag=6):
-    """in flight → failed, because no attempts were left when the message was given back or its lease expired."""
+    """in flight → failed, because no attempt was left when the message was requeued or its lease expired."""
 
     no_attempts_left: bool = False
     lease_expired: bool = False
@@ -192,7 +192,7 @@ class GiveUp(Fail, tag=6):
 
 
 class Remove(Effect, tag=7):
-    """available → gone: expired or purged; with a reason the messages become dead letters."""
+    """available → deleted: expired, dropped or purged; with a reason the messages become dead letters."""
 
     queue: str
     pairs: list[int]
@@ -201,7 +201,7 @@ class Remove(Effect, tag=7):
 
     @staticmethod
     def of(queue: str, pairs: list[int], reason: str, at_ms: int, why: str) -> Remove:
-        """The shortest form that says this."""
+        """The shortest form of this effect."""
         if why == reason:
             return Remove(queue, pairs, reason, at_ms)
         return RemoveFor(queue, pairs, reason, at_ms, why)
@@ -230,7 +230,7 @@ class Remove(Effect, tag=7):
 
 
 class RemoveFor(Remove, tag=7):
-    """As :class:`Remove`, with the reason for the messages' history, where the dead letters have another or none."""
+    """As :class:`Remove`, with the reason for the messages' history, if it is not that of the dead letters."""
 
     why: str = ""
 
@@ -239,9 +239,9 @@ class RemoveFor(Remove, tag=7):
 
 
 class Renew(Effect, tag=8):
-    """All leases of a session are prolonged, each by its queue's lease from ``at_ms``.
+    """All leases of a session are renewed, each for its queue's lease from ``at_ms``.
 
-    In a journal of an older version there may be no ``at_ms``: then all end at ``lease_until_ms``.
+    The journal of an older version may have no ``at_ms``: then all end at ``lease_until_ms``.
     """
 
     session: bytes

@@ -1,4 +1,4 @@
-"""The base of all effects: what each does to the state, and what recovery asks of it."""
+"""The base class of effects: how one changes the state, and what recovery must load for it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..state.store_state import StoreState
 
 
 class Effect(msgspec.Struct, array_like=True, gc=False):
-    """What happened, with every choice already made (ids, times, buckets).
+    """A change with every choice already made (ids, times, buckets).
 
-    Applying an effect again to the state before gives the same state after. In the journal it is an array: its number,
+    Applied again to the state before it, an effect gives the same state. In the journal it is an array: its number,
     which is its ``tag``, and its fields. ``pairs`` is a flat list id, bucket, id, bucket, …; times are ms since the
-    epoch. A subclass with its base's number has further fields, which are written only where they say something; the
-    decoder knows the longest form, whose defaults mean what the shorter form means.
+    epoch. A subclass with its base's number has further fields, which are written only if they differ from their
+    defaults; the decoder knows the longest form, whose defaults mean the same as the shorter form.
     """
 
     def apply(self, state: StoreState) -> None:
-        """Change the state. The live engine and recovery call this."""
+        """Change the state, in the live engine and in recovery."""
         raise NotImplementedError
 
     def active_buckets(self) -> Iterable[tuple[str, int]]:
@@ -29,7 +29,7 @@ class Effect(msgspec.Struct, array_like=True, gc=False):
         return ()
 
     def settled_buckets(self) -> Iterable[tuple[str, ListName, int]]:
-        """The (queue, list, bucket) that must be at hand before it can be applied."""
+        """The (queue, list, bucket) triples that must be read before it can be applied."""
         return ()
 
     def new_messages(self) -> Iterable[NewMessage]:

@@ -1,7 +1,7 @@
-"""Effects that move messages which are stored already: routing in the background, redrive, archiving, deletion.
+"""Effects that move stored messages: routing in the background, redrive, archiving, deletion.
 
-Each message that comes into a queue gets an entry in its routes block, also where it says 1: it tells that another
-queue, or an earlier time in this one, may have written the message's attempts.
+Each message that comes into a queue gets an entry in its routes block, even if its count is 1: it means that another
+queue, or an earlier stay in this one, may have written the message's attempts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..state.staged_job import DONE, FAILED
 from ..state.store_state import Queue, StoreState
 from .effect import Effect
 
-#: where staged jobs count the messages of a list
+#: the count of staged jobs for the messages of each list
 _KINDS: dict[ListName, int] = {"done": DONE, "failed": FAILED, "archived_failed": FAILED}
 
 
 class Route(Effect, tag=41):
-    """A queue's cursor moved on: ``rows`` are new in the queue, but those in ``taken`` were settled there."""
+    """A queue's cursor advanced: ``rows`` are new in the queue, except those in ``taken``, which were settled there."""
 
     queue: str
     cursor: Cursor
@@ -57,7 +57,7 @@ class Route(Effect, tag=41):
 
 
 class MoveSettled(Effect, tag=42):
-    """Settled messages become available in ``target``, or go for good if that is empty."""
+    """Settled messages become available in ``target``, or are deleted if that is empty."""
 
     queue: str
     at_ms: int
@@ -97,7 +97,7 @@ class MoveSettled(Effect, tag=42):
 
 
 class ArchiveFailed(Effect, tag=54):
-    """Failed messages of one bucket are set aside; ``rows`` is a flat list id, failed at, attempts, …"""
+    """Failed messages of one bucket are archived; ``rows`` is a flat list id, failed at, attempts, …"""
 
     queue: str
     bucket: int
@@ -105,7 +105,7 @@ class ArchiveFailed(Effect, tag=54):
 
     @classmethod
     def of(cls, queue: str, bucket: int, rows: Iterable[Entry]) -> ArchiveFailed:
-        """These entries of the bucket are set aside."""
+        """The effect for these entries of the bucket."""
         return cls(queue, bucket, [field for row in rows for field in row])
 
     def apply(self, state: StoreState) -> None:
@@ -124,6 +124,6 @@ def _add(state: StoreState, queue: Queue, row: QueueRow, at: int, more: int) -> 
     visible_at = row.visible_at_ms
     known_at = max(at, min(visible_at, at + 1))
     entry = queue.messages.add(row.bucket, row.id, row.priority, visible_at, row.deadline_ms, known_at, row.size)
-    entry.claimed_at = at  # one that is visible from the next millisecond can be claimed at once: as of then
+    entry.claimed_at = at  # a message visible from the next millisecond can be claimed at once, at that time
     joined = state.dirty.joined
     joined[row.id] = joined.get(row.id, 0) + more

@@ -1,4 +1,4 @@
-"""Effects of a publish: message ids, new messages, idempotency keys, dead letters that were sent."""
+"""Effects of publishes: message ids, new messages, idempotency keys, dead letters that were sent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_message(
 
 
 class ReserveIds(Effect, tag=1):
-    """Message ids up to ``base + size`` may be given out."""
+    """The message ids below ``base + size`` may be used."""
 
     base: int
     size: int
@@ -53,9 +53,10 @@ class ReserveIds(Effect, tag=1):
 
 
 class Publish(Effect, tag=2):
-    """One message came into queues; ``priority`` is the stored one, lower first.
+    """A message came into queues; ``priority`` is the stored one, lower first.
 
-    ``queues`` says how many queues got it, the transient ones included, as the session's publish ``seq`` is answered.
+    ``queues`` is the number of queues that got it, transient ones included, for the answer to the session's publish
+    ``seq``.
     """
 
     id: int
@@ -106,7 +107,7 @@ class Publish(Effect, tag=2):
 
 
 class DeadLetterSent(Effect, tag=40):
-    """A dead letter was published, in the same commit, or nobody takes it."""
+    """A dead letter was published, in the same commit, or no queue gets it."""
 
     queue: str
     id: int

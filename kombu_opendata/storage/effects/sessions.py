@@ -19,7 +19,7 @@ class NameSession(Effect, tag=15):
 
 
 class ForgetSession(Effect, tag=16):
-    """A session is over and holds nothing: no retry of its publishes or calls can come."""
+    """A session ended and holds nothing: it can't repeat its publishes or calls any more."""
 
     session: bytes
 
@@ -34,7 +34,7 @@ class ForgetSession(Effect, tag=16):
 
 
 class Time(Effect, tag=17):
-    """The last effect of each commit: no time in the commit, or in one before, is after it."""
+    """The last effect of each commit: its time is the latest one in this and all earlier commits."""
 
     at_ms: int
 
@@ -43,7 +43,7 @@ class Time(Effect, tag=17):
 
 
 class NoteRemoval(Effect, tag=18):
-    """How many messages a session's call, a purge or a deletion of a queue, has removed so far."""
+    """The number of messages that a session's purge or deletion of a queue has removed so far."""
 
     session: bytes
     call: int

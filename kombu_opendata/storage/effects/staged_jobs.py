@@ -1,4 +1,4 @@
-"""Effects of staged jobs (docs/rfcs/0008-staged-batches.md): their commit, and their rows on the way into queues."""
+"""Effects of staged jobs: their commit, and the routing of their rows (docs/rfcs/0008-staged-batches.md)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class CommitStaged(Effect, tag=48):
 
 
 class RouteStaged(Chunk, Effect, tag=49):
-    """So many rows of a job were put into queues: the fields of a chunk, and what routing decided.
+    """Rows of a job were put into queues: the fields of a chunk, and the routes.
 
-    It holds the block of the index that the rows are in, as it is in the batch object, so applying it needs no object.
+    It has the rows' block of the index, as in the batch object, so applying it needs no object.
 
     Attributes:
         targets: lists of queues.
-        runs: flat list target, rows, target, rows, …; -1 for rows that no queue takes.
+        runs: flat list target, rows, target, rows, …; target -1 for rows that no queue gets.
         places: queue → flat list bucket, rows, bucket, rows, …
     """
 
@@ -45,7 +45,7 @@ class RouteStaged(Chunk, Effect, tag=49):
 
     @classmethod
     def of(cls, chunk: Chunk, targets: list[list[str]], runs: list[int], places: dict[str, list[int]]) -> RouteStaged:
-        """A chunk's rows went there."""
+        """The effect for a chunk's rows."""
         return cls(
             chunk.job_id, chunk.first_id, chunk.at_ms, chunk.received_at_ms, chunk.path, chunk.offset, chunk.rows,
             chunk.block, chunk.payload, targets, runs, places,
@@ -55,7 +55,7 @@ class RouteStaged(Chunk, Effect, tag=49):
         self.apply_block(state, decode(self) if self.block else None)
 
     def apply_block(self, state: StoreState, block: Block | None) -> None:
-        """As :meth:`apply`, with the block decoded; None where its rows are damaged."""
+        """As :meth:`apply`, with the block decoded; None if its rows are damaged."""
         id, dropped, received = self.first_id, 0, self.received_at_ms
         is_inline, targets = bool(self.payload), self.targets
         numbers = {name: spread(buckets) for name, buckets in self.places.items()}
@@ -80,7 +80,7 @@ class RouteStaged(Chunk, Effect, tag=49):
 
 
 def _rows(chunk: Chunk, block: Block) -> Iterator[tuple[int, int, int, int]]:
-    """Of each row its stored priority (lower first), from when it is visible, its deadline, its size."""
+    """The stored priority (lower first), visible time, deadline and size of each row."""
     received = chunk.received_at_ms
     priorities, visible, ttls = map(each, (block.priority, block.visible_at_ms, block.ttl_ms))
     for priority, visible_at, ttl, length in zip(priorities, visible, ttls, block.lengths, strict=False):

@@ -7,7 +7,7 @@ from .effect import Effect
 
 
 class StoreResult(Effect, tag=50):
-    """A result, a chord's part (if it has a ``group``), or both; without a name it is the part only."""
+    """A result (if there is a ``name``), a chord's part (if there is a ``group``), or both."""
 
     name: bytes
     kind: int
@@ -26,7 +26,7 @@ class StoreResult(Effect, tag=50):
 
 
 class ForgetResults(Effect, tag=51):
-    """Results that nobody wants any more."""
+    """Results that nobody needs any more are deleted."""
 
     names: list[bytes]
 
@@ -35,7 +35,7 @@ class ForgetResults(Effect, tag=51):
 
 
 class OpenChord(Effect, tag=52):
-    """What is known of a chord: its ``size`` (-1: not yet), ``added`` more tasks; ``again`` forgets an earlier one.
+    """More is known of a chord: its ``size`` (-1: unknown), ``added`` more tasks; ``again`` replaces an earlier chord.
 
     ``body`` is the task id of its callback.
     """
@@ -55,7 +55,7 @@ class OpenChord(Effect, tag=52):
 
 
 class CloseChord(Effect, tag=53):
-    """A chord is over."""
+    """A chord is deleted."""
 
     group: bytes
 

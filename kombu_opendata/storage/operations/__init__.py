@@ -1,1 +1,1 @@
-"""What can be done to queues, messages, results and staged jobs: each operation changes memory and leaves effects."""
+"""The operations on queues, messages, results and staged jobs: each changes memory and records effects."""

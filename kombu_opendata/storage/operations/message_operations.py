@@ -1,7 +1,6 @@
-"""What can be done to the messages of durable queues. Each operation changes memory at once and notes its effect.
+"""The operations on messages of durable queues: publish, claim, settle, … Each changes memory and records an effect.
 
-Nothing that an operation did may be shown to anybody before :class:`~kombu_opendata.storage.commit.commits.Commits`
-has committed it.
+No change may be shown to anybody before :class:`~kombu_opendata.storage.commit.commits.Commits` has committed it.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class Operations:
     """The operations on the queues of one instance.
 
     Attributes:
-        expired: messages that were removed because they were past their deadline, since the start.
-        on_dead_letters: is called when there are new dead letters.
+        expired: the number of messages removed past their deadline, since the start.
+        on_dead_letters: is called after dead letters were added.
     """
 
     def __init__(self, state: StoreState, payloads: Payloads, clock: Clock, commits: Commits) -> None:
@@ -45,7 +44,7 @@ class Operations:
 
     # ------------------------------------------------------------------ publishing
     def allocate_id(self) -> int:
-        """A message id that was never used. Its block is stored in the same commit or an earlier one."""
+        """A new message id, whose block is stored in the same commit or an earlier one."""
         state = self._state
         id = state.next_id
         if id >= state.block_end:
@@ -54,7 +53,7 @@ class Operations:
         return id
 
     def allocate_ids(self, count: int) -> int:
-        """The first of ``count`` consecutive message ids that were never used, as :meth:`allocate_id`."""
+        """The first of ``count`` consecutive new message ids, as :meth:`allocate_id`."""
         state = self._state
         first = state.next_id
         if first + count > state.block_end:
@@ -62,7 +61,7 @@ class Operations:
         return first
 
     def published(self, session: bytes, seq: int) -> Producer | None:
-        """The session's last publish, if ``seq`` was applied before (that one, or one before it)."""
+        """The session's last publish, if its publish ``seq`` was applied before."""
         last = self._state.producers.get(session)
         return last if last is not None and seq <= last.last_sequence and last.has(seq) else None
 
@@ -115,8 +114,8 @@ class Operations:
 
     # ------------------------------------------------------------------ consuming
     def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes, lease_ms: int = 0) -> None:
-        """Lease these available messages to a session, for the queue's lease or so many ms."""
-        # One that was returned within this millisecond is claimed as of the next: the token is the claim's time.
+        """Lease these available messages to a session, for the queue's lease or ``lease_ms``."""
+        # a message that returned within this millisecond is claimed in the next one: the token is the claim's time
         at = self._clock.now_ms()
         pairs: list[int] = []
         redelivered = 0
@@ -159,7 +158,7 @@ class Operations:
         *,
         lease_expired: bool = False,
     ) -> None:
-        """in flight → failed. With a reason they are dead letters as well, if the queue has an exchange for them."""
+        """in flight → failed. With a reason also dead letters, if the queue has an exchange for them."""
         at = self._clock.now_ms()
         given_up = reason == "delivery_limit"
         reason = reason if queue.dead_letters_to is not None else ""
@@ -181,11 +180,11 @@ class Operations:
         at_once: bool = False,
         lease_expired: bool = False,
     ) -> None:
-        """in flight → available; to failed when it costs an attempt and none is left.
+        """in flight → available, or failed if it costs an attempt and none is left.
 
         Args:
-            at_once: also where the queue has a delay between attempts.
-            lease_expired: the lease ended by itself; nobody rejected or released the message.
+            at_once: ignore the queue's delay between attempts.
+            lease_expired: the lease expired; nobody rejected or released the message.
         """
         at = self._clock.now_ms()
         back: list[int] = []
@@ -206,10 +205,10 @@ class Operations:
             self.fail(queue, spent, consumer, "delivery_limit", lease_expired=lease_expired)
 
     def remove(self, queue: Queue, entries: Collection[Entry], reason: str = "") -> int:
-        """available → gone: expired, dropped or purged. Returns how many.
+        """available → deleted: expired, dropped or purged. Returns how many.
 
-        With a reason they become dead letters, if the queue has an exchange for them, or if they expired and the
-        results of their tasks may be due.
+        With a reason they become dead letters, if the queue has an exchange for them, or if they expired and may leave
+        results of their tasks.
         """
         at = self._clock.now_ms()
         why = reason
@@ -228,35 +227,35 @@ class Operations:
         return count
 
     def dead_letter_sent(self, queue: str, id: int) -> None:
-        """Forget a dead letter, in one step with its publish: both are in the same commit."""
+        """Delete a dead letter, in the commit of its publish."""
         self._payloads.drop(id)
         self._commits.apply(DeadLetterSent(queue, id))
 
     def renew_by_queue(self, session: bytes) -> None:
-        """Prolong all leases of a session, each by its queue's lease from now."""
+        """Renew all leases of a session, each for its queue's lease from now."""
         at = self._clock.now_ms()
         self._commits.apply(Renew(session, at, at))
 
-    # ------------------------------------------------------------------ by id, and leases for a time
+    # ------------------------------------------------------------------ by id, and leases of a given time
     def extend(self, queue: Queue, entries: Collection[Entry], lease_ms: int) -> int:
-        """Have leases that nobody renews end in so many ms; returns when, ms since the epoch."""
+        """Let leases that nobody renews end in ``lease_ms``; returns when, ms since the epoch."""
         at = self._clock.now_ms()
         until = at + lease_ms
         self._commits.apply(Extend(queue.name, at, _pairs(entries), until))
         return until
 
     def delay(self, queue: Queue, entries: Collection[Entry], delay_ms: int) -> None:
-        """Make available messages visible in so many ms, sooner or later than they were."""
+        """Make available messages visible in ``delay_ms``, sooner or later than before."""
         at = self._clock.now_ms()
         self._commits.apply(Delay(queue.name, at, _pairs(entries), at + delay_ms))
 
     def release(self, queue: Queue, entries: Collection[Entry], consumer: str, delay_ms: int) -> None:
-        """in flight → available in so many ms, at no cost of an attempt."""
+        """in flight → available in ``delay_ms``, at no cost of an attempt."""
         at = self._clock.now_ms()
         self._commits.apply(ReturnLater(queue.name, at, _pairs(entries), False, consumer, at + delay_ms))
 
     def delete(self, queue: Queue, entries: Collection[Entry]) -> None:
-        """available or in flight → gone, without a trace in the done or failed messages."""
+        """available or in flight → deleted, without an entry in a settled list."""
         at = self._clock.now_ms()
         self._drop_payloads(entries)
         self._commits.apply(Delete(queue.name, at, _pairs(entries)))

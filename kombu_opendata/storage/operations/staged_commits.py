@@ -1,6 +1,6 @@
-"""Staged jobs: what can be done with them. Nothing may be shown to anybody before the commit.
+"""Commits and routes staged jobs, and removes their objects. No change may be shown to anybody before the commit.
 
-docs/rfcs/0008-staged-batches.md has the protocol, :mod:`.staged_state` the state; the broker decides what goes where.
+docs/rfcs/0008-staged-batches.md has the protocol, :mod:`.staged_state` the state; the broker decides about routes.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .message_operations import Operations
 
 log = logging.getLogger(__name__)
 
-#: how long a job is remembered after its last message was settled
+#: how long a job is kept after its last message was settled
 JOB_RETENTION_MS = 7 * 86_400_000
-#: staged objects that no committed job refers to go when they are older
+#: the age at which staged objects that no committed job refers to are removed
 ORPHAN_AGE_MS = 24 * 3_600_000
-#: files that are removed in one go
+#: files that are removed at once
 _DELETE = 1000
 _FORGET_LIMIT = 10_000
-#: counts of queues in one page of jobs
+#: the most counts of queues in one page of jobs
 _PAGE_COUNTS = 20_000
-#: ids of the commit's batches that are in an effect count as so many bytes
+#: journal bytes of one batch of a job, about
 _BATCH_BYTES = 150
 
 
@@ -59,7 +59,7 @@ class Staging:
 
     @property
     def url(self) -> str:
-        """Where batches are staged: beside the database."""
+        """The URL of staged batches, beside the database."""
         location = self._store.location
         return f"{location.url.rstrip('/')}/{location.name}.staged"
 
@@ -72,7 +72,7 @@ class Staging:
         """The folder of staged batches.
 
         Raises:
-            InvalidURL: the store can't hold any.
+            InvalidURL: this kind of store can't hold any.
             StoreError: a package is missing, or the settings are refused.
         """
         if self._folder is None:
@@ -81,7 +81,7 @@ class Staging:
 
     # ------------------------------------------------------------------ jobs
     async def find(self, job_id: str) -> StagedJob | None:
-        """A committed job; one that is settled comes from the store and must not be changed.
+        """A committed job; a settled one is a copy from the store, and changes to it are lost.
 
         Raises:
             CorruptRecord: its record does not decode.
@@ -94,10 +94,10 @@ class Staging:
         return self.state.jobs.get(job_id) or (StagedJob.of(job_id, staged.decode_job(key, value)) if value else None)
 
     def commit(self, job_id: str, batches: list[StagedBatch]) -> StagedJob:
-        """A new job, whose messages are these batches' rows.
+        """Add a job, whose messages are the rows of these batches.
 
         Raises:
-            StoreFull: the disk is full, or the store takes no writes.
+            StoreFull: the disk is full, or the store accepts no writes.
         """
         self._commits.check_room(_BATCH_BYTES * (1 + len(batches)))
         first_id = self._operations.allocate_ids(sum(batch.rows for batch in batches))
@@ -111,10 +111,10 @@ class Staging:
         Args:
             block: the chunk's, decoded; None for rows that are damaged.
             targets: lists of queues.
-            runs: flat list target, rows, …; -1 for rows that no queue takes.
+            runs: flat list target, rows, …; target -1 for rows that no queue gets.
 
         Raises:
-            StoreFull: the disk is full, or the store takes no writes; nothing happened.
+            StoreFull: the disk is full, or the store accepts no writes; nothing was changed.
         """
         size = len(chunk.block) + len(chunk.payload)
         self._commits.check_room(size)
@@ -135,7 +135,7 @@ class Staging:
         end = keys.kind_range(keys.RecordKind.STAGED_JOB)[1]
         for key, value in await self._store.scan(start, end, limit=limit + 1):
             found[key] = StagedJob.of(keys.parse(key).name or "", staged.decode_job(key, value))
-        for job in self.state.jobs.values():  # newer than the store's
+        for job in self.state.jobs.values():  # newer than in the store
             key = keys.staged_job_key(job.id)
             if start <= key:
                 found[key] = job
@@ -151,7 +151,7 @@ class Staging:
 
     # ------------------------------------------------------------------ collection
     async def forget_old(self, now: int) -> int:
-        """Forget jobs that were settled long ago; returns how many."""
+        """Delete jobs that were settled long ago; returns how many."""
         start = keys.kind_range(keys.RecordKind.STAGED_EXPIRY)[0]
         end = keys.staged_expiry_key(max(now - JOB_RETENTION_MS, 0))
         rows = await self._store.scan(start, end, limit=_FORGET_LIMIT)
@@ -162,21 +162,21 @@ class Staging:
         return len(rows)
 
     async def remove_unneeded(self) -> None:
-        """Remove the objects whose messages are all collected, after a sync. Errors are logged and tried again."""
+        """Remove the objects whose messages are all deleted, after a sync. Errors are logged and retried later."""
         while self.state.unneeded:
             paths, self.state.unneeded = self.state.unneeded[:_DELETE], self.state.unneeded[_DELETE:]
             try:
                 self.removed += await asyncio.to_thread(self.folder().delete, paths)
             except OpenDataError as exc:
-                log.warning("staged batches that are needed no more can't be removed now: %s", exc)
+                log.warning("unneeded staged batches can't be removed now: %s", exc)
                 self.state.unneeded += paths
                 break
 
     async def remove_orphans(self, now: int, alone: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
-        """Remove staged objects that no committed job refers to and that are old.
+        """Remove old staged objects that no committed job refers to.
 
         Args:
-            alone: a lock for a job's folder, which whoever commits or aborts the job holds as well.
+            alone: the lock of a job, which its commit and its abort take, too.
         """
         try:
             folder = self.folder()
@@ -192,7 +192,7 @@ class Staging:
         except InvalidURL:
             return
         except OpenDataError as exc:
-            log.warning("staged batches of jobs that were never committed can't be looked for: %s", exc)
+            log.warning("staged batches of jobs that were never committed can't be listed: %s", exc)
 
     def close(self) -> None:
         """Close open files."""
@@ -201,14 +201,14 @@ class Staging:
 
 
 class _Filling:
-    """The buckets that the next rows of a queue go to; ``runs`` is a flat list bucket, rows, …"""
+    """The buckets for the next rows of a queue; ``runs`` is a flat list bucket, rows, …"""
 
     def __init__(self, messages: QueueState) -> None:
         self._bucket, self._used = messages.tail, messages.tail_used
         self.runs: list[int] = []
 
     def add(self, rows: int) -> None:
-        """So many more rows."""
+        """Choose the buckets of the next rows."""
         while rows:
             if self._used >= queue_state.BUCKET_ENTRIES:
                 self._bucket, self._used = self._bucket + 1, 0
@@ -222,7 +222,7 @@ class _Filling:
 
 
 def _choose_places(targets: list[list[Queue]], runs: list[int]) -> dict[str, list[int]]:
-    """Which buckets the rows of a chunk go to, by queue."""
+    """The buckets for the rows of a chunk, by queue."""
     filling: dict[str, _Filling] = {}
     for target, rows in zip(runs[::2], runs[1::2], strict=True):
         for queue in targets[target] if target >= 0 else ():

@@ -1,4 +1,4 @@
-"""Results of tasks and the parts of chords: what can be done to them. Values not at hand are read from the store."""
+"""Stores, reads and expires results of tasks and parts of chords. Values not in memory are read from the store."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..slatedb.store_writer import SlateStore
 from ..state.result_state import HAS_REVOCABLE
 from ..state.store_state import StoreState
 
-#: expired results that one sweep removes at most, and how many are looked at together
+#: the most expired results that one sweep removes, and how many are read together
 _SWEEP_LIMIT = 50_000
 _SWEEP_PAGE = 100
-#: by how much a client's idea of a task's age may be wrong
+#: the possible error of the age of a task that a client gives
 _AGE_SLACK_MS = 1000
 
 
 class Results:
-    """What can be done to the results of one instance. Nothing may be shown to anybody before the commit.
+    """The results of one instance. No change may be shown to anybody before the commit.
 
-    ``stored`` results and ``chords_completed`` (their callbacks were sent) are counted since the start.
+    ``stored`` counts results, and ``chords_completed`` the chords whose callbacks were sent, since the start.
     """
 
     def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
@@ -36,10 +36,10 @@ class Results:
 
     # ------------------------------------------------------------------ reading
     def find(self, name: bytes, age_ms: int = -1) -> tuple[bool, Result | None]:
-        """Whether it is known what the result is, and the result.
+        """Whether memory knows the result, and the result.
 
         Args:
-            age_ms: the result is not older than so much; -1 for unknown.
+            age_ms: the result is not older than this; -1 for unknown.
         """
         shelf, now = self.state.results, self._clock.now_ms()
         known, found = shelf.find(name)
@@ -64,7 +64,7 @@ class Results:
         return _alive(stored, self._clock.now_ms())
 
     async def _read(self, name: bytes) -> Result | None:
-        """What the store has; anything if it changes meanwhile."""
+        """The stored result; an undefined one if it changes meanwhile."""
         found = await self._record(name)
         if found is None or found.value:
             return found
@@ -78,13 +78,13 @@ class Results:
             return found._replace(value=await self.state.large.read(self._store, key))
 
     async def _record(self, name: bytes) -> Result | None:
-        """What the store has, without a value that is in chunks."""
+        """The stored result, without a value in chunks."""
         key = keys.result_key(name)
         value = await self._store.get(key)
         return None if value is None else records.decode_result(key, value)
 
     async def part(self, key: bytes) -> bytes:
-        """The value of a chord's part; empty when it is gone.
+        """The value of a chord's part; empty if it is gone.
 
         Raises:
             CorruptRecord: its record does not decode.
@@ -113,7 +113,7 @@ class Results:
     ) -> bool:
         """Store a result, a chord's part, or both; returns whether the result was stored.
 
-        A final result that is at hand is kept. TTLs of 0 are for ever.
+        Does not replace a final result that is in memory. A TTL of 0 means for ever.
 
         Raises:
             StoreFull: the disk is full, or the store takes no writes.
@@ -140,11 +140,11 @@ class Results:
         return chord is not None and (index, member) in chord.parts
 
     def forget(self, names: list[bytes]) -> None:
-        """Results that nobody wants any more."""
+        """Delete results that nobody needs any more."""
         self._apply(ForgetResults(names))
 
     def note_revocable(self) -> None:
-        """A message is published that says what result it leaves when it expires."""
+        """Note that a published message names a result to store when it expires."""
         if not self.state.has_revocable:
             self._apply(StoreResult(HAS_REVOCABLE, FINAL, 0, b"", b"", records.NO_INDEX, b"", 0))
 
@@ -159,12 +159,12 @@ class Results:
         again: bool = False,
         body: bytes = b"",
     ) -> None:
-        """Say what is known of a chord; ``again`` forgets an earlier one of this name."""
+        """Add what is known of a chord; ``again`` replaces an earlier one of this name."""
         expires_at = _until(self._clock.now_ms(), ttl_ms)
         self._apply(OpenChord(group, expires_at, size, added, header, again, body), len(header))
 
     def close_chord(self, group: bytes) -> None:
-        """The chord is over."""
+        """Delete a chord."""
         chord = self.state.chords.get(group)
         if chord is not None:
             self.chords_completed += chord.is_complete
@@ -178,13 +178,13 @@ class Results:
 
     # ------------------------------------------------------------------ retention
     async def sweep(self, now: int) -> int:
-        """Remove what has expired; returns how many results."""
+        """Remove expired chords and results; returns the number of results."""
         for group in [group for group, chord in self.state.chords.items() if 0 < chord.expires_at_ms <= now]:
             self.close_chord(group)
         start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")
         removed = seen = 0
         while seen < _SWEEP_LIMIT:
-            async with self._commits.checkpointing:  # what is put meanwhile stays pending, and so known
+            async with self._commits.checkpointing:  # values that are put meanwhile stay pending, and so known
                 rows = await self._store.scan(start, end, limit=_SWEEP_PAGE)
                 reached = [keys.parse(key) for key, _value in rows]
                 stored = await asyncio.gather(*(self._peek(row.result or b"") for row in reached))
@@ -196,7 +196,7 @@ class Results:
         return removed
 
     async def _peek(self, name: bytes) -> Result | None:
-        """As :meth:`get`, but leaves the cache as it is, and chunks where they are."""
+        """As :meth:`get`, but without chunks, and the cache stays as it is."""
         known, found = self.state.results.find(name)
         return found if known else await self._record(name)
 
@@ -213,5 +213,5 @@ def _until(now: int, ttl_ms: int) -> int:
 
 
 def _alive(result: Result | None, now: int) -> Result | None:
-    """The result, unless it has expired: the store goes on showing an expired row until the collector removes it."""
+    """The result, unless it has expired: the store has an expired row until a sweep removes it."""
     return None if result is None or 0 < result.expires_at_ms <= now else result

@@ -1,6 +1,6 @@
 """Fast calls into the SlateDB binding: one native copy per value instead of a Python loop over its bytes.
 
-Everything here relies on the internals of the generated module of slatedb 0.17; :func:`.ffi.select` decides whether to
+Everything here relies on the internals of the generated module of slatedb 0.17; :mod:`.ffi_choice` decides whether to
 use it. :mod:`.ffi_encoding` encodes arguments and results, :mod:`.ffi_polls` waits for futures.
 
 Ownership: a native call consumes the buffers and the object handle that it gets, even if it fails, so each call gets a
