@@ -22,7 +22,7 @@ _RANGE_SHARE = 0.1
 
 
 class FilterIndex:
-    """Filters by name."""
+    """Filters by name, and which of them match a message."""
 
     def __init__(self) -> None:
         self._selectors: dict[str, Selector] = {}

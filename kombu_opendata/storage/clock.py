@@ -1,4 +1,4 @@
-"""Where time comes from. Nothing else in the package reads a clock for a decision, so tests own the time."""
+"""The clock. Nothing else in the storage reads the time for a decision, so tests control it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Clock(Protocol):
         ...
 
     def not_before(self, at_ms: int) -> None:
-        """Go on from ``at_ms`` if the clock shows less: a store's newest time stamp after the clock was set back."""
+        """Continue from ``at_ms`` if the clock shows less: a store may have later times if the clock was set back."""
         ...
 
 
 class SystemClock:
-    """The system's clock, made monotonic: when the wall clock is set back, time goes on from where it was."""
+    """The system's clock, made monotonic: if the wall clock is set back, time continues from where it was."""
 
     def __init__(self) -> None:
         self._wall = time.time_ns() // 1_000_000

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How an engine works. Sizes in bytes, times in the unit the name ends with."""
+    """The settings of an engine. Each time is in the unit with which its name ends."""
 
     sync: bool = True
     checkpoint_interval_ms: int = 100
@@ -57,12 +57,12 @@ class EngineSettings:
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0
     close_seconds: float = 20.0
-    slow_commit_seconds: float = 1.0  # is worth a line in the log
-    retention_bytes: int = 0  # past it the oldest settled messages go early; 0: no limit
-    idle_seconds: float = 300.0  # without writes, then SlateDB looks into a bucket less often; 0: never
-    history: bool = True  # off: nothing is written or found; what was written stays
+    slow_commit_seconds: float = 1.0  # slower commits are logged
+    retention_bytes: int = 0  # of a larger store the oldest settled messages are deleted early; 0: no limit
+    idle_seconds: float = 300.0  # without writes, after which SlateDB reads a bucket less often; 0: never
+    history: bool = True  # False: it is neither written nor read; stored history stays
     history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
-    log_retention_seconds: float = 0.0  # since a message was received; 0: while a queue needs it; inf: for ever
+    log_retention_seconds: float = 0.0  # after a message was received; 0: until no queue needs it; inf: for ever
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
@@ -115,8 +115,8 @@ class Engine:
             instance: the name of the instance, one path element.
 
         Raises:
-            StoreUnwritable, StoreInUse, UnsupportedFormat, CorruptRecord, StoreError: it can't be opened; the text says
-                why.
+            StoreUnwritable, StoreInUse, UnsupportedFormat, CorruptRecord, StoreError: it can't be opened; the text
+                gives the reason.
         """
         settings = settings or EngineSettings()
         folder = Path(unquote(url.removeprefix("file://"))) / instance if url.startswith("file://") else None
@@ -162,7 +162,7 @@ class Engine:
 
     # ------------------------------------------------------------------ maintenance
     async def tidy(self) -> None:
-        """Sync the store's files, release the journal, collect SlateDB's garbage. Every few seconds."""
+        """Sync the store's files, release the journal, delete SlateDB's garbage; called every few seconds."""
         async with self.commits.checkpointing:
             upto = self.commits.released_upto
             await self.store.flush_memtable(keys.STORE_HEADER_KEY)
@@ -175,7 +175,7 @@ class Engine:
         await self.staging.remove_unneeded()
 
     async def run_maintenance(self) -> None:
-        """Checkpoint and tidy until cancelled. Retention is the broker's to start: see :class:`Collector`.
+        """Checkpoint and tidy until cancelled. The broker starts retention: see :class:`Collector`.
 
         Raises:
             StoreError: the store failed for good.
@@ -207,7 +207,7 @@ class Engine:
                     await self.tidy()
                     tidied_at = self.commits.stored
                 if idle is not None and (settings := idle.change(was_written)) is not None:
-                    # not cut in two by a cancellation: the end of the engine needs an open store
+                    # a cancellation must not interrupt this: close() needs an open store
                     await asyncio.shield(loop.create_task(self._reopen(idle, settings)))
                 next_tidy = loop.time() + self.settings.tidy_interval_seconds
 
@@ -253,12 +253,12 @@ class Engine:
     # ------------------------------------------------------------------ figures
     @property
     def stalled_seconds(self) -> float:
-        """How long the store has not taken the checkpoint under way, past the usual."""
+        """How long the checkpoint under way has taken, if that is unusually long; else 0."""
         waited = self.commits.checkpoint_seconds
         return waited if waited > self.settings.stall_seconds else 0.0
 
     def report(self) -> dict[str, Any]:
-        """Figures for the status call; those of queues are not among them."""
+        """Figures for the status call, without those of queues."""
         return {
             "next_message_id": self.state.next_id,
             "results": {

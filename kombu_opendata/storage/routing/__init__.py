@@ -1,1 +1,1 @@
-"""Which queues a message goes to: exchanges, bindings, filters."""
+"""Routing: exchanges, bindings and filters decide which queues get a message."""

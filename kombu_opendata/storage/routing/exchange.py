@@ -39,14 +39,14 @@ class Exchange:
         return name if isinstance(name, str) else None
 
     def queues_by_headers(self, headers: Mapping[Any, Any]) -> Iterator[str]:
-        """The queues that a headers exchange sends a message with these headers to; one may come twice."""
+        """The queues that get a message with these headers from a headers exchange; some may come twice."""
         for bound in self.bindings.values():
             for queue, bindings in bound.items():
                 if any(header_match.matches(arguments, headers) for arguments in bindings.values()):
                     yield queue
 
     def queues(self, routing_key: str) -> Iterator[str]:
-        """The queues a message with this key goes to; one may come twice. Not for a headers exchange."""
+        """The queues that get a message with this key; some may come twice. Not for a headers exchange."""
         if self.type == "direct":
             yield from self.bindings.get(routing_key, ())
         elif self.type == "fanout":

@@ -1,6 +1,6 @@
-"""A queue as the RFC has it: one filter over metadata headers, made of its bindings and its own filter.
+"""A queue as RFC 0001 defines it: one filter over metadata headers, made of its bindings and its own filter.
 
-The text is what the queue's config record holds; the condition is what it parses to, without parsing.
+The queue's config record holds the text. The condition is the tree of the text, made without parsing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Binding(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The condition over metadata headers that it stands for."""
+        """The condition over metadata headers that it means."""
         term = f"exchange = {quoted(self.exchange)}"
         if self.type == "direct":
             return f"{term} AND routing_key = {quoted(self.routing_key)}"
@@ -46,10 +46,10 @@ class Binding(NamedTuple):
 
 
 class QueueDefinition:
-    """All that decides what a queue gets.
+    """The bindings and the filter of a queue.
 
     Args:
-        bindings: without the one that every queue has, to the default exchange by its name.
+        bindings: without the binding of every queue to the default exchange by its name.
         filter: its own, if it has one.
     """
 
@@ -64,7 +64,7 @@ class QueueDefinition:
 
     @property
     def condition(self) -> Condition:
-        """What the text parses to."""
+        """The tree of the text."""
         bound = [binding.condition for binding in self.bindings]
         if self.filter is None:
             return any_of(bound)

@@ -14,11 +14,11 @@ log = logging.getLogger(__name__)
 
 FILTER = "x-filter"
 FILTER_MODE = "x-filter-mode"
-#: besides what its bindings give, or only what they give and the filter lets pass
+#: the queue gets messages that a binding or the filter matches, or only those that both match
 ANY, ALL = "any", "all"
 MODES = (ANY, ALL)
 
-#: asks for a message's metadata headers, as they are only needed where there are filters
+#: gives a message's metadata headers, which only filters need
 Metadata = Callable[[], Mapping[str, str]]
 
 
@@ -33,8 +33,8 @@ def filter_of(arguments: Mapping[str, Any]) -> QueueFilter | None:
     """The filter in a queue's arguments, if there is one.
 
     Raises:
-        SelectorError: its text is no selector.
-        RequestError: it is no text, or the mode is none.
+        SelectorError: its text is not a valid filter.
+        RequestError: it is not a text, or the mode is unknown.
     """
     text = arguments.get(FILTER)
     mode = arguments.get(FILTER_MODE, ANY)
@@ -52,9 +52,9 @@ class QueueFilters(dict[str, QueueFilter]):
         self._all: dict[str, Selector] = {}
 
     def add(self, queue: str, arguments: Mapping[str, Any]) -> None:
-        """Take in a queue that was checked before.
+        """Add the filter of a queue, if its arguments have a valid one.
 
-        A store may hold arguments that were declared when they had no effect: what is no filter has none.
+        A store may hold invalid arguments from a version in which they had no effect.
         """
         self.remove(queue)
         try:
@@ -77,11 +77,11 @@ class QueueFilters(dict[str, QueueFilter]):
             self._all.pop(queue, None)
 
     def taking(self, metadata: Mapping[str, str]) -> list[str]:
-        """The queues that take a message with these headers whatever it was published to."""
+        """The queues in mode "any" whose filter matches these headers."""
         return self._any.matching(metadata) if self._any else []
 
     def passing(self, queues: Iterable[str], metadata: Mapping[str, str]) -> tuple[str, ...]:
-        """Of the queues that bindings give those whose filter lets the message pass."""
+        """Those of the bound queues that have no filter in mode "all", or one that matches these headers."""
         chosen = self._all
         if not chosen:
             return tuple(queues)

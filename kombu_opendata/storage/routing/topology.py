@@ -1,4 +1,4 @@
-"""Exchanges, bindings and routing (docs/rfcs/0001-records.md). Memory only."""
+"""All exchanges, bindings and filters of an instance, and the routes by them (docs/rfcs/0001-records.md)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MAX_CACHED_ROUTES = 10_000
 #: (exchange, routing key) → queues
 Routes = dict[tuple[str, str], tuple[str, ...]]
 
-#: asks for a message's headers, as they are only needed where a headers exchange is
+#: gives a message's headers, which only headers exchanges need
 Headers = Callable[[], Mapping[Any, Any]]
 
 
 def _unknown() -> Mapping[Any, Any]:
-    """The headers of no message in particular."""
+    """Stands for headers where no message is given."""
     raise LookupError
 
 
@@ -36,10 +36,10 @@ class Topology:
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {n: Exchange(n, t, True, False, {}) for n, t in PREDECLARED.items()}
         self.queue_names: set[str] = set()
-        self.version = 0  # another one after each change
+        self.version = 0  # changes with each change of a route
         self.filters = QueueFilters()
         self._routes: Routes = {}
-        self._steps: Routes = {}  # what one exchange's bindings give, without its alternates
+        self._steps: Routes = {}  # the queues bound to one exchange, without its alternates
 
     def changed(self) -> None:
         """Forget cached routes."""
@@ -55,12 +55,12 @@ class Topology:
         metadata: Mapping[str, str] | None = None,
         before: Mapping[str, str] | None = None,
     ) -> tuple[str, ...]:
-        """The queues a message goes to, each once. What no queue takes goes on to the alternate exchange, if any.
+        """The queues that get a message, each once. If there is none, the alternate exchange routes it, if any.
 
         Args:
-            headers: gives the message's headers; called when a headers exchange is asked.
-            metadata: the message's metadata headers, which filters see; None: bindings alone decide.
-            before: a dead letter's metadata headers before it died: filters that it met then have had their turn.
+            headers: gives the message's headers; called for a headers exchange only.
+            metadata: the message's metadata headers, for filters; None: bindings alone decide.
+            before: a dead letter's metadata headers before it died: filters that matched them don't count again.
 
         Raises:
             NotFound: no such exchange.
@@ -80,7 +80,7 @@ class Topology:
         cache[(exchange, routing_key)] = found
 
     def route_by_key(self, exchange: str, routing_key: str) -> tuple[str, ...] | None:
-        """As :meth:`route`; None where exchange and routing key alone don't decide, or there is no such exchange."""
+        """As :meth:`route`; None if exchange and routing key alone don't decide, or there is no such exchange."""
         if self.filters or (exchange and exchange not in self.exchanges):
             return None
         try:
@@ -108,7 +108,7 @@ class Topology:
         metadata: Mapping[str, str],
         before: Mapping[str, str] | None,
     ) -> tuple[str, ...]:
-        """As :meth:`_resolve`; what a filter takes is routed, so the alternate exchange does not get it."""
+        """As :meth:`_resolve`; the alternate exchange does not get a message that a filter matches."""
         filters = self.filters
         taking = filters.taking(metadata)
         if before is not None and taking:
@@ -140,7 +140,7 @@ class Topology:
             exchange = self.exchanges.get(exchange.alternate)
 
     def _bound(self, exchange: Exchange | None, routing_key: str, headers: Headers) -> tuple[str, ...]:
-        """The queues that the bindings of one exchange give."""
+        """The queues that the bindings of one exchange match."""
         if exchange is None:
             return (routing_key,) if routing_key in self.queue_names else ()
         if exchange.type == "headers":
@@ -162,7 +162,7 @@ class Topology:
         """Whether the exchange must be created.
 
         Raises:
-            RequestError: unknown type, the default exchange, or an alternate exchange that is no name.
+            RequestError: unknown type, the default exchange, or an alternate exchange that is not a name.
             PreconditionFailed: it exists with other properties.
         """
         if type not in EXCHANGE_TYPES:
@@ -203,7 +203,7 @@ class Topology:
         self.changed()
 
     def remove_queue(self, name: str) -> list[tuple[str, str, str]]:
-        """Forget a queue and its bindings; returns them as (exchange, routing key, identity)."""
+        """Remove a queue and its bindings; returns these as (exchange, routing key, identity)."""
         gone = [
             (exchange, key, self.exchanges[exchange].identity(arguments))
             for queue, exchange, key, arguments in self.bindings() if queue == name
@@ -220,18 +220,18 @@ class Topology:
 
         Raises:
             NotFound: no such exchange.
-            RequestError: a headers exchange can't match by them.
+            RequestError: a headers exchange can't use them.
         """
         if self.get(exchange).type == "headers":
             header_match.check(arguments)
 
     def binding(self, queue: str, exchange: str, routing_key: str, identity: str) -> dict[str, Any] | None:
-        """The arguments of a binding, None when there is no such binding."""
+        """The arguments of a binding; None if there is no such binding."""
         found = self.exchanges.get(exchange)
         return None if found is None else found.bindings.get(routing_key, {}).get(queue, {}).get(identity)
 
     def is_bound(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> bool:
-        """Whether there is this binding, which at a headers exchange means: with these arguments."""
+        """Whether there is this binding; at a headers exchange, with these arguments."""
         identity = self.get(exchange).identity(arguments)
         return self.binding(queue, exchange, routing_key, identity) is not None
 
@@ -241,7 +241,7 @@ class Topology:
         self.changed()
 
     def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
-        """Remove a binding, which at a headers exchange is the one with these arguments."""
+        """Remove a binding; at a headers exchange, the one with these arguments."""
         found = self.get(exchange)
         bindings = found.bindings.get(routing_key, {}).get(queue, {})
         bindings.pop(found.identity(arguments), None)
@@ -257,7 +257,7 @@ class Topology:
             found.pop(routing_key, None)
 
     def bindings(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-        """Every binding as (queue, exchange, routing key, arguments); they may change meanwhile."""
+        """Every binding as (queue, exchange, routing key, arguments). The caller may change bindings meanwhile."""
         for exchange in list(self.exchanges.values()):
             for key, bound in list(exchange.bindings.items()):
                 for queue, bindings in list(bound.items()):
@@ -265,7 +265,7 @@ class Topology:
                         yield queue, exchange.name, key, arguments
 
     def definition_of(self, queue: str, *more: Binding) -> QueueDefinition:
-        """What the queue is; with ``more`` bindings what it would be."""
+        """The queue's bindings and filter, with ``more`` bindings added."""
         found = [
             Binding(exchange.name, exchange.type, key, arguments)
             for exchange in self.exchanges.values()
@@ -275,10 +275,10 @@ class Topology:
         return QueueDefinition(queue, [*found, *more], self.filters.get(queue))
 
     def filter_of(self, queue: str) -> str:
-        """The queue's filter over metadata headers, the RFC's definition of a queue."""
+        """The queue's filter over metadata headers, as RFC 0001 defines a queue."""
         return self.definition_of(queue).text
 
     def filter_size(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> int:
-        """How many bytes the queue's filter has once it is bound like this as well."""
+        """The size of the queue's filter in bytes, with this binding added."""
         more = Binding(exchange, self.get(exchange).type, routing_key, arguments)
         return len(self.definition_of(queue, more).text.encode())
