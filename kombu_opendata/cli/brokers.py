@@ -42,10 +42,10 @@ def status(place: str | None, target: Target, as_json: bool) -> None:
 
     This never starts a broker.
     """
-    from ..status import ask
+    from ..protocol.messages import GetStatus
 
     with target.or_at(place).connection(looks=True) as connection:
-        report = ask(connection)
+        report = connection.call(GetStatus(0)).report
     if as_json:
         print_json(with_times(report))
     else:
@@ -144,7 +144,7 @@ def stop(place: str | None, timeout: float, target: Target) -> None:
 
 def _running(folder: Path) -> int | None:
     """The process that holds the store's lock; where locks can't be seen, the process named in the pid file."""
-    from ..offline.files.broker_lock import running_broker
+    from ..offline.files.location import running_broker
 
     holder = running_broker(folder)
     if holder:

@@ -30,26 +30,27 @@ def check_broker_options(given: Any) -> Mapping[str, str]:
     Raises:
         RequestError: it is not a mapping, or a name or a value is not one of :data:`BROKER_OPTIONS`.
     """
-    known = ", ".join(BROKER_OPTIONS)
     if given is None:
         return {}
-    if not isinstance(given, Mapping):
-        text = f"broker_options {given!r} is not a dictionary; its keys may be {known}"
-        raise RequestError(text, option="broker_options")
-    unknown = [name for name in given if name not in BROKER_OPTIONS]
-    if unknown:
-        text = f"broker_options has the unknown key {unknown[0]!r}; known are {known}"
-        raise RequestError(text, option="broker_options")
-    for name, choices in BROKER_OPTIONS.items():
-        value = given.get(name)
-        if value is not None and choices and value not in choices:
-            text = f"broker_options: {name} {value!r} is not one of {', '.join(choices)}"
-            raise RequestError(text, option="broker_options")
-    if not _SIZE.fullmatch(str(given.get("retention_bytes") or 0)):
-        given_bytes = given["retention_bytes"]
-        text = f"broker_options: retention_bytes {given_bytes!r} is not a number of bytes, such as 500M or 20G"
-        raise RequestError(text, option="broker_options")
+    if fault := _fault(given):
+        raise RequestError(f"broker_options{fault}", option="broker_options")
     return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _fault(given: Any) -> str:
+    """What is wrong with the broker's options; empty if nothing is."""
+    known = ", ".join(BROKER_OPTIONS)
+    if not isinstance(given, Mapping):
+        return f" {given!r} is not a dictionary; its keys may be {known}"
+    for name in given:
+        if name not in BROKER_OPTIONS:
+            return f" has the unknown key {name!r}; known are {known}"
+    for name, choices in BROKER_OPTIONS.items():
+        if choices and given.get(name) not in (None, *choices):
+            return f": {name} {given[name]!r} is not one of {', '.join(choices)}"
+    if not _SIZE.fullmatch(str(given.get("retention_bytes") or 0)):
+        return f": retention_bytes {given['retention_bytes']!r} is not a number of bytes, such as 500M or 20G"
+    return ""
 
 
 @dataclass(frozen=True)

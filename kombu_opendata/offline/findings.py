@@ -95,13 +95,8 @@ class Report:
         return sum(count for code, count in self.counts.items() if CODES[code].severity is severity)
 
     @property
-    def is_clean(self) -> bool:
-        """Whether there are only notes, and everything was checked."""
-        return self.status is Status.CLEAN
-
-    @property
     def status(self) -> Status:
-        """FINDINGS if there are any besides notes; else INCOMPLETE if not everything was checked."""
+        """FINDINGS if there are any besides notes; else INCOMPLETE if not everything was checked, or CLEAN."""
         if self.of(Severity.DAMAGE) or self.of(Severity.INCONSISTENCY):
             return Status.FINDINGS
         return Status.INCOMPLETE if self.incomplete else Status.CLEAN

@@ -21,9 +21,8 @@ from ..storage.records import keys
 from ..storage.records.keys import RecordKind
 from .checks import FAMILIES, Context, Family
 from .checks.message_checks import CHECKS
-from .files.broker_lock import running_broker
 from .files.database_files import FileCheck, check_files
-from .files.location import check_readable, find_store
+from .files.location import check_readable, find_store, running_broker
 from .findings import Finding, OnProgress, Progress, Report, finding
 from .records.message_facts import MessageFacts
 from .records.message_scan import BY_ID, MessageScan

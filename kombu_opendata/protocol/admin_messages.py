@@ -35,7 +35,7 @@ class Maintain(Numbered, tag=60):
 
 # ------------------------------------------------------------------ broker → client
 class Status(Numbered, tag=114):
-    """The broker's report about itself: see kombu_opendata.status."""
+    """The broker's report about itself."""
 
     report: dict[str, Any]
 

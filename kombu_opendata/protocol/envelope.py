@@ -54,6 +54,19 @@ _open_fields = msgspec.msgpack.Decoder(dict[Any, Any]).decode
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
 
 
+def encode_envelope(
+    body: Any,
+    content_type: str | None,
+    content_encoding: str | None,
+    headers: Mapping[Any, Any],
+    properties: Mapping[Any, Any],
+    exchange: str,
+    routing_key: str,
+) -> bytes:
+    """An envelope; raises what msgspec raises for values that it can't encode."""
+    return encode_fields((body, content_type, content_encoding, headers, properties, exchange, routing_key))
+
+
 def open_envelope(envelope: bytes, max_bytes: int = MAX_OPENED_BYTES) -> Opened | None:
     """The envelope with its body undecoded; None if it is not an envelope, as nobody has checked what a client sent.
 

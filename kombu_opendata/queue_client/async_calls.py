@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any, TypeVar
 
 from ..client.clock import SYSTEM, Clock
@@ -42,17 +41,9 @@ class AsyncCalls:
     def clock(self) -> Clock:
         return self._blocking.clock
 
-    @property
-    def options(self) -> Options:
-        return self._blocking.options
-
     async def call(self, message: Any) -> Any:
         """See :meth:`Calls.call`. A cancelled call may still be done."""
         return await run(self._threads(), self._blocking.call, message)
-
-    async def apply(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """See :meth:`Calls.apply`."""
-        return await run(self._threads(), partial(self._blocking.apply, function, *args, **options))
 
     async def stop_waiting(self) -> None:
         """See :meth:`Calls.stop_waiting`."""

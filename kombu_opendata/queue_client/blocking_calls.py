@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -22,7 +21,6 @@ from ..protocol.queue_messages import Read, ReadMessages, Send, Sent
 from ..url import Address, parse
 from .waiting_connection import ClientConnection
 
-T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 
 #: how many connections are kept for further reads that wait
@@ -55,10 +53,6 @@ class Calls:
         """
         check(message)
         return self._usable().call(message)
-
-    def apply(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """Call a function of :mod:`kombu_opendata.client` that takes a connection as its first argument."""
-        return function(self._usable(), *args, **options)
 
     def send(self, message: Send) -> Sent:
         """Store messages; returns when they are durable."""

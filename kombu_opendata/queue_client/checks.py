@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..errors import InvalidMessage, RequestError
-from ..protocol.envelope import encode_fields, metadata_headers
+from ..protocol.envelope import encode_envelope, metadata_headers
+from ..protocol.message_properties import MAX_PRIORITY
 from ..protocol.queue_messages import Item, Outgoing
 from . import bodies
 from .message_models import Message
@@ -26,7 +27,6 @@ Target = Message | int
 #: thirty days, the broker's limit for leases and polls
 MAX_SECONDS = 30 * 86_400
 MAX_DELAY_SECONDS = 100 * 366 * 86_400
-MAX_PRIORITY = 255
 MAX_ID = (1 << 63) - 1
 DIGEST_BYTES = 16
 #: properties of AMQP that are set by arguments
@@ -136,7 +136,7 @@ def outgoing(
     if ttl_ms >= 0:
         known["expiration"] = str(ttl_ms)
     try:
-        envelope = encode_fields((raw, content_type, content_encoding, given, known, exchange, routing_key))
+        envelope = encode_envelope(raw, content_type, content_encoding, given, known, exchange, routing_key)
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage(f"the headers or properties can't be encoded: {exc}", name="headers") from exc
     texts = metadata_headers(given, exchange, routing_key, priority, content_type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,6 @@ from ..errors import NotFound
 from ..staging import Blocked, JobInfo, QueueCounts
 from .broker_access import BrokerAccess, access_of
 from .encode.task_ids import task_id
-from .progress_bar import bar
 from .source import read_table
 
 #: pause between two polls: the first, which then doubles up to the last
@@ -75,7 +75,7 @@ class SubmitResult:
         Raises:
             TimeoutError: some tasks are not settled yet; the text says what blocks them, if anything.
         """
-        with bar(self.rows, progress) as show:
+        with _bar(self.rows, progress) as show:
             return self._poll(lambda job: job.is_settled, timeout, show)
 
     def _poll(
@@ -156,6 +156,33 @@ class _BlockedWatch:
         elif blocked is not None and not self.warned and now - self.since >= _BLOCKED_SECONDS:
             self.warned = True
             log.warning("job %r waits: %s", self.job_id, blocked)
+
+
+@contextmanager
+def _bar(rows: int, shown: bool) -> Iterator[Callable[[JobInfo], None]]:
+    """A function that shows a job's progress, or does nothing without ``shown``.
+
+    Args:
+        rows: how many tasks the job has. A task in several queues counts once in each.
+    """
+    if not shown:
+        yield lambda job: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns) as progress:
+        task = progress.add_task("tasks", total=rows)
+
+        def show(job: JobInfo) -> None:
+            removed = sum(counts.removed for counts in job.queues.values())
+            ended = job.done + job.failed + removed + job.unroutable + job.damaged
+            what = f"tasks ({job.failed:,} failed)" if job.failed else "tasks"
+            what += f"; {job.blocked.reason}" if job.blocked else ""
+            total = max(rows, sum(counts.routed for counts in job.queues.values()) + job.unroutable + job.damaged)
+            progress.update(task, completed=ended, total=total, description=what)
+
+        yield show
 
 
 def _of(job: JobInfo) -> JobInfo:

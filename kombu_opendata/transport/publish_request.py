@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from math import ceil
 from typing import Any
 
 from ..errors import InvalidMessage
 from ..protocol import revocation
-from ..protocol.envelope import encode_fields, metadata_headers
+from ..protocol.envelope import encode_envelope, encode_fields, metadata_headers
+from ..protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
 from ..protocol.messages import Publish
 from .kombu_message import OutgoingMessage
-
-MAX_PRIORITY = 255
 
 #: the properties of AMQP 0-9-1; all others are private to clients
 AMQP_PROPERTIES = frozenset((
@@ -74,7 +71,7 @@ def encode(
     if not isinstance(body, _BODY_TYPES):
         raise InvalidMessage(f"the body must be bytes or text, not {type(body).__name__}", name="body")
     try:
-        return encode_fields((body, content_type, content_encoding, headers, properties, exchange, routing_key))
+        return encode_envelope(body, content_type, content_encoding, headers, properties, exchange, routing_key)
     except _UNENCODABLE as exc:
         sent = {name: value for name, value in properties.items() if name in AMQP_PROPERTIES or _is_encodable(value)}
         if len(sent) < len(properties):
@@ -102,52 +99,3 @@ def _culprit(body: Any, headers: Mapping[Any, Any], properties: Mapping[Any, Any
     except (TypeError, ValueError, OverflowError) as reason:
         return InvalidMessage(f"the body can't be encoded: {reason}", name="body")
     return InvalidMessage(f"the message can't be encoded: {exc}")
-
-
-def priority_of(value: Any) -> int:
-    """A message's priority, 0 (lowest) to 255, 0 if None; raises InvalidMessage."""
-    if value is None:
-        return 0
-    if type(value) is int and 0 <= value <= MAX_PRIORITY:
-        return value
-    try:
-        number = int(value)
-        if 0 <= number <= MAX_PRIORITY:
-            return number
-    except (TypeError, ValueError):
-        pass
-    raise InvalidMessage(f"priority {value!r} is not a number from 0 to {MAX_PRIORITY}", name="priority")
-
-
-def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
-    """When a Celery task with an ``eta`` header is due, in ms since the epoch; 0 means at once.
-
-    The header is an ISO 8601 time, in UTC if it has no zone. Such a message waits in the store, not in a worker's
-    memory.
-
-    Raises:
-        InvalidMessage: the header is not a time.
-    """
-    eta = headers.get("eta")
-    if eta is None or "task" not in headers:
-        return 0
-    try:
-        due = datetime.fromisoformat(eta)
-        if due.tzinfo is None:
-            due = due.replace(tzinfo=UTC)
-        return max(0, ceil(due.timestamp() * 1000))  # never early: a worker would hold the task until it is due
-    except (TypeError, ValueError, OverflowError) as exc:
-        raise InvalidMessage(f"the eta header {eta!r} is not an ISO 8601 time", name="eta") from exc
-
-
-def ttl_ms_of(expiration: Any) -> int:
-    """AMQP's ``expiration`` property, milliseconds as text; -1 means no TTL; raises InvalidMessage."""
-    if expiration is None or expiration == "":
-        return -1
-    try:
-        ttl_ms = int(expiration)
-    except (TypeError, ValueError):
-        ttl_ms = -1
-    if ttl_ms < 0:
-        raise InvalidMessage(f"expiration {expiration!r} is not a number of milliseconds from 0 up", name="expiration")
-    return ttl_ms

@@ -16,12 +16,13 @@ from kombu.transport.virtual import exchange as kombu_exchanges
 
 from ..errors import NotFound
 from ..protocol.envelope import metadata_headers
+from ..protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
 from ..protocol.messages import ListBindings, Outcome, Publish
 from ..protocol.queue_messages import AskRoutes, Routed
 from . import kombu_message as messages
 from .amqp_errors import translated
 from .kombu_message import OutgoingMessage
-from .publish_request import encode, priority_of, ttl_ms_of, visible_at_ms_of
+from .publish_request import encode
 from .qos import Delivered
 from .topology_channel import TopologyChannel
 

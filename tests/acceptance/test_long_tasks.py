@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.status import read_report
-
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
 from ..support.processes import Children, tail, wait_until
 from ..support.served import ServedBroker
+from ..support.status import read_report
 from ..support.workers import Worker, sender
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kombu_opendata.status import read_report
-
+from ..support.status import read_report
 from . import clients
 from .kombu_api import Queue
 from .peers import Peer, our_broker, stop

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from pytest_celery import CeleryTestSetup
 
-from kombu_opendata.status import read_report
-
 from ..support.ledger import Ledger
 from ..support.processes import wait_until
+from ..support.status import read_report
 
 POOLS = ["prefork", "solo", "threads", "gevent", "eventlet"]
 WORK_SECONDS = 0.02

@@ -25,12 +25,12 @@ from kombu_opendata.broker.wire.users import hash_secret
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.socket.connect import connect_socket_url
 from kombu_opendata.spark.broker_access import access_of
-from kombu_opendata.status import read_report
 from kombu_opendata.url import Address, parse
 
 from ..support.kombu_client import connected, declare, open_connection, refused, send, take_bodies
 from ..support.processes import Children
 from ..support.served import COMMAND, ServedBroker
+from ..support.status import read_report
 from ..support.unprivileged import NOBODY, needs_root, unprivileged
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from kombu_opendata.offline import Report, instances, verify_store
+from kombu_opendata.offline import Report, Status, instances, verify_store
 from kombu_opendata.storage.clock import Clock
 
 
@@ -17,7 +17,7 @@ def verify(folder: Path, instance: str | None = None, clock: Clock | None = None
 def assert_verified(folder: Path, instance: str | None = None, clock: Clock | None = None) -> Report:
     """Fail with what is wrong. Notes are no fault, but a record of an unknown kind is one."""
     report = verify(folder, instance, clock)
-    assert report.is_clean, describe(report)
+    assert report.status is Status.CLEAN, describe(report)
     assert "key-unknown" not in report.counts, describe(report)
     return report
 

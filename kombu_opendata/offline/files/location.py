@@ -1,4 +1,4 @@
-"""Where a store is: a folder or a URL, and the instances in it."""
+"""Where a store is: a folder or a URL; the instances in it, and the broker that runs on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from ...errors import InvalidURL, StoreError
 from ...storage.commit import power_loss
 from ...storage.slatedb.databases import databases
-from ...url import DEFAULT_INSTANCE
+from ...url import DEFAULT_INSTANCE, LOCK_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,23 @@ def check_readable(location: StoreLocation) -> None:
                 os.close(os.open(path, os.O_RDONLY))
     except OSError as exc:
         raise StoreError(f"{exc.filename} can't be read: {exc.strerror}", path=str(exc.filename)) from exc
+
+
+def running_broker(root: Path | None) -> int | None:
+    """The process that holds the lock on a store's folder; 0 if it is unknown, None if no process on this host does."""
+    if root is None:
+        return None
+    try:
+        status = os.lstat(root / LOCK_NAME)  # not stat: a link could point to any process's lock
+        locks = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    for line in locks:
+        fields = line.split()
+        if "FLOCK" in fields and wanted in fields:
+            return int(fields[4])
+    return None
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 from ..findings import Finding, finding
@@ -55,17 +56,8 @@ def _tables_differ(manifest: Any, tables: list[TableFile]) -> Iterator[str]:
 
 def _info(told: Any) -> Info:
     codec = told.compression_codec
-    return Info(
-        told.first_entry,
-        told.last_entry,
-        told.index_offset,
-        told.index_len,
-        told.filter_offset,
-        told.filter_len,
-        0 if codec is None else codec.value + 1,
-        told.stats_offset,
-        told.stats_len,
-    )
+    told_fields = {field.name: getattr(told, field.name) for field in fields(Info) if field.name != "codec"}
+    return Info(**told_fields, codec=0 if codec is None else codec.value + 1)
 
 
 def _order(manifest: Any) -> Iterator[str]:

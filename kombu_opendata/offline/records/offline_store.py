@@ -19,10 +19,9 @@ from ...storage.records import header, journal_position, keys
 from ...storage.records.header import StoreHeader
 from ...storage.slatedb.rows import Rows
 from ...storage.slatedb.store_reader import ReadOnlyStore
-from ..files.broker_lock import running_broker
 from ..files.checkpoint_hold import Hold
 from ..files.journal_files import JournalTail, read_tail
-from ..files.location import StoreLocation
+from ..files.location import StoreLocation, running_broker
 from ..findings import Finding, finding
 from .journal_overlay import Changes, replayed
 

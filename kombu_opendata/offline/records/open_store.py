@@ -8,9 +8,8 @@ from pathlib import Path
 from ...errors import StoreChanged, StoreError
 from ...storage.clock import Clock, SystemClock
 from ...storage.slatedb.store_reader import ReadOnlyStore
-from ..files.broker_lock import running_broker
 from ..files.checkpoint_hold import Hold
-from ..files.location import StoreLocation, find_store
+from ..files.location import StoreLocation, find_store, running_broker
 from ..findings import Finding, finding
 from .offline_store import OfflineStore, is_damage
 

@@ -19,8 +19,6 @@ Piece: TypeAlias = "bytes | pa.Array"
 
 #: characters that JSON and ``repr`` both leave as they are
 _PLAIN = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
-#: Arrow's offsets into a column of joined texts have 32 bits
-MAX_COLUMN_BYTES = (1 << 31) - 1
 
 # msgpack's types with a length of one byte; the types for two and four bytes follow each
 _STR8 = 0xD9

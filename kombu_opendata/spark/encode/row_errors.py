@@ -9,7 +9,7 @@ from kombu.serialization import registry
 
 from ...errors import OpenDataError
 from ...protocol.envelope import encode_fields
-from ...transport.publish_request import priority_of, visible_at_ms_of
+from ...protocol.message_properties import priority_of, visible_at_ms_of
 from .argument_columns import required_texts, values
 from .plan import Plan
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...protocol.envelope import encode_fields, metadata_headers
-from ...transport.publish_request import priority_of, ttl_ms_of, visible_at_ms_of
+from ...protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
 from .argument_columns import Argument, Column, Constant, values
 from .arrow_text import join, packed_texts
 from .envelope_template import envelope_pieces

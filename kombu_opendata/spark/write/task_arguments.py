@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import Column
 
 from ...errors import RequestError
-from ...transport.publish_request import priority_of
+from ...protocol.message_properties import priority_of
 
 Args = Sequence[Any] | None
 Kwargs = Mapping[str, Any] | Sequence[str] | None

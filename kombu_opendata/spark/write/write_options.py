@@ -41,10 +41,11 @@ from ..option_text import json_of, names_of
 from .commit_report import CommitReport
 from .task_arguments import check_options
 
+#: what a column may hold, each with an option of its own
+_COLUMNS = ("task", "queue", "task_id", "priority", "eta", "expires")
 _KNOWN = frozenset((
-    "broker_url", "app", "job_id", "task", "task_column", "args", "kwargs", "queue", "queue_column", "task_id_column",
-    "priority_column", "eta_column", "expires_column", "header_columns", "options", "transport_options", "plan",
-    "report",
+    "broker_url", "app", "job_id", "task", "args", "kwargs", "queue", "header_columns", "options", "transport_options",
+    "plan", "report", *(f"{name}_column" for name in _COLUMNS),
 ))  # fmt: skip
 #: Spark's own options, which every source gets
 _SPARKS = frozenset(("checkpointlocation", "outputmode", "queryname"))
@@ -105,15 +106,8 @@ def _plan(given: Mapping[str, str], names: list[str]) -> Plan:
             raise RequestError(f"{name} and {name}_column are given: choose one", option=name)
     if "task" not in given and "task_column" not in given:
         raise RequestError("name the task: the option task, or task_column", option="task")
-    columns = Columns(
-        task=given.get("task_column"),
-        queue=given.get("queue_column"),
-        task_id=given.get("task_id_column"),
-        priority=given.get("priority_column"),
-        eta=given.get("eta_column"),
-        expires=given.get("expires_column"),
-        headers=_json_names(given, "header_columns"),
-    )
+    single: dict[str, Any] = {name: given.get(f"{name}_column") for name in _COLUMNS}
+    columns = Columns(headers=_json_names(given, "header_columns"), **single)
     if "args" in given or "kwargs" in given:
         columns = replace(columns, args=names_of(given.get("args", ""), "args"), kwargs=_keywords(given))
     else:

@@ -14,15 +14,15 @@ import pytest
 from kombu_opendata import errors
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.offline.files.broker_lock import running_broker
+from kombu_opendata.offline.files.location import running_broker
 from kombu_opendata.private_folder import PrivateFolder
-from kombu_opendata.status import read_report
 from kombu_opendata.url import Address, parse
 
 from ...support.broker import EmbeddedBroker
 from ...support.kombu_client import refused
 from ...support.processes import Children
 from ...support.served import ServedBroker
+from ...support.status import read_report
 from ...support.unprivileged import NOBODY, needs_root, unprivileged
 
 PLACES = ["broker.pid", "broker.log", "broker.lock", "broker.start.lock"]

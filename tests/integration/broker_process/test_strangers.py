@@ -20,7 +20,6 @@ from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import RetryLater, TooManyConnections
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import PREAMBLE, PREAMBLE_BYTES, FrameReader, broker_messages, frame
-from kombu_opendata.status import read_report
 from kombu_opendata.url import parse
 
 from ...support.broker import EmbeddedBroker
@@ -28,6 +27,7 @@ from ...support.kombu_client import connected, declare, drain_until, open_connec
 from ...support.processes import Children, wait_until
 from ...support.raw import RawClient
 from ...support.served import ServedBroker
+from ...support.status import read_report
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import InvalidMessage
-from kombu_opendata.protocol import envelope
+from kombu_opendata.protocol import envelope, message_properties
 from kombu_opendata.transport import publish_request
 
 
@@ -124,24 +124,24 @@ def test_the_length_of_a_header_is_limited_in_bytes() -> None:
 
 @pytest.mark.parametrize(("value", "priority"), [(None, 0), (0, 0), (255, 255), ("9", 9)])
 def test_priority(value: Any, priority: int) -> None:
-    assert publish_request.priority_of(value) == priority
+    assert message_properties.priority_of(value) == priority
 
 
 @pytest.mark.parametrize("value", [300, -1, "high", 256])
 def test_priority_out_of_range(value: Any) -> None:
     with pytest.raises(InvalidMessage, match="from 0 to 255"):
-        publish_request.priority_of(value)
+        message_properties.priority_of(value)
 
 
 @pytest.mark.parametrize(("value", "ttl_ms"), [(None, -1), ("", -1), ("0", 0), ("1500", 1500), (20, 20)])
 def test_expiration(value: Any, ttl_ms: int) -> None:
-    assert publish_request.ttl_ms_of(value) == ttl_ms
+    assert message_properties.ttl_ms_of(value) == ttl_ms
 
 
 @pytest.mark.parametrize("value", ["-1", "soon", "1.5"])
 def test_expiration_that_is_no_number(value: Any) -> None:
     with pytest.raises(InvalidMessage, match="milliseconds from 0 up"):
-        publish_request.ttl_ms_of(value)
+        message_properties.ttl_ms_of(value)
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_expiration_that_is_no_number(value: Any) -> None:
     ],
 )
 def test_a_task_with_an_eta_is_visible_then(eta: str | None, visible_at_ms: int) -> None:
-    assert publish_request.visible_at_ms_of({"task": "proj.add", "eta": eta}) == visible_at_ms
+    assert message_properties.visible_at_ms_of({"task": "proj.add", "eta": eta}) == visible_at_ms
 
 
 def test_the_eta_of_something_else_than_a_task_is_no_business_of_ours() -> None:
-    assert publish_request.visible_at_ms_of({"eta": "soon"}) == 0
+    assert message_properties.visible_at_ms_of({"eta": "soon"}) == 0
 
 
 @pytest.mark.parametrize("eta", ["soon", "", 17])
 def test_an_eta_that_is_no_time_is_refused(eta: object) -> None:
     with pytest.raises(InvalidMessage, match="eta"):
-        publish_request.visible_at_ms_of({"task": "proj.add", "eta": eta})
+        message_properties.visible_at_ms_of({"task": "proj.add", "eta": eta})
