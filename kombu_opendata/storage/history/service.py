@@ -151,12 +151,12 @@ class History:
             return await list_attempts(reader, filters, paging, bodies=bodies)
 
     async def count_messages(self, filters: Filters, buckets: Buckets) -> list[int]:
-        """See :mod:`.counts`; the times of the filters are within the buckets."""
+        """See :mod:`.counts_by_time`; the times of the filters are within the buckets."""
         async with self._reading(indexed=True) as reader:
             return await count_messages(reader, filters, buckets)
 
     async def count_attempts(self, filters: Filters, buckets: Buckets) -> list[int]:
-        """See :mod:`.counts`; the times of the filters are within the buckets."""
+        """See :mod:`.counts_by_time`; the times of the filters are within the buckets."""
         async with self._reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await count_attempts(reader, filters, buckets)
 
