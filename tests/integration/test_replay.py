@@ -111,7 +111,7 @@ def test_a_start_that_is_none(channel: Any, start: Any, text: str) -> None:
 
 def test_a_queue_that_is_not_stored_can_not_begin_in_the_past(log: Any) -> None:
     send(log, "k", "old", exchange="log")
-    with pytest.raises(errors.RequestError, match="only a queue that is stored"):
+    with pytest.raises(errors.RequestError, match="only a stored queue"):
         log.queue_declare("late", durable=False, auto_delete=False, arguments={"x-start": "first"})
     declare(log, "fine", durable=False, arguments={"x-start": "now"})
 
@@ -327,7 +327,7 @@ def test_wrong_calls(log: Any) -> None:
         replay.start_replay(connection, "keep", "first", selector="1 +")
     with pytest.raises(errors.RequestError, match="a limit of -1"):
         replay.redrive(connection, "keep", limit=-1)
-    with pytest.raises(errors.RequestError, match="no place in the log"):
+    with pytest.raises(errors.RequestError, match="not a position in the message log"):
         replay.start_replay(connection, "keep", datetime(2026, 1, 31, 12))
     with pytest.raises(errors.RequestError, match="before the start"):
         replay.start_replay(connection, "keep", datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))

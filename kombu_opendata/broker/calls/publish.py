@@ -12,10 +12,10 @@ from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.task_results import Results
 from ...storage.routing.topology import Topology
+from ..delivery.core import Traffic
 from ..delivery.outbox import Outbox
 from ..delivery.queue_upkeep import Upkeep
 from ..delivery.queues import Queues
-from ..delivery.traffic import Traffic
 from ..model.name_checks import MAX_NAME_BYTES, check_short
 from ..model.queue import BrokerQueue
 from ..model.sessions import Session

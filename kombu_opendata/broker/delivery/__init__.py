@@ -1,1 +1,1 @@
-"""What an instance's calls and duties share: queues, sessions, leases, the turn that delivers, commits and sends."""
+"""The parts shared by an instance's calls and duties: queues, leases, sessions, delivery, commits, answers."""

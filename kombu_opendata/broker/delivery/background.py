@@ -1,4 +1,4 @@
-"""Calls that take longer than a turn of the loop, and answers that are kept for clients that ask again."""
+"""Calls that run as tasks, and answers that are kept for clients that repeat a call."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .outbox import Outbox
 
 log = logging.getLogger(__name__)
 
-#: bytes of answers that are kept for clients that ask again, over all sessions
+#: bytes of kept answers, over all sessions
 _KEPT_BYTES = 64 << 20
 _OVERHEAD_BYTES = 500
 
 
 class Background:
-    """The calls of one instance that are under way.
+    """The running calls of one instance.
 
-    A client asks again after a reconnect. A call that only reads is done again then, and the first answer is dropped. A
-    call that changes something is done once: the last answer of each session is kept for a while, and repeated when the
-    same number comes again.
+    A client repeats an unanswered call after a reconnect. A call that only reads runs again, and its first answer is
+    dropped. A call that changes something runs once: the last answer of each session is kept for a while, and sent
+    again for the same request number.
 
     Attributes:
-        refused: calls that were answered by an error, by its code.
+        refused: how many calls were answered with an error, by its code.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, outbox: Outbox, sessions: Mapping[bytes, Session]) -> None:
@@ -37,24 +37,24 @@ class Background:
         self._outbox = outbox
         self._sessions = sessions
         self._tasks: set[asyncio.Task[None]] = set()
-        self._under_way: set[tuple[bytes, int]] = set()  # calls that are done once, by session and number
+        self._under_way: set[tuple[bytes, int]] = set()  # calls that run once: session and request number
         self._kept: OrderedDict[bytes, tuple[int, Message, int]] = OrderedDict()  # by session: number, answer, size
         self._kept_bytes = 0
         self.refused: Counter[str] = Counter()
 
     async def close(self) -> None:
-        """Stop what is under way; what it did so far stands."""
+        """Cancel running calls; what they have changed so far stays."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ------------------------------------------------------------------ tasks
     def run(self, session: Session, rid: int, work: Coroutine[Any, Any, Message | None], *, once: bool = False) -> None:
-        """Do a call in a task, and answer with what it returns or how it failed; None: it has answered itself.
+        """Run a call as a task, and answer with its result or error; a result of None is no answer.
 
         Args:
-            rid: the number of the call; 0 if it has no answer.
-            once: a client that asks again while it runs changes nothing; see :meth:`repeat`.
+            rid: the request number; 0 if the call has no answer.
+            once: the call must not run twice; see :meth:`repeat`.
         """
         if once:
             self._under_way.add((session.id, rid))
@@ -69,7 +69,7 @@ class Background:
             answer = await work
         except Exception as exc:
             answer = self.refusal(rid, exc)
-            self._outbox.schedule()  # the instance looks whether the engine failed with it
+            self._outbox.schedule()  # the turn checks whether the engine failed
         finally:
             self._under_way.discard((session.id, rid))
         if answer is None:
@@ -80,7 +80,7 @@ class Background:
             self._outbox.reply(session, answer)
 
     def refusal(self, rid: int, exc: Exception) -> Failed | None:
-        """The answer to a call that failed; None if it is not to be answered. An unforeseen error is logged."""
+        """The answer to a call that failed; None if it needs no answer. An unexpected error is logged."""
         if not isinstance(exc, OpenDataError):
             log.error("a call failed", exc_info=exc)
             exc = OpenDataError(f"the broker failed at this call: {exc!r}; see its log")
@@ -89,21 +89,21 @@ class Background:
 
     # ------------------------------------------------------------------ once
     def repeat(self, session: Session, rid: int) -> bool:
-        """Whether this call was done already, or is under way; then it is answered as it was, or will be."""
+        """Whether this call is running or done. Its answer is sent again, or will be sent."""
         if (session.id, rid) in self._under_way:
             return True
         kept = self._kept.get(session.id)
         if kept is None or kept[0] != rid:
-            self._forget(session.id)  # a client that asks something new has the answer
+            self._forget(session.id)  # a client with a new call has received the answer
             return False
         self._outbox.reply(session, kept[1])
         return True
 
     def answer(self, session: Session, rid: int, answer: Message, size: int = 0) -> None:
-        """Answer a call that is done once, and keep the answer.
+        """Answer a call that runs once, and keep the answer.
 
         Args:
-            size: about how many bytes the answer has.
+            size: the approximate size of the answer in bytes.
         """
         self._forget(session.id)
         size += _OVERHEAD_BYTES
@@ -111,7 +111,7 @@ class Background:
         self._kept_bytes += size
         while self._kept_bytes > _KEPT_BYTES:
             self._kept_bytes -= self._kept.popitem(last=False)[1][2]
-        now = self._sessions.get(session.id)  # another object, if its client was away for long
+        now = self._sessions.get(session.id)  # a new object if its client was away for long
         if now is not None and now.connection is not None:
             self._outbox.reply(now, answer)
 

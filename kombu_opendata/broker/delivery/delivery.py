@@ -1,8 +1,8 @@
 """The turn of an instance: deliver, commit, send.
 
 Calls change the state and leave answers in the outbox. A turn follows, at most one in each turn of the event loop: it
-delivers what can be delivered, commits, and sends what the outbox has. So nothing is shown before it is durable, and
-everything that came in together is one commit.
+delivers what can be delivered, commits, and sends what the outbox has. So nothing is sent before it is durable, and all
+messages that arrive together share one commit.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ...errors import StoreFull
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ..model.sessions import ConsumedQueue
+from .core import Traffic
 from .failure import Failure
 from .outbox import Outbox, send
 from .queue_upkeep import Upkeep
 from .queues import Queues
-from .traffic import Traffic
 
 #: deliveries of one queue in one turn, so that others get their turn
 _DELIVERIES_PER_TURN = 1000
@@ -78,7 +78,7 @@ class Delivery:
         self._queues.wake(queue)
 
     def _nothing_to_deliver(self, queue: ConsumedQueue) -> None:
-        """Tell who waits, and come back when the next delayed message becomes visible."""
+        """Answer getters, and wake the queue when the next delayed message becomes visible."""
         if queue.getters:
             queue.getters = deque(getter for getter in queue.getters if not getter.nothing())
         if queue.timer is not None:
@@ -115,7 +115,7 @@ class Turn:
         self._committer: asyncio.Task[None] | None = None
 
     def run(self) -> None:
-        """Deliver, commit, send. An unforeseen error ends the broker: only what is durable is right."""
+        """Deliver, commit, send. An unexpected error ends the broker: only what is durable is consistent."""
         try:
             self._run()
         except Exception as exc:
@@ -159,7 +159,7 @@ class Turn:
             if self._commits.is_dirty:
                 await self._commits.checkpoint()
             else:
-                await self._commits.checkpoint_ended()  # one that somebody else began may have what is to be told
+                await self._commits.checkpoint_ended()  # a running checkpoint may contain what the answers need
             send(parcels)
 
     def _checkpointed(self, task: asyncio.Task[None]) -> None:

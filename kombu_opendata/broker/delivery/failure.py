@@ -1,4 +1,4 @@
-"""What ends an instance: its memory is ahead of its store, and the broker must stop and start again."""
+"""The failure of an instance: its memory is ahead of its store, so the broker must restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Failure:
     """Whether an instance has failed.
 
     Attributes:
-        future: gets the error.
+        future: fails with the error.
     """
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, commits: Commits) -> None:
@@ -24,7 +24,7 @@ class Failure:
         self.future: asyncio.Future[None] = loop.create_future()
 
     def fail(self, exc: BaseException) -> None:
-        """End the instance. What is durable is right, what is in memory may not be."""
+        """End the instance. Its durable state is consistent, but its memory may not be."""
         if not isinstance(exc, OpenDataError):
             log.error("instance %s failed", self._name, exc_info=exc)
             self._commits.failure = StoreError(f"the broker failed: {exc!r}")
@@ -34,11 +34,11 @@ class Failure:
             self.future.set_exception(exc)
 
     def fail_if_store_failed(self, exc: OpenDataError) -> None:
-        """Something went wrong: end the instance if nothing can be committed any more."""
+        """End the instance after an error if commits are no longer possible."""
         if self._commits.failure is not None:
             self.fail(exc)
 
     def watch(self, task: asyncio.Task[None]) -> None:
-        """Fail as a task does; for its ``add_done_callback``."""
+        """Fail if a task failed; for its ``add_done_callback``."""
         if not task.cancelled() and (exc := task.exception()) is not None:
             self.fail(exc)

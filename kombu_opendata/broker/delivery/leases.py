@@ -1,4 +1,4 @@
-"""Leases: which session holds which message, and how that ends."""
+"""Leases: which session holds which message, and ending them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Leases:
         self._outbox = outbox
 
     def find(self, session: Session, queue: str, id: int, token: int) -> tuple[BrokerQueue, Entry] | None:
-        """The lease of this token if the session holds it; a stale or foreign token gives None."""
+        """The lease with this token if the session holds it; None for a stale or foreign token."""
         found = self._queues.get(queue)
         entry = found.messages.in_flight.get(id) if found is not None else None
         if found is None or entry is None or entry.claimed_at != token or entry.session != session.id or found.deleting:
@@ -58,7 +58,7 @@ class Leases:
         key = (queue.name, entry.id)
         channel = session.lease_channels.pop(key, None)
         if channel is not None:
-            if channel.held == channel.prefetch:  # it gets credit again
+            if channel.held == channel.prefetch:  # its consumers have credit again
                 for consumer in channel.consumers.values():
                     self._queues.wake(consumer.queue)
             channel.held -= 1
@@ -68,7 +68,7 @@ class Leases:
             self._queues.wake(queue)
 
     def close_channel(self, session: Session, number: int) -> None:
-        """A channel closes: its consumers go, and what it holds is released."""
+        """Close a channel: remove its consumers, and release what it holds."""
         channel = session.channels.pop(number, None)
         if channel is None:
             return

@@ -1,4 +1,4 @@
-"""What the clients of an instance are to be told: it is sent after the next commit, so nothing is told too early."""
+"""Answers and deliveries that wait for the next commit, so that nothing is sent before it is durable."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Outbox:
     """The answers and deliveries of an instance that wait for the next commit.
 
     Attributes:
-        turn: delivers, commits and sends, once after :meth:`schedule`; set by the instance.
+        turn: delivers, commits and sends; :meth:`schedule` calls it once. Set by the instance.
         is_scheduled: there will be a turn, which clears it when it begins.
-        talking: sessions with something to be told.
+        talking: sessions with messages to be sent.
     """
 
     __slots__ = ("_loop", "_parcels", "is_scheduled", "talking", "turn")
@@ -31,7 +31,7 @@ class Outbox:
         self._parcels: list[Parcel] = []
         self.talking: set[Session] = set()
 
-    # ------------------------------------------------------------------ putting something in
+    # ------------------------------------------------------------------ adding
     def reply(self, session: Session, message: Message) -> None:
         """Answer a session after the next commit."""
         session.replies.append(message)
@@ -45,7 +45,7 @@ class Outbox:
         self.schedule()
 
     def talk(self, session: Session) -> None:
-        """The session is to be told something that it has already."""
+        """Send the messages that were added to the session."""
         self.talking.add(session)
         if not self.is_scheduled:
             self.schedule()
@@ -56,21 +56,21 @@ class Outbox:
             self.is_scheduled = True
             self._loop.call_soon(self.turn)
 
-    # ------------------------------------------------------------------ taking it out
+    # ------------------------------------------------------------------ sending
     @property
     def is_empty(self) -> bool:
         """Whether :meth:`collect` has left nothing to be sent."""
         return not self._parcels
 
     def collect(self) -> None:
-        """Pack what each session is to be told; what comes later waits for the commit after the next."""
+        """Collect the messages of all sessions for the next commit; later ones wait for the one after it."""
         for session in self.talking:
             if session.connection is not None:
                 self._parcels.append((session.connection, _take(session)))
         self.talking.clear()
 
     def take(self) -> list[Parcel]:
-        """All that is packed, to be sent with :func:`send` after a commit."""
+        """Take all that is collected, for :func:`send` after the commit."""
         parcels, self._parcels = self._parcels, []
         return parcels
 
@@ -82,7 +82,7 @@ def send(parcels: list[Parcel]) -> None:
 
 
 def _take(session: Session) -> list[Message]:
-    """All that a session is to be told, deliveries after replies."""
+    """Take a session's messages, deliveries after replies."""
     messages, session.replies = session.replies, []
     if session.deliveries:
         messages.append(Deliver(session.settled, session.deliveries))

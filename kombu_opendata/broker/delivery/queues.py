@@ -1,4 +1,4 @@
-"""The queues of an instance: found by name, woken when they may have something to deliver, and deleted."""
+"""The queues of an instance: finding them by name, waking them for a delivery, deleting them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Queues(dict[str, BrokerQueue]):
     """The queues of an instance by name.
 
     Attributes:
-        waiting: those that may have something to deliver in this turn.
-        lock: held while a queue is purged or deleted; definitions wait for it.
-        on_gone: called when a queue is deleted; set by whoever sums what queues counted.
+        waiting: queues that may have something to deliver in this turn.
+        lock: held while a queue is purged or deleted, which delays definitions.
+        on_gone: called when a queue is deleted; set by the metrics, which keep its counters.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Queues(dict[str, BrokerQueue]):
         self._notices = notices
 
     def existing(self, names: Iterable[str]) -> list[BrokerQueue]:
-        """The queues of these names that there are, and that are not being deleted."""
+        """The queues with these names that exist and are not being deleted."""
         return [queue for queue in map(self.get, names) if queue is not None and not queue.deleting]
 
     def transient_id(self) -> int:
@@ -61,15 +61,15 @@ class Queues(dict[str, BrokerQueue]):
         self._next_transient_id += 1
         return self._next_transient_id
 
-    # ------------------------------------------------------------------ waking up
+    # ------------------------------------------------------------------ waking
     def wake(self, queue: ConsumedQueue) -> None:
-        """The queue may have something to deliver."""
+        """Check in this turn whether the queue has something to deliver."""
         if queue.consumers or queue.getters:
             self.waiting.add(queue)
             self._outbox.schedule()
 
     def wake_by_name(self, name: str) -> None:
-        """As :meth:`wake`, if there is such a queue."""
+        """Wake the queue of this name, if it exists."""
         queue = self.get(name)
         if queue is not None:
             self.wake(queue)
@@ -81,9 +81,9 @@ class Queues(dict[str, BrokerQueue]):
                 self.waiting.add(consumer.queue)
         self._outbox.schedule()
 
-    # ------------------------------------------------------------------ what goes
+    # ------------------------------------------------------------------ deleting
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Forget a consumer; what it holds stays leased. An auto-delete queue goes with its last consumer."""
+        """Remove a consumer; its leases stay. An auto-delete queue is deleted with its last consumer."""
         queue = consumer.queue
         consumer.channel.consumers.pop(consumer.tag, None)
         if consumer in queue.consumers:
@@ -98,7 +98,7 @@ class Queues(dict[str, BrokerQueue]):
     async def delete(self, queue: BrokerQueue, call: Call | None = None) -> int:
         """Delete a queue of either kind, under the lock; returns how many messages were waiting.
 
-        A ``call`` that is made again goes on with what it did before.
+        A repeated ``call`` continues where it was interrupted.
         """
         queue.deleting = True
         count = queue.drop()
@@ -132,7 +132,7 @@ class Queues(dict[str, BrokerQueue]):
             self.on_gone(queue)
 
     def _forget_users(self, queue: BrokerQueue) -> None:
-        """The queue is going: consumers are told, waiting reads get none, and what is held takes nobody's credit."""
+        """Cancel the consumers of a queue that is being deleted, answer its getters, and give back credit."""
         for consumer in queue.consumers:
             consumer.channel.consumers.pop(consumer.tag, None)
             self._outbox.reply(consumer.session, Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
@@ -150,7 +150,7 @@ class Queues(dict[str, BrokerQueue]):
                     self.wake(consumer.queue)
 
     def drop_unused_exchange(self, name: str) -> None:
-        """An auto-delete exchange goes with its last binding."""
+        """Delete an auto-delete exchange that has no bindings."""
         exchange = self._topology.exchanges.get(name)
         if exchange is not None and exchange.auto_delete and not exchange.bindings:
             if exchange.durable:

@@ -1,6 +1,6 @@
-"""Log lines about events that may be very frequent, such as a client that tries wrong passwords without end.
+"""Rate-limited log lines, for events that may be very frequent, such as logins with wrong passwords.
 
-Of each kind, a few lines are written in a period. The others are counted, and the count is written at its end.
+Each kind gets a few lines per period. Further ones are counted, and the count is logged at the end of the period.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import Any
 
 PERIOD_SECONDS = 10.0
 LINES_PER_PERIOD = 5
-
-
 #: different warnings that are remembered
 _MAX_WARNED = 10_000
 
@@ -25,7 +23,7 @@ class WarnOnce:
         self._said: set[str] = set()
 
     def warn(self, text: str, *values: object) -> None:
-        """Warn, unless the same was said before."""
+        """Log a warning, unless the same one was logged before."""
         said = text % values if values else text
         if said not in self._said and len(self._said) < _MAX_WARNED:
             self._said.add(said)
@@ -33,7 +31,7 @@ class WarnOnce:
 
 
 class _Kind:
-    """What was said of one kind in this period."""
+    """The lines of one kind in this period."""
 
     __slots__ = ("count", "level", "lines", "summary", "total", "until")
 
@@ -45,7 +43,7 @@ class _Kind:
 
 
 class Notices:
-    """Writes a limited number of lines to one logger. ``context`` becomes fields of each line (see :mod:`.logs`)."""
+    """Logs a limited number of lines. ``context`` becomes fields of each line (see :mod:`.logs`)."""
 
     def __init__(self, log: logging.Logger, time: Callable[[], float], **context: Any) -> None:
         self._log = log
@@ -54,10 +52,10 @@ class Notices:
         self._kinds: dict[str, _Kind] = {}
 
     def say(self, level: int, kind: str, text: str, *args: object, **fields: Any) -> None:
-        """Write a line with these fields, unless there were many of its kind in this period.
+        """Log a line with these fields, unless there were many of its kind in this period.
 
         Args:
-            kind: a few words; one of a small number.
+            kind: a few words; there must not be many kinds.
         """
         said = self._of(kind)
         if said.lines < LINES_PER_PERIOD:
@@ -68,7 +66,7 @@ class Notices:
             said.count += 1
 
     def add(self, kind: str, text: str, count: int) -> None:
-        """Count something; ``text``, with the number in place of ``%d``, is written at once and then once a period."""
+        """Add to a count, which is logged at once and then once a period; ``text`` has ``%d`` for it."""
         if not count:
             return
         said = self._of(kind)
@@ -79,7 +77,7 @@ class Notices:
             self._write_total(said)
 
     def tick(self) -> None:
-        """Write the counts of periods that are over; called now and then."""
+        """Log the counts of periods that are over; called regularly."""
         now = self._time()
         for kind, said in list(self._kinds.items()):
             if said.until <= now:

@@ -1,4 +1,4 @@
-"""How fast messages come and go in each queue: its counters, noted now and then."""
+"""The rates of each queue: published, delivered and acknowledged messages per second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...storage.clock import Clock
 from ..model.queue import BrokerQueue
 from .queues import Queues
 
-#: how often the counters are noted, and over how many notes a rate is
+#: how often the counters are sampled, and how many samples are kept
 SAMPLE_MS = 5_000
 _SAMPLES = 13
 
@@ -30,14 +30,14 @@ class Rates:
         self.tick()
 
     def tick(self) -> None:
-        """Note the counters, if it is time."""
+        """Sample the counters, if it is time."""
         now = self._clock.now_ms()
         if self._samples and now - self._samples[-1][0] < SAMPLE_MS:
             return
         self._samples.append((now, {name: _counted(queue) for name, queue in self._queues.items()}))
 
     def of(self, queue: BrokerQueue) -> dict[str, float]:
-        """Messages per second over the last minute, or since it can be said."""
+        """Messages per second over the last minute, or over a shorter time if there are fewer samples."""
         now = self._clock.now_ms()
         at, before = next(((at, counts) for at, counts in self._samples if now - at <= SAMPLE_MS * _SAMPLES), (now, {}))
         counted = zip(_Counted._fields, _counted(queue), before.get(queue.name, _Counted(0, 0, 0)), strict=True)

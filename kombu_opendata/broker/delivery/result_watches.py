@@ -1,8 +1,8 @@
-"""Which clients wait for which results, and which of them sends the callback of a chord.
+"""Which clients wait for which results, and which client sends the callback of a chord.
 
-The client whose part completed a chord is told so, and sends the callback. Another client that comes with a part of a
-complete chord (a task delivered again) is told so only when the first is gone: so the callback is sent, and twice only
-if its sender died in between.
+The client whose part completes a chord is told to send the callback. Another client that stores a part of a complete
+chord (of a task that was redelivered) is told so only if the first one is gone. So the callback is always sent, and
+sent twice only if its first sender died meanwhile.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ...storage.state.result_state import ChordState
 from ..model.sessions import Session
 from .outbox import Outbox
 
-#: of a name of a result, a chord or its member
+#: the names of results, chords and their members
 MAX_NAME_BYTES = 1024
-#: of a result's time to live: a hundred years, so that an expiry fits its record
+#: the time to live of a result: a hundred years, so that its expiry fits the record
 MAX_TTL_MS = 100 * 366 * 86_400_000
 #: results that one client may wait for at a time
 MAX_WATCHES = 1_000_000
-#: a larger result is not pushed: a client that watches it is told to ask for it
+#: a larger result is not pushed: its watchers are told to get it
 _PUSH_BYTES = 64 << 10
 
 
@@ -33,7 +33,7 @@ class ResultWatches:
         self._sessions = sessions
         self._outbox = outbox
         self._watchers: dict[bytes, set[Session]] = {}
-        self._watched: dict[Session, dict[bytes, bool]] = {}  # and whether the session was told anything of it
+        self._watched: dict[Session, dict[bytes, bool]] = {}  # and whether the session was sent anything about it
 
     # ------------------------------------------------------------------ watching
     def watch(self, session: Session, name: bytes) -> None:
@@ -52,7 +52,7 @@ class ResultWatches:
                 del self._watched[session]
 
     def check_room(self, session: Session, names: int) -> None:
-        """Refuse more watches than a client may have.
+        """Limit the watches of a client.
 
         Raises:
             RequestError: it would have more than :data:`MAX_WATCHES`.
@@ -65,21 +65,21 @@ class ResultWatches:
             )
 
     def is_waiting(self, session: Session, name: bytes) -> bool:
-        """Whether the session watches this and was told nothing of it yet."""
+        """Whether the session watches a result and was sent nothing about it yet."""
         return self._watched.get(session, {}).get(name) is False
 
     def forget_session(self, session: Session) -> None:
-        """Its connection is gone; when it comes back, it says again what it watches."""
+        """Remove the watches of a session without a connection; it renews them when it is back."""
         for name in list(self._watched.get(session, ())):
             self.unwatch(session, name)
 
     def changed(self, name: bytes, result: Result) -> None:
-        """Tell who watches, after the commit."""
+        """Tell all watchers of a result, after the commit."""
         for session in list(self._watchers.get(name, ())):
             self.push(session, name, result)
 
     def push(self, session: Session, name: bytes, result: Result) -> None:
-        """Tell one session; a result that is no state on the way ends the watch."""
+        """Tell one session; any result except an interim one ends its watch."""
         ends = result.kind != INTERIM
         if ends:
             self.unwatch(session, name)
@@ -90,7 +90,7 @@ class ResultWatches:
         self._outbox.reply(session, ResultsChanged([(name, result.value if fits else None, ends)]))
 
     def claim_callback(self, session: Session, chord: ChordState) -> bool:
-        """Whether this session sends the callback of a chord: it is complete, and nobody else is about to."""
+        """Whether this session must send the callback: the chord is complete, and no other session is to."""
         taken = chord.sender is not None and chord.sender != session.id and chord.sender in self._sessions
         if taken or not chord.is_complete:
             return False

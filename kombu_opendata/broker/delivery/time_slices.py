@@ -1,8 +1,8 @@
-"""Long work in the event loop, done a millisecond at a time, so that ten thousand queues delay nobody.
+"""Splits long work in the event loop into slices of a millisecond, so that ten thousand queues delay nobody.
 
-Items of a long answer are encoded one by one (:func:`encoded`), so making the frame is only copying. It also avoids a
-dictionary or tuple for each queue: so many new objects would make the garbage collector look through everything that
-the broker has in memory, which takes far longer than the answer.
+Items of a long answer are encoded one by one (:func:`encoded`), so building the frame is only copying. This also avoids
+a dictionary or tuple for each queue: so many new objects would trigger a garbage collection of the whole memory of the
+broker, which takes far longer than the answer.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 _encode = msgspec.msgpack.Encoder().encode
 
-#: how long the loop is used at a time
+#: the length of a slice
 _PIECE_SECONDS = 0.001
-#: items between two looks at the clock
+#: items between two checks of the clock
 LOOKS = 16
 
 
 def encoded(item: Any) -> Any:
-    """The item as it will stand in the frame."""
+    """Encode an item for a frame."""
     return msgspec.Raw(_encode(item))
 
 
 class Pace:
-    """Says when the loop has been used for long enough, and gives way to others."""
+    """Says when a slice is over, and yields to other tasks."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -44,7 +44,7 @@ class Pace:
         self._until = self._loop.time() + _PIECE_SECONDS
 
     async def over(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items, with a rest now and then. They must not change meanwhile."""
+        """Iterate with a rest after each slice. The items must not change meanwhile."""
         for number, item in enumerate(items):
             if number % LOOKS == 0 and self.is_over:
                 await self.rest()

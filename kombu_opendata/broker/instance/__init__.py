@@ -1,1 +1,1 @@
-"""One instance (virtual host): its composition, and the duties that it does by itself."""
+"""One instance (virtual host): its composition and its background work."""

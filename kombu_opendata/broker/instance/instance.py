@@ -10,7 +10,7 @@ from typing import Any
 from ...storage.engine import Engine
 from ...storage.state.store_state import DEFAULT_LEASE_SECONDS
 from ..delivery.background import Background
-from ..delivery.core import Core
+from ..delivery.core import Core, Traffic
 from ..delivery.delivery import Delivery, Turn
 from ..delivery.failure import Failure
 from ..delivery.leases import Leases
@@ -22,7 +22,6 @@ from ..delivery.rates import Rates
 from ..delivery.result_watches import ResultWatches
 from ..delivery.session_lifecycle import SessionLifecycle
 from ..delivery.time_slices import Pace, encoded
-from ..delivery.traffic import Traffic
 from ..delivery.visibility_timeouts import TimedLeases
 from ..model.queue_kinds import QueueMaker
 from ..model.sessions import Session

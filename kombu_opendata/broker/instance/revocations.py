@@ -1,4 +1,4 @@
-"""Results of tasks that expired in a queue: REVOKED, which is also what a worker stores for an expired task."""
+"""Stores the result REVOKED for tasks that expired in a queue, as a worker does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def of(envelope: bytes) -> Revocation | None:
-    """The result that the expiry of a message leads to; None if the message names none, or none that can be stored."""
+    """The result to store when a message expires; None if it names none, or one that is not valid."""
     opened = open_envelope(envelope)
     found = None if opened is None else revocation.read(opened[3], opened[4])
     if found is None or not 0 <= found.ttl_ms <= MAX_TTL_MS or not -1 <= found.place < NO_INDEX:
@@ -30,7 +30,7 @@ def of(envelope: bytes) -> Revocation | None:
 
 
 class Revocations:
-    """Stores the results of expired tasks, and tells who watches them."""
+    """Stores the results of expired tasks, and tells their watchers."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Revocations:
         self._changed = changed
 
     async def load(self, envelope: bytes) -> None:
-        """Have at hand what is stored of the task's result."""
+        """Load the stored result of the task into memory."""
         found = of(envelope)
         if found is not None:
             try:
@@ -57,7 +57,7 @@ class Revocations:
         """Store the result of a task that expired, unless it has one, and count it as a part of its chord.
 
         Raises:
-            StoreFull: nothing happened; try again.
+            StoreFull: nothing was stored; try again.
         """
         found = of(envelope)
         if found is None:
@@ -82,7 +82,7 @@ class Revocations:
             self._fail_chord(found, chord.body.decode(errors="replace"), now)
 
     def _fail_chord(self, found: Revocation, body: str, now: str) -> None:
-        """Fail a complete chord of which a part is missing. No worker is there to do so."""
+        """Fail a complete chord with an expired part, as no worker does it."""
         if body:
             name = found.name.removesuffix(found.task_id.encode()) + body.encode()
             value = revocation.failed_chord(body, found.task_id, now)

@@ -1,4 +1,4 @@
-"""What a dead letter's envelope says of its deaths: the headers of RabbitMQ.
+"""The headers that record a dead letter's deaths, as in RabbitMQ.
 
 ==========================  =================================================================================
 header                      value
@@ -10,9 +10,8 @@ header                      value
 ``x-last-death-queue``      also ``-reason`` and ``-exchange``: of the newest
 ==========================  =================================================================================
 
-The expiration property is taken away, or the message would expire again at once. Envelopes come from clients, so
-nothing here relies on what they hold: what is not of this shape is replaced, and bytes that are no envelope become the
-body of one.
+The expiration property is removed, or the message would expire again at once. Envelopes come from clients and may
+contain anything: headers of another shape are replaced, and bytes that are not an envelope become the body of one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _COUNT_LIMIT = 1 << 53
 
 
 class Copy(NamedTuple):
-    """What is published for a dead letter; ``before`` are the metadata headers that the message had."""
+    """A dead letter as it is published; ``before`` has the previous metadata headers."""
 
     envelope: bytes
     routing_key: str
@@ -46,13 +45,13 @@ class Copy(NamedTuple):
 
 
 def make_copy(envelope: bytes, queue: str, letter: DeadLetter) -> Copy:
-    """The message as it is published to its dead-letter exchange."""
+    """Make the message for the dead-letter exchange."""
     opened = open_envelope(envelope)
     if opened is not None:
         try:
             return _stamp(opened, queue, letter)
         except UNREADABLE:
-            pass  # it could be decoded but can't be encoded
+            pass  # it can be decoded but not encoded
     body = msgspec.Raw(encode_fields(envelope))
     return _stamp((body, "application/data", "binary", {}, {}, "", ""), queue, letter)
 
@@ -84,12 +83,12 @@ def _metadata(
 ) -> dict[str, str]:
     try:
         return metadata_headers(headers, exchange, routing_key, priority, content_type)
-    except InvalidMessage:  # the new headers are too many: filters see what they need for bindings
+    except InvalidMessage:  # too many headers: filters see only those that bindings need
         return metadata_headers({}, exchange, routing_key, priority, content_type)
 
 
 def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
-    """Put a death first; of an earlier one with the same queue and reason only the count goes up."""
+    """Add a death at the front, or increase the count of one with the same queue and reason."""
     known = headers.get("x-death")
     deaths = known if isinstance(known, list) else []
     of = death["queue"], death["reason"]
@@ -107,8 +106,8 @@ def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
 def is_cycle(queue: str, deaths: list[Any]) -> bool:
     """Whether a message with these deaths was in the queue before, and nobody rejected it since.
 
-    As in RabbitMQ: what a consumer rejects may come back as often as it likes, what only the broker moves around may
-    not. An entry that the broker did not write counts as a consumer's doing.
+    As in RabbitMQ: a message that consumers reject may come back any number of times, one that only the broker moves
+    may not. An entry that the broker did not write counts as a rejection.
     """
     for death in deaths:
         if not isinstance(death, dict) or death.get("reason") == "rejected":

@@ -1,1 +1,1 @@
-"""What the broker knows of its clients and its queues: plain objects that serve one instance."""
+"""The broker's model of clients and queues: plain objects of one instance."""

@@ -1,4 +1,4 @@
-"""Where in the log of messages something begins or ends: now, at the first message, at a time, at a message id."""
+"""Positions in the message log, where a replay starts or ends: now, the first message, a time, a message id."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ALLOWED = f'"{NOW}", "{FIRST}", an ISO 8601 time with its offset from UTC, or a 
 
 
 class Point(NamedTuple):
-    """A place in the log; one of the two, or neither for now.
+    """A position in the log: an id or a time; neither means now.
 
     Attributes:
-        id: of the message there.
-        at_ms: when the message there was received, ms since the epoch.
+        id: the id of the message.
+        at_ms: when the message was received, in ms since the epoch.
     """
 
     id: int | None = None
@@ -26,10 +26,10 @@ class Point(NamedTuple):
 
 
 def parse(value: Any) -> Point:
-    """What a client said.
+    """Parse a position that a client gave.
 
     Raises:
-        RequestError: it is none of what is allowed.
+        RequestError: it is not valid.
     """
     if type(value) is int and 0 <= value < MAX_MESSAGE_ID:
         return Point(id=value)
@@ -37,14 +37,14 @@ def parse(value: Any) -> Point:
         return Point()
     if value == FIRST:
         return Point(id=0)
-    if isinstance(value, str) and not value.isdigit():  # digits alone may be meant as an id, or as a time in ms
+    if isinstance(value, str) and not value.isdigit():  # digits alone could mean an id or a time in ms
         try:
             at = datetime.fromisoformat(value)
             if at.tzinfo is not None:
                 return Point(at_ms=max(0, int(at.astimezone(UTC).timestamp() * 1000)))
         except (ValueError, OverflowError):
             pass
-    raise RequestError(f"{_short(value)} is no place in the log of messages: give {ALLOWED}", value=_short(value))
+    raise RequestError(f"{_short(value)} is not a position in the message log: give {ALLOWED}", value=_short(value))
 
 
 def _short(value: Any) -> str:
@@ -55,7 +55,7 @@ def cursor(start: Any, until: Any, *, next_id: int, now_ms: int, again: bool = F
     """A cursor from ``start`` to ``until``.
 
     Raises:
-        RequestError: one of them is no place, or they are not in order, or not in the past.
+        RequestError: one of them is not valid, they are not in order, or the start is in the future.
     """
     first, last = parse(start), parse(until)
     low = first.id if first.id is not None else 0 if first.at_ms is not None else next_id

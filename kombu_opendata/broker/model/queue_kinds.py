@@ -15,7 +15,7 @@ from .transient_queue import Surroundings, TransientQueue
 
 
 class QueueMaker:
-    """Makes the queues of one instance; ``fill`` begins to fill a queue that begins in the past."""
+    """Makes the queues of one instance; ``fill`` starts the replay of a queue that begins in the past."""
 
     def __init__(self, storage: Storage, around: Surroundings, fill: Callable[[Queue, Cursor], None]) -> None:
         self._storage = storage
@@ -23,10 +23,10 @@ class QueueMaker:
         self._fill = fill
 
     def declare(self, name: str, properties: QueueProperties, arguments: QueueArguments) -> BrokerQueue:
-        """A new queue, of the kind that its properties say.
+        """Create a queue of the kind that its properties require.
 
         Raises:
-            RequestError: it can't begin where its arguments say.
+            RequestError: its start is not valid.
         """
         storage, start = self._storage, arguments.start
         cursor = log_positions.cursor(
@@ -39,16 +39,16 @@ class QueueMaker:
             return StoredQueue(stored, properties, arguments, storage)
         if not cursor.is_done:
             raise RequestError(
-                f"queue {name!r}: only a queue that is stored can begin in the past", argument="x-start", queue=name
+                f"queue {name!r}: only a stored queue can begin in the past", argument="x-start", queue=name
             )
         storage.state.topology.add_queue(name, properties.arguments)
         return TransientQueue(name, properties, arguments, self._around)
 
     def recover(self, stored: Queue) -> StoredQueue:
-        """A queue that the store has."""
+        """Make a queue from the store."""
         properties = QueueProperties(True, False, False, stored.options.arguments)
         arguments = parse_stored(stored.name, stored.options.arguments)
         queue = StoredQueue(stored, properties, arguments, self._storage)
-        if arguments.single_active_consumer:  # it goes on with what it holds: no other may begin beside it
+        if arguments.single_active_consumer:  # one that holds messages continues before another may begin
             queue.heirs = frozenset(entry.session for entry in stored.messages.in_flight.values())
         return queue
