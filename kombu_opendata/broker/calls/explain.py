@@ -58,10 +58,7 @@ class ExplainCalls:
     async def _metadata(self, id: int) -> dict[str, str]:
         found = await self._pages.metadata_of(id)
         if found is None and id < self._state.next_id:  # a staged row may be in the journal only
-            if self._commits.is_dirty:
-                await self._commits.checkpoint()
-            else:
-                await self._commits.checkpoint_ended()
+            await self._commits.catch_up()
             found = await self._pages.metadata_of(id)
         if found is None:
             raise NotFound(

@@ -59,7 +59,6 @@ class Commits:
         batch: records for the next checkpoint.
         checkpointing: is held during a checkpoint: the dirty sets are cleared, but the store lacks the changes.
         count: appends to the journal, or batches where there is no journal.
-        stored_upto: the records of all messages below this id are in the store.
         released_upto: the number of the last journal record that the store has.
         watches: sets to which checkpoints add the messages that they delete.
         failure: the error after which nothing can be committed.
@@ -91,7 +90,6 @@ class Commits:
         self.checkpointing = asyncio.Lock()
         self.checkpoint_started_at: float | None = None
         self.count = 0
-        self.stored_upto = 0
         self.released_upto: int | None = None
         self.watches: list[set[int]] = []
         self.participants: list[Participant] = []
@@ -193,6 +191,17 @@ class Commits:
             if self.failure is not None:
                 raise self.failure
 
+    async def catch_up(self) -> None:
+        """Have the store be as the state in memory is now.
+
+        Raises:
+            StoreError: the store failed for good; the engine must be given up.
+        """
+        if self.is_dirty:
+            await self.checkpoint()
+        else:
+            await self.checkpoint_ended()
+
     def unwatch(self, watch: set[int]) -> None:
         """Stop adding deleted messages to a set."""
         self.watches = [one for one in self.watches if one is not watch]
@@ -214,14 +223,12 @@ class Commits:
             self._payloads.begin_flush()
             began = self.checkpoint_started_at = asyncio.get_running_loop().time()
             try:
-                next_id = self._state.next_id
                 await self._write(batch, position, now)
                 self.count += self._journal is None
             except BaseException as exc:
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
                 raise
             self.checkpoint_started_at = None
-            self.stored_upto = next_id
             seconds = asyncio.get_running_loop().time() - began
             self._figures.checkpointed(seconds, batch.nbytes)
             if self._journal is None:

@@ -110,10 +110,12 @@ class Router:
         if cursor is None or queue is None or cursor.is_done:
             self.forget(name)
             return Step([], 0, True)
-        if self._commits.stored_upto < cursor.end:
-            await self._commits.checkpoint()  # the newest messages are in the store only after it
         reader = self._readers.get(name)
         if reader is None:
+            # The newest messages are not in the store yet, nor the rows of staged jobs that were routed last.
+            await self._commits.catch_up()
+            if self._state.cursors.get(name) != cursor or self._state.queues.get(name) is not queue:
+                return Step([], 0, False)
             reader = self._readers[name] = CursorReader(self._store, self._state, self._clock, self._commits)
         await reader.fill(queue, cursor)
         if not self._is_current(reader, queue, cursor):

@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import PreconditionFailed
+from kombu_opendata.staging import BatchWriter, StagingTarget
+from kombu_opendata.staging.batch_block import cut, decode_block, encode_block
+from kombu_opendata.staging.batch_reader import read_index, read_tail
+from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.storage.records import active, keys
 from kombu_opendata.storage.records.cursor import Cursor
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.state.staged_job import StagedBatch
+from kombu_opendata.storage.state.staged_rows import Chunk
 from kombu_opendata.storage.state.store_state import Queue, QueueOptions
 from tests.support.engine import World, run, small_blocks, small_buckets
 from tests.support.plain_store import PlainStore
@@ -240,5 +246,37 @@ def test_nothing_is_left_of_a_cursor_that_is_forgotten_while_it_reads(tmp_path: 
             await asyncio.gather(stepping, return_exceptions=True)
             assert await fill(world, "later") == ids
         await turns(lambda: not world.engine.commits.watches)
+
+    run(tmp_path / "store", steps)
+
+
+def test_rows_of_a_staged_job_that_were_routed_just_before_the_start_are_not_missed(tmp_path: Path) -> None:
+    """All ids of the job are in the store, but not the records of its last rows: these follow with a checkpoint."""
+
+    async def steps(world: World) -> None:
+        engine, rows = world.engine, 4
+        target = StagingTarget(engine.staging.url, "default", inline_bytes=0, inline_rows=0)
+        writer = BatchWriter(target, "job", 0, 0)
+        for _ in range(rows):
+            writer.add(b"row", {"exchange": "amq.fanout", "routing_key": ""}, exchange="amq.fanout", routing_key="")
+        info = writer.close()
+        path, folder = parse_batch_uri(info.uri) or "", engine.staging.folder()
+        (segment,) = read_tail(folder, path, info.bytes).segments
+        (encoded,) = read_index(folder, path, segment)
+        block = decode_block(encoded, path, 1 << 20, 1 << 20)
+        job = engine.staging.commit("job", [StagedBatch(path, info.rows, info.bytes, info.checksum)])
+
+        def route(count: int) -> None:
+            piece = cut(block, job.routed, count)
+            offset, now = segment.payload_offset + 3 * job.routed, world.clock.now_ms()
+            first_id = job.first_id + job.routed
+            chunk = Chunk("job", first_id, now, job.committed_at_ms, path, offset, count, encode_block(piece), b"")
+            engine.staging.route(chunk, piece, [[world.queue("q")]], [0, count])
+
+        route(1)
+        await engine.commits.checkpoint()
+        route(2)
+        declare(world, "late")
+        assert await fill(world, "late") == [job.first_id + row for row in range(3)]
 
     run(tmp_path / "store", steps)
